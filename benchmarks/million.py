@@ -46,17 +46,18 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        make_checkpoint(place / "bert", layers=options.layers, width=options.width)
-        encoder = TransformerEncoder(str(place / "bert"), device="cpu")
+        root = Path(folder)
+        make_checkpoint(root / "bert", layers=options.layers, width=options.width)
+        encoder = TransformerEncoder(str(root / "bert"), device="cpu")
         encoder.encode(["w1 w2 w3"])
         sentences = make_sentences(options.n)
         print(
-            f"{options.n} sentences, BERT of {options.layers} layers of {options.width}, {options.threads} threads"
+            f"{options.n} sentences, BERT of {options.layers} layers of {options.width}, "
+            f"{options.threads} threads"
         )
         before = resident()
         print(f"before: {before / 1e9:.2f} GB, sentences and libraries included")
-        run(encoder, sentences, place / "store")
+        run(encoder, sentences, root / "store")
         grown = (peak() - before) / 1e9
     print(f"memory grew by {grown:.2f} GB at its peak (limit {options.limit:.2f})")
     return int(grown > options.limit)
@@ -70,7 +71,8 @@ def run(encoder: TransformerEncoder, sentences: Sequence[str], store: Path) -> N
         engine.prepare(sentences)
     blocks = list(store.glob("*.npy"))
     print(
-        f"  store: {sum(path.stat().st_size for path in blocks) / 1e6:.0f} MB in {len(blocks)} blocks"
+        f"  store: {sum(path.stat().st_size for path in blocks) / 1e6:.0f} MB in {len(blocks)} "
+        "blocks"
     )
     with timed("read back", n):
         total = read(engine, sentences)
@@ -94,35 +96,38 @@ def read(engine: Engine, sentences: Sequence[str]) -> float:
 
 
 @contextmanager
-def timed(what: str, n: int) -> Iterator[None]:
+def timed(step: str, n: int) -> Iterator[None]:
     """Print how long a step took, and the peak of memory so far."""
     start = time.perf_counter()
     yield
     seconds = time.perf_counter() - start
     print(
-        f"{what}: {seconds:.1f} s, {n / seconds:.0f} sentences/s; peak so far {peak() / 1e9:.2f} GB",
+        f"{step}: {seconds:.1f} s, {n / seconds:.0f} sentences/s; peak so far {peak() / 1e9:.2f} "
+        "GB",
         flush=True,
     )
 
 
 def make_sentences(n: int) -> list[str]:
-    """Sentences of 3 to 24 words, all different."""
+    """Make different sentences of 3 to 24 words."""
     rng = np.random.default_rng(0)
     words = np.array([f"w{i}" for i in range(WORDS)])
     sentences: list[str] = []
     while len(sentences) < n:
         start = len(sentences)
         lengths = rng.integers(2, 24, size=min(10_000, n - start))
-        drawn = words[rng.integers(0, WORDS, size=(len(lengths), 24))]
+        words_of_sentences = words[rng.integers(0, WORDS, size=(len(lengths), 24))]
         sentences += [
             f"{' '.join(row[:length])} {start + i}"
-            for i, (row, length) in enumerate(zip(drawn.tolist(), lengths, strict=True))
+            for i, (row, length) in enumerate(
+                zip(words_of_sentences.tolist(), lengths, strict=True)
+            )
         ]
     return sentences
 
 
 def make_checkpoint(folder: Path, *, layers: int, width: int) -> None:
-    """Save a BERT of random weights, with a tokenizer that knows the words and splits numbers into digits."""
+    """Save a BERT of random weights, and a tokenizer for the words that splits numbers into digits."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
     from transformers.utils import logging
@@ -151,13 +156,13 @@ def make_checkpoint(folder: Path, *, layers: int, width: int) -> None:
 
 
 def resident() -> int:
-    """Bytes that the process has in memory now."""
+    """Return the bytes that the process has in memory now."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmRSS")))
 
 
 def peak() -> int:
-    """Bytes that the process had in memory at most."""
+    """Return the largest number of bytes that the process had in memory."""
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 

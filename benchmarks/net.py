@@ -722,7 +722,8 @@ def main() -> int:
     for name in names:
         facts[name] = attempt(SECTIONS[name])
         print(
-            f"{name}: {len(dict(flat(facts[name]))):,} facts, {sum(os.times()[:2]):.0f} s of CPU so far",
+            f"{name}: {len(dict(flat(facts[name]))):,} facts, {sum(os.times()[:2]):.0f} s of CPU "
+            "so far",
             flush=True,
         )
     # As JSON has them: tuples as lists, keys as texts.

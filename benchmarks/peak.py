@@ -1,4 +1,4 @@
-"""What this machine can do at its best, to say beside a benchmark's seconds what share of it was reached."""
+"""The best that this machine can do, to print which share of it a benchmark reached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ SIZE = 3072
 
 @cache
 def product(dtype: torch.dtype, threads: int) -> float:
-    """FLOP a second of a bare product of two square matrices, the best of six; measured once."""
+    """Measure the FLOP per second of a bare product of two square matrices, the best of six.
+
+    It is measured once.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     a, seconds = torch.randn(SIZE, SIZE).to(dtype), []
@@ -31,7 +34,10 @@ def product(dtype: torch.dtype, threads: int) -> float:
 
 
 def work(checkpoint: Path, lengths: Sequence[int]) -> float:
-    """FLOP of products of matrices in a transformer for sentences of so many tokens, none of them padding."""
+    """Count the FLOP of a transformer's matrix products for sentences of these token counts.
+
+    No token is padding.
+    """
     config = transformers.AutoConfig.from_pretrained(str(checkpoint), local_files_only=True)
     with torch.device("meta"):
         model = transformers.AutoModel.from_config(config, attn_implementation="eager").eval()
@@ -45,7 +51,7 @@ def work(checkpoint: Path, lengths: Sequence[int]) -> float:
 
 
 def machine(threads: int) -> str:
-    """Its load and its two peaks, in a line."""
+    """Describe the machine's load and its two peaks in a line."""
     peaks = ", ".join(
         f"{str(dtype).removeprefix('torch.')} {product(dtype, threads) / 1e9:.0f}"
         for dtype in (torch.float32, torch.bfloat16)

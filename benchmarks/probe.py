@@ -197,10 +197,12 @@ def compare_with_torch(split: LabelledSplit, embed: Embed, *, rounds: int, sampl
     a, b = statistics.median(their_seconds), statistics.median(our_seconds)
     print(f"CR, kfold 10, {len(everything)} classifiers; medians of {rounds} rounds (all rounds)")
     print(
-        f"  torch, one at a time, {their_threads} thread(s), from {sample}: {a:8.1f} s  {_list(their_seconds)}"
+        f"  torch, one at a time, {their_threads} thread(s), from {sample}: {a:8.1f} s  "
+        f"{_list(their_seconds)}"
     )
     print(
-        f"  compiled, {our_threads} thread(s), whole evaluation:    {b:8.2f} s  {_list(our_seconds)}"
+        f"  compiled, {our_threads} thread(s), whole evaluation:    {b:8.2f} s  "
+        f"{_list(our_seconds)}"
     )
     print(f"  times faster: {a / b:.0f}")
     print(f"  same epochs and accuracy: {_agreeing(chosen, found)} of {sample} classifiers\n")
@@ -294,7 +296,8 @@ def stream_pairs(folder: Path, *, n: int = 549_367, d: int = 384) -> None:
             views[side[0]] = FromDisk(rows)
     held = sum(4 * size * 2 * d for size in sizes.values())
     print(
-        f"{n} training pairs, d = {d}: embeddings {_mib(held)}, their features {_mib(4 * held // 2)}"
+        f"{n} training pairs, d = {d}: embeddings {_mib(held)}, their features "
+        f"{_mib(4 * held // 2)}"
     )
     for what, memory in (("embeddings in memory", 4 << 30), ("read chunk by chunk", 0)):
         probe = evaluator("snli", "senteval")

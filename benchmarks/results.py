@@ -1,10 +1,11 @@
-"""Ten thousand results: seconds to load them, and of ``stsbench leaderboard`` in each format, from start to text.
+"""Ten thousand results: seconds to load them, and of ``stsbench leaderboard`` in each format.
 
     python benchmarks/results.py [--results 10000]
 
-Each has per-item columns of its task's true size, of which one sentence in three stands in two pairs. The first board
-computes each score again from them, and the interval of each mean; later ones hash the files and find the verdicts and the
-intervals in the cache folder. The folder also holds files that are no results: broken, half written, of an older schema, foreign.
+Each has per-item columns of its task's true size, of which one sentence in three is in two pairs.
+The first board computes each score again from them, and the interval of each mean; later ones hash
+the files and find the verdicts and the intervals in the cache folder. The folder also holds files
+that are no results: broken, half written, of an older schema, foreign.
 
 On one core of a server, nothing else running:
 
@@ -33,7 +34,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -43,7 +44,7 @@ from stsbench.evaluators.sts import PROTOCOLS, StsEvaluator
 from stsbench.results.folder import read_states, result_to_json, to_parquet
 from stsbench.results.record import Result, digest_columns, items_path
 
-Made = TypeVar("Made")
+ValueT = TypeVar("ValueT")
 RUN = {
     "created": "2026-01-01T00:00:00+00:00", "seconds": 1.0, "device": "cpu", "dtype": "float32",
     "versions": {name: "1.0.0" for name in ("python", "torch", "transformers", "numpy", "scipy")},
@@ -51,67 +52,80 @@ RUN = {
 SUBSETS = 5
 
 
-def made_columns(n: int, rng: np.random.Generator) -> dict[str, Any]:
-    """Per-item columns of a task that all encoders have alike: subsets, gold scores and sentences."""
+def make_columns(n: int, rng: np.random.Generator) -> dict[str, Any]:
+    """Make the per-item columns of a task that all encoders share: subsets, gold and sentences."""
     sentences = rng.permutation(np.concatenate([np.arange(2 * n - n // 2), np.arange(n // 2)]))
     return {
-        "subset": [f"subset{at * SUBSETS // n}" for at in range(n)],
+        "subset": [f"subset{item * SUBSETS // n}" for item in range(n)],
         "gold": np.round(5 * rng.random(n), 1),
         "sentence1": sentences[:n].astype(np.uint32),
         "sentence2": sentences[n:].astype(np.uint32),
     }
 
 
-def made_result(encoder: str, task: str, columns: dict[str, Any]) -> Result:
-    """A result as a run makes it: other numbers than those of its columns would not be believed."""
-    made = StsEvaluator(protocol=PROTOCOLS["simcse"]).recompute(columns)
+def make_result(encoder: str, task: str, columns: dict[str, Any]) -> Result:
+    """Make a result as a run does: numbers that differ from the columns would not be believed."""
+    protocol = PROTOCOLS["simcse"]
+    scores = StsEvaluator(protocol=protocol).recompute(columns)
     return Result(
-        encoder=encoder, task=task, split="test", score=made.score, protocol=asdict(PROTOCOLS["simcse"]),
-        scores=dict(made.scores), per_subset={name: dict(of) for name, of in made.per_subset.items()},
-        interval=made.interval, interval_method=made.interval_method,
-        n=made.n, zero_vectors=0, overlap="unknown", train_seed=None, eval_seed=0, encoder_card="0" * 64,
-        fingerprint=encoder, revision=None, task_card="1" * 64, data="2" * 64, items=digest_columns(columns), notes=[],
-        run=RUN, per_item=columns,
+        encoder=encoder, task=task, split="test", score=scores.score, protocol=asdict(protocol),
+        scores=dict(scores.scores),
+        per_subset={name: dict(values) for name, values in scores.per_subset.items()},
+        interval=scores.interval, interval_method=scores.interval_method, n=scores.n,
+        zero_vectors=0, overlap="unknown", train_seed=None, eval_seed=0, encoder_card="0" * 64,
+        fingerprint=encoder, revision=None, task_card="1" * 64, data="2" * 64,
+        items=digest_columns(columns), notes=[], run=RUN, per_item=columns,
     )  # fmt: skip
 
 
 def fill(folder: Path, count: int) -> None:
     """Write results of the suite ``sts`` as a run writes them, and four files that are none."""
-    catalogue, rng = Catalogue(), np.random.default_rng(0)
+    catalogue = Catalogue()
+    rng = np.random.default_rng(0)
     tasks = catalogue.suites()["sts"].tasks
-    of_tasks = {
-        task: made_columns(catalogue.task(task).splits["test"].n or 1000, rng) for task in tasks
+    columns_by_task = {
+        task: make_columns(catalogue.task(task).splits["test"].n or 1000, rng) for task in tasks
     }
     for number in range(count):
         task = tasks[number % len(tasks)]
-        gold = of_tasks[task]["gold"]
+        gold = columns_by_task[task]["gold"]
         similarity = gold / 5 + (0.1 + number % 300 / 500) * rng.standard_normal(len(gold))
-        one = made_result(
-            f"encoder-{number // len(tasks)}", task, {**of_tasks[task], "similarity": similarity}
-        )
-        path = one.path_in(folder)
+        columns = {**columns_by_task[task], "similarity": similarity}
+        result = make_result(f"encoder-{number // len(tasks)}", task, columns)
+        path = result.path_in(folder)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(result_to_json(one))
-        items_path(path).write_bytes(to_parquet(one.per_item))
-    whole = result_to_json(one)
+        path.write_bytes(result_to_json(result))
+        items_path(path).write_bytes(to_parquet(result.per_item))
+    last_content = result_to_json(result)
     foreign = folder / "foreign"
     foreign.mkdir()
     for name, content in {
-        "broken": b"{", "half": whole[: len(whole) // 2], "older": whole.replace(b'"schema": 1', b'"schema": 0'),
+        "broken": b"{",
+        "half": last_content[: len(last_content) // 2],
+        "older": last_content.replace(b'"schema": 1', b'"schema": 0'),
         "other": b'{"model": "x"}',
-    }.items():  # fmt: skip
+    }.items():
         (foreign / f"{name}.json").write_bytes(content)
 
 
-def timed(what: Callable[[], Made]) -> tuple[float, Made]:
-    """Seconds of a call, and what it returned."""
+def timed(function: Callable[[], ValueT]) -> tuple[float, ValueT]:
+    """Call a function; return the seconds and its value."""
     start = time.perf_counter()
-    made = what()
-    return time.perf_counter() - start, made
+    value = function()
+    return time.perf_counter() - start, value
 
 
-def command(cache: str, *arguments: str) -> tuple[float, float, subprocess.CompletedProcess[str]]:
-    """Seconds of a command, those its processor was busy, and what it printed."""
+class CommandRun(NamedTuple):
+    """One run of a command."""
+
+    seconds: float
+    busy_seconds: float
+    """The seconds during which its processor was busy."""
+    process: subprocess.CompletedProcess[str]
+
+
+def run_command(cache: str, *arguments: str) -> CommandRun:
+    """Run a command of stsbench with a cache folder of its own."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {
         **os.environ,
@@ -119,12 +133,13 @@ def command(cache: str, *arguments: str) -> tuple[float, float, subprocess.Compl
         "STSBENCH_CACHE": cache,
     }
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    whole = [sys.executable, "-m", "stsbench", *arguments]
-    seconds, done = timed(
-        lambda: subprocess.run(whole, env=environment, check=True, capture_output=True, text=True)
+    words = [sys.executable, "-m", "stsbench", *arguments]
+    seconds, process = timed(
+        lambda: subprocess.run(words, env=environment, check=True, capture_output=True, text=True)
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done
+    busy_seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return CommandRun(seconds, busy_seconds, process)
 
 
 def main() -> None:
@@ -137,20 +152,22 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as cache:
         folder = Path(name)
         fill(folder, count)
-        loading, found = timed(lambda: read_states(folder))
+        seconds, states = timed(lambda: read_states(folder))
         print(
-            f"{len(found.results)} results and {len(found.problems)} files that are none; load {os.getloadavg()[0]:.1f}"
+            f"{len(states.results)} results and {len(states.problems)} files that are none; "
+            f"load {os.getloadavg()[0]:.1f}"
         )
-        print(f"read {loading:.2f} s")
+        print(f"read {seconds:.2f} s")
         print("the command: start, read and render")
         for fmt, when in ((TERMINAL, "first"), *((fmt, "later") for fmt in (TERMINAL, *WRITERS))):
-            whole, busy, done = command(cache, "leaderboard", "--results", name, "--format", fmt)
+            run = run_command(cache, "leaderboard", "--results", name, "--format", fmt)
             print(
-                f"  {fmt:8} {when} {whole:.2f} s, processor {busy:.2f} s, {len(done.stdout):9,} characters"
+                f"  {fmt:8} {when} {run.seconds:.2f} s, processor {run.busy_seconds:.2f} s, "
+                f"{len(run.process.stdout):9,} characters"
             )
         largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         print(f"  at most {largest / 1024:,.0f} MiB")
-    print(done.stderr, end="")
+    print(run.process.stderr, end="")
 
 
 if __name__ == "__main__":

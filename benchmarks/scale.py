@@ -29,7 +29,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sleeping import ENCODER, TASK, Threads, Told
+from sleeping import ENCODER, TASK, Threads, Reports
 
 import stsbench
 from stsbench.bench import workers as worker
@@ -156,7 +156,7 @@ def simulate(costs: Costs, devices: int, seconds: float, *, threads: bool) -> No
         work = RunContext(settings, listener)
         cluster = RayRun(work, ray)
         if threads:
-            cluster.__dict__["_events"] = Told()
+            cluster.__dict__["_events"] = Reports()
         else:
             start_workers(ray, devices, folder)
         began, own = time.time(), time.process_time()
@@ -178,7 +178,8 @@ def simulate(costs: Costs, devices: int, seconds: float, *, threads: bool) -> No
     )
     print("waiting: " + ", ".join(f"{what} {100 * one / whole:.1f}%" for what, one in idle.items()))
     print(
-        f"the driver planned for {planned:.0f} s and needed {own:.0f} s of processor time, {100 * own / took:.0f}% of a core"
+        f"the driver planned for {planned:.0f} s and needed {own:.0f} s of processor time, "
+        f"{100 * own / took:.0f}% of a core"
     )
 
 

@@ -1,4 +1,7 @@
-"""What ``benchmarks/scale.py`` simulates with: an encoder and an evaluator that sleep, and threads in the place of Ray's workers."""
+"""The simulation of ``benchmarks/scale.py``: an encoder and an evaluator that sleep.
+
+Threads may replace Ray's workers.
+"""
 
 from __future__ import annotations
 
@@ -62,26 +65,26 @@ log = "{log}"
 """
 
 
-def slept(what: str, seconds: float, log: str) -> None:
-    """Sleep, and note when, by device."""
-    began = time.time()
+def sleep_and_log(step: str, seconds: float, log: str) -> None:
+    """Sleep, and write the step with its times to the log of this thread."""
+    start = time.time()
     time.sleep(seconds)
     with (Path(log) / f"{os.getpid()}-{threading.get_ident()}").open("a") as file:
-        file.write(f"{what} {began} {time.time()}\n")
+        file.write(f"{step} {start} {time.time()}\n")
 
 
 class SleepingEncoder:
     """An encoder that takes as long as a real one."""
 
     def __init__(self, number: int, load: float, tokenise: float, embed: float, log: str) -> None:
-        """Keep what each step takes; nothing is loaded yet."""
+        """Store the seconds of each step; nothing is loaded yet."""
         self.name = self.fingerprint = f"simulated-{number}"
         self.load, self.of_tokens, self.of_embedding, self.log = load, tokenise, embed, log
         self.loaded = False
 
     def _load(self) -> None:
         if not self.loaded:
-            slept("load", self.load, self.log)
+            sleep_and_log("load", self.load, self.log)
             self.loaded = True
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
@@ -89,21 +92,21 @@ class SleepingEncoder:
         raise NotImplementedError
 
     def tokenize(self, sentences: Sequence[str]) -> TokenIds:
-        """Return a token a word."""
+        """Return one token per word."""
         self._load()
-        slept("tokenise", len(sentences) * self.of_tokens, self.log)
+        sleep_and_log("tokenise", len(sentences) * self.of_tokens, self.log)
         return TokenIds.from_lists([[1] * len(text.split()) for text in sentences])
 
     def embed_tokens(self, tokens: TokenIds, rows: npt.NDArray[np.int64]) -> FloatArray:
-        """Return embeddings (b, 4) of nothing."""
+        """Return embeddings (b, 4) of ones."""
         self._load()
-        slept("embed", len(rows) * self.of_embedding, self.log)
+        sleep_and_log("embed", len(rows) * self.of_embedding, self.log)
         return np.ones((len(rows), 4), dtype=np.float32)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SleepingProtocol:
-    """Has no choices."""
+    """A protocol without choices."""
 
     name: str
 
@@ -117,15 +120,15 @@ class SleepingEvaluator:
     ONE_SPLIT: ClassVar[bool] = True
 
     def __init__(self, protocol: SleepingProtocol, *, seconds: float, log: str) -> None:
-        """Keep how long it takes."""
+        """Store its seconds."""
         self.protocol, self.seconds, self.log = protocol, seconds, log
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
-        """Look at the embeddings and sleep."""
+        """Read the embeddings and sleep."""
         (split,) = splits.values()
         assert isinstance(split, PairSplit)
         n = len(np.asarray(embed(split.sentences1)))
-        slept("score", self.seconds, self.log)
+        sleep_and_log("score", self.seconds, self.log)
         items = {"similarity": np.full(n, 0.5)}
         return Scores(
             score=0.5,
@@ -138,62 +141,70 @@ class SleepingEvaluator:
 
 
 class Threads:
-    """As much of Ray as the executor asks of it, over threads of this process: nothing is copied and nobody is lost."""
+    """The part of Ray that the executor needs, over threads of this process.
+
+    Nothing is copied and no worker is lost.
+    """
 
     exceptions = SimpleNamespace(RayError=ConnectionError, RayTaskError=ConnectionError)
 
     def __init__(self, devices: int) -> None:
-        """Start a thread a device."""
+        """Start one thread per device."""
         self.devices, self.pool = devices, ThreadPoolExecutor(devices)
 
     def cluster_resources(self) -> dict[str, float]:
-        """A core a thread."""
+        """Return one core per thread."""
         return {"CPU": self.devices}
 
-    def put(self, thing: object) -> Future[object]:
-        """Keep an object."""
-        kept = Future[object]()
-        kept.set_result(thing)
-        return kept
+    def put(self, value: object) -> Future[object]:
+        """Return a reference to an object."""
+        reference = Future[object]()
+        reference.set_result(value)
+        return reference
 
     def get(self, reference: Future[object]) -> object:
-        """Return what a reference is of."""
+        """Return the object of a reference."""
         return reference.result()
 
-    def remote(self, work: Callable[..., object]) -> Any:  # noqa: ANN401 - what Ray makes of a function
-        """Make of a function one that threads carry out."""
+    def remote(self, function: Callable[..., object]) -> Any:  # noqa: ANN401 - what Ray makes of a function
+        """Return an object through which threads carry out a function."""
 
-        def carried_out(*given: object) -> Future[object]:
+        def submit(*arguments: object) -> Future[object]:
             return self.pool.submit(
-                lambda: work(*(one.result() if isinstance(one, Future) else one for one in given))
+                lambda: function(
+                    *(
+                        argument.result() if isinstance(argument, Future) else argument
+                        for argument in arguments
+                    )
+                )
             )
 
-        return SimpleNamespace(options=lambda **options: SimpleNamespace(remote=carried_out))
+        return SimpleNamespace(options=lambda **options: SimpleNamespace(remote=submit))
 
     def wait(
         self, references: Sequence[Future[object]], *, num_returns: int, timeout: float
     ) -> tuple[list[Future[object]], list[Future[object]]]:
-        """Return what is done and what is not; one is waited for where no more are asked for."""
-        done, left = wait(references, timeout=timeout, return_when=FIRST_COMPLETED)
-        return list(done), list(left)
+        """Return the finished and the unfinished jobs, after waiting for one."""
+        done, unfinished = wait(references, timeout=timeout, return_when=FIRST_COMPLETED)
+        return list(done), list(unfinished)
 
     def cancel(self, reference: Future[object]) -> None:
-        """Begin it no more."""
+        """Do not start a job any more."""
         reference.cancel()
 
 
-class Told:
-    """What workers tell, in the place of Ray's queue."""
+class Reports:
+    """The reports of workers, in place of Ray's queue."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
-        self._told = SimpleQueue[Report]()
-        self.actor = SimpleNamespace(put_nowait=SimpleNamespace(remote=self._told.put))
+        """Start without reports."""
+        self._reports = SimpleQueue[Report]()
+        self.actor = SimpleNamespace(put_nowait=SimpleNamespace(remote=self._reports.put))
 
     def qsize(self) -> int:
-        """How much there is."""
-        return self._told.qsize()
+        """Return the number of reports."""
+        return self._reports.qsize()
 
     def get_nowait_batch(self, count: int) -> list[Report]:
-        """Return so much of it."""
-        return [self._told.get_nowait() for _ in range(count)]
+        """Return the next reports."""
+        return [self._reports.get_nowait() for _ in range(count)]

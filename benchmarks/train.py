@@ -238,7 +238,8 @@ def compare(precision: str, options: argparse.Namespace) -> None:
         memory, added = (max(one[key] for one in all_) / 2**30 for key in ("memory", "added"))
         share = needed(options.model, options.corpora, options.batch) / median / most
         print(
-            f"{precision:9} {side:22} {median:.3f} s a step ({each}), {memory:.2f} GiB, {added:.2f} of them by the loop, "
+            f"{precision:9} {side:22} {median:.3f} s a step ({each}), {memory:.2f} GiB, "
+            f"{added:.2f} of them by the loop, "
             f"{100 * share:.0f}% of the peak"
         )
     for what, key in (("times faster", "seconds"), ("times less of the processors", "busy")):

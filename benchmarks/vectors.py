@@ -25,7 +25,7 @@ import numpy as np
 
 
 def main() -> None:
-    """Write the file, encode twice, print what it took."""
+    """Write the file, encode twice, and print the numbers of each run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--words", type=int, default=2_000_000)
     parser.add_argument("--size", type=int, default=300)
@@ -40,37 +40,42 @@ def main() -> None:
         started = time.perf_counter()
         write(path, options.words, options.size)
         seconds = time.perf_counter() - started
-        held = options.words * options.size * 4 / 2**20
+        vector_mib = options.words * options.size * 4 / 2**20
         print(
-            f"{options.words:,} words x {options.size}: {path.stat().st_size / 2**30:.2f} GiB, written in {seconds:.0f} s"
+            f"{options.words:,} words x {options.size}: {path.stat().st_size / 2**30:.2f} GiB, "
+            f"written in {seconds:.0f} s"
         )
-        print(f"the vectors alone would take {held:,.0f} MiB")
-        for what in ("first run (converts)", "second run"):
+        print(f"the vectors alone would take {vector_mib:,.0f} MiB")
+        for label in ("first run (converts)", "second run"):
             command = [sys.executable, __file__, "--encode", str(path)]
-            facts = json.loads(
+            numbers = json.loads(
                 subprocess.run(command, check=True, capture_output=True, text=True).stdout
             )
             print(
-                f"{what}: {facts['sentences']:,} sentences, {facts['seconds']:.1f} s, peak {facts['peak']:,.0f} MiB, "
-                f"{facts['above']:,.0f} above the libraries' {facts['start']:,.0f}; {facts['zero']} zero vectors"
+                f"{label}: {numbers['sentences']:,} sentences, {numbers['seconds']:.1f} s, peak "
+                f"{numbers['peak']:,.0f} MiB, "
+                f"{numbers['above']:,.0f} above the libraries' {numbers['start']:,.0f}; "
+                f"{numbers['zero']} zero vectors"
             )
 
 
 def write(path: Path, words: int, size: int) -> None:
-    """Write a fastText file: a header, the tests' words, then made-up ones."""
+    """Write a fastText file: a header, the tests' words, then invented ones."""
     rng = np.random.default_rng(0)
     lines = [
         " ".join(f"{value:.4f}" for value in vector) for vector in rng.normal(size=(1000, size))
     ]
-    own = sorted({word for sentence in sentences() for word in sentence.split()})[:words]
+    test_words = sorted({word for sentence in sentences() for word in sentence.split()})[:words]
     with path.open("w", encoding="utf-8") as stream:
         stream.write(f"{words} {size}\n")
         for i in range(words):
-            stream.write(f"{own[i] if i < len(own) else f'word{i}'} {lines[i % 1000]}\n")
+            stream.write(
+                f"{test_words[i] if i < len(test_words) else f'word{i}'} {lines[i % 1000]}\n"
+            )
 
 
 def sentences() -> list[str]:
-    """The distinct sentences of the seven tests."""
+    """Return the distinct sentences of the seven tests."""
     from stsbench.core.catalogue import Catalogue
     from stsbench.data.task import expand_names, load_task
 
@@ -83,7 +88,7 @@ def sentences() -> list[str]:
 
 
 def encode(path: Path) -> dict[str, float]:
-    """Encode all sentences and say what it took."""
+    """Encode all sentences; return their number, the seconds, and the memory in MiB."""
     import scipy.sparse  # noqa: F401 - loaded before memory is first looked at
 
     from stsbench.encoders.words.words import WordsEncoder
@@ -104,7 +109,7 @@ def encode(path: Path) -> dict[str, float]:
 
 
 def resident() -> float:
-    """MiB of memory this process has now."""
+    """Return the MiB of memory that this process has now."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 2**20
 

@@ -1,4 +1,4 @@
-"""SBERT-WK pooling against the published way, a QR for every token and layer in a Python loop.
+"""SBERT-WK pooling against the published method, a QR for every token and layer in a Python loop.
 
     python -m benchmarks.wk [sentences] [rounds]
 
@@ -36,7 +36,8 @@ def main(sentences: int = 300, rounds: int = 3) -> None:
     lengths = np.random.default_rng(0).integers(8, 41, size=sentences)
     threads = torch.get_num_threads()
     print(
-        f"{sentences} sentences, {lengths.sum()} tokens, {LAYERS} layers of {WIDTH}, {threads} threads"
+        f"{sentences} sentences, {lengths.sum()} tokens, {LAYERS} layers of {WIDTH}, {threads} "
+        "threads"
     )
     best: dict[str, float] = {}
     for _ in range(rounds):
@@ -46,12 +47,13 @@ def main(sentences: int = 300, rounds: int = 3) -> None:
     for clock in ("processor", "wall"):
         loop, ours = (best[f"{name} {clock}"] / lengths.sum() * 1e6 for name in ("loop", "wk_pool"))
         print(
-            f"{clock} time: loop {loop:.0f} us a token, wk_pool {ours:.1f} us, {loop / ours:.0f} times as fast"
+            f"{clock} time: loop {loop:.0f} us a token, wk_pool {ours:.1f} us, {loop / ours:.0f} "
+            "times as fast"
         )
 
 
 def run(lengths: Lengths, threads: int) -> tuple[dict[str, float], float]:
-    """Pool all batches both ways; return the seconds each took by each clock and the largest difference."""
+    """Pool all batches by both methods; return the seconds by each clock and the largest difference."""
     spent, worst = (
         dict.fromkeys(["loop wall", "loop processor", "wk_pool wall", "wk_pool processor"], 0.0),
         0.0,
@@ -71,10 +73,13 @@ def run(lengths: Lengths, threads: int) -> tuple[dict[str, float], float]:
 
 
 def pool_in_a_loop(states: list[torch.Tensor], mask: torch.Tensor) -> npt.NDArray[np.floating]:
-    """Pool as published."""
+    """Pool by the published method."""
     stacked = torch.stack(states, dim=1).numpy()  # (b, l, t, h)
     return np.stack(
-        [literal_wk(one[:, : int(n)]) for one, n in zip(stacked, mask.sum(dim=1), strict=True)]
+        [
+            literal_wk(states[:, : int(n)])
+            for states, n in zip(stacked, mask.sum(dim=1), strict=True)
+        ]
     )
 
 
@@ -83,12 +88,12 @@ def timed(
 ) -> tuple[float, T]:
     """Return the seconds the work took by this clock and what it returned."""
     started = clock()
-    done = work(*args, **options)
-    return clock() - started, done
+    value = work(*args, **options)
+    return clock() - started, value
 
 
 def batches(lengths: Lengths) -> Iterator[Batch]:
-    """Make states (b, t, h), one a layer, and a mask (b, t), for the engine's batches."""
+    """Make states (b, t, h), one per layer, and a mask (b, t), for the engine's batches."""
     generator = torch.Generator().manual_seed(0)
     for rows in plan_batches(lengths, budget=TOKEN_BUDGET):
         shape = (len(rows), int(lengths[rows].max()), WIDTH)
