@@ -29,7 +29,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sleeping import ENCODER, TASK, Threads, Reports
+from sleeping import ENCODER, TASK, Reports, Threads
 
 import stsbench
 from stsbench.bench import workers as worker
