@@ -291,7 +291,7 @@ def filter_side(
     """
     if not given:
         return side
-    encoders = side.by_name(catalogue)
+    encoders = side.directory(catalogue)
     every = [*side.cells, *map(lock_cell, side.older)]
 
     def meant(one: NameCandidate) -> set[int]:
@@ -306,7 +306,7 @@ def filter_side(
     chosen = {cell for _, mine in found for cell in mine}
     cells = [cell for cell in every if id(cell) in chosen]
     names = [*(name for name, _ in found), *(cell.encoder for cell in cells)]
-    return side._replace(cells=cells, problems=side.only(names).problems)
+    return side._replace(cells=cells, problems=side.select_encoders(names).problems)
 
 
 def select_compared_results(

@@ -1,29 +1,45 @@
-"""New scores checked against old or published ones: which fell by more than their tolerance, by more than chance, or cannot be compared.
+"""Checks of new scores against old or published ones, with a verdict on each cell and mean.
 
-How far two scores of the same thing may lie apart, in classes and points: cosines of the same float32 embeddings differ by 3e-6
-between implementations; vLLM's bfloat16 moves STS12 by less than 1e-4, MTEB allows 1e-3; probes drift with torch (SentEval
-issues 32 and 43), most where test items are few; independent runs of one checkpoint on STS agree with printed scores to between
-0.01 and 0.07 points (EvalRank's logs against SimCSE's table B.3).
-
-A fall too small to see on one task may be plain on the mean of a suite. Cells move on their own when only machine, precision or
-probes differ: where each may fall by its tolerance, the mean of k may fall by the root of the sum of their squares, divided by k.
+A fall too small to see on one task may be plain on the mean of a suite. Cells move independently
+if only machine, precision or probes differ: if each may fall by its tolerance, the mean of k may
+fall by the root of the sum of their squares, divided by k.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 
-from stsbench.boards.published.rows import ColumnFacts, misprints, protocols, published_row
+from stsbench.boards.published.rows import (
+    ColumnFacts,
+    PublishedScore,
+    misprints,
+    protocols,
+    published_row,
+)
 from stsbench.boards.tables.columns import make_column_spec, scores_by_seed
-from stsbench.check.lock import CheckSide, LockedCell, hold_to_data, unpack
+from stsbench.check.lock import CheckSide, LockedCell, unpack, verify_row
+from stsbench.check.verdicts import (
+    SMALL_TASK_ITEMS,
+    TOLERANCES,
+    CellPair,
+    CheckReport,
+    Outcome,
+    Rule,
+    Tolerance,
+    ToleranceVerdict,
+    Verdict,
+    apply_strictness,
+    apply_tolerance,
+    classify,
+    report_unreadable,
+)
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, StsbenchError, UnknownName
-from stsbench.core.provenance import is_same_encoder
+from stsbench.core.errors import DataError
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.results.folder import read_item_columns
 from stsbench.results.groups import EncoderResults, describe_mismatch, group_by_encoder, suite_mean
@@ -36,340 +52,135 @@ from stsbench.significance.comparison import (
 )
 from stsbench.significance.paired import holm
 
-Rule = Literal["absolute", "statistical"]
-Outcome = Literal[
-    "regression",
-    "not comparable",
-    "missing",
-    "unreadable",
-    "not checked",
-    "not verified",
-    "higher",
-    "lower",
-    "fine",
-    "new",
-]
-Kind = Literal["failure", "error", "skipped", ""]
-KINDS: Mapping[Outcome, Kind] = {
-    "regression": "failure",
-    "not comparable": "error",
-    "missing": "error",
-    "unreadable": "error",
-    "not checked": "error",
-    "not verified": "error",
-    "higher": "",
-    "lower": "",
-    "fine": "",
-    "new": "skipped",
-}
-"""What each outcome is to a regression test, in JUnit's words: beside an error, where something was not looked at, nothing is fine."""
-Pair = tuple[LockedCell, LockedCell]
-"""A new cell and the old one that it is compared with."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """What was found of one cell; scores and ``difference`` (new minus old) are never times 100."""
-
-    encoder: str
-    task: str
-    split: str = "test"
-    protocol: str = ""
-    train_seed: int | None = None
-    eval_seed: int = 0
-    outcome: Outcome
-    reason: str
-    new: float | None = None
-    old: float | None = None
-    difference: float | None = None
-    tolerance: str | None = None
-    points: float | None = None
-    p: float | None = None
-    is_mean: bool = False
-    """Whether it is of the mean over a suite's tasks."""
-    not_verified: str = ""
-    """Why scores of it are not verified: ``old: its per-item columns are not here``; else empty."""
-
-    @classmethod
-    def of(cls, cell: LockedCell, outcome: Outcome, reason: str, **more: Any) -> Verdict:  # noqa: ANN401 - fields
-        """The verdict on one cell."""
-        named = {
-            key: getattr(cell, key)
-            for key in ("encoder", "task", "split", "train_seed", "eval_seed")
-        }
-        protocol = str(cell.protocol["name"])
-        return cls(**{**named, "protocol": protocol, "outcome": outcome, "reason": reason, **more})
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckReport:
-    """The verdicts on all cells, and what they come to."""
-
-    verdicts: Sequence[Verdict]
-    rule: Rule
-    exact: bool = False
-    allow_missing: bool = False
-    """Whether what only the old results have is no error."""
-
-    def count(self, *outcomes: Outcome) -> int:
-        """How many cells came out so."""
-        return sum(verdict.outcome in outcomes for verdict in self.verdicts)
-
-    def kind(self, verdict: Verdict) -> Kind:
-        """What a verdict is to a regression test; nothing: it passes."""
-        if self.exact and verdict.outcome == "higher":
-            return "failure"
-        return (
-            "skipped"
-            if self.allow_missing and verdict.outcome == "missing"
-            else KINDS[verdict.outcome]
-        )
-
-    @property
-    def exit_code(self) -> int:
-        """0 fine; 1 a regression; 2 none, but something that was not compared, or nothing compared at all."""
-        kinds = set(map(self.kind, self.verdicts))
-        return (
-            1
-            if "failure" in kinds
-            else 2
-            if "error" in kinds or not self.count("fine", "lower", "higher")
-            else 0
-        )
-
-    @property
-    def summary(self) -> str:
-        """How many cells and means came out how, in one line."""
-        words = {"missing": "missing in the new results", "lower": "lower, which may be chance"}
-        counts = [f"{self.count(one)} {words.get(one, one)}" for one in KINDS if self.count(one)]
-        means = sum(verdict.is_mean for verdict in self.verdicts)
-        cells = len(self.verdicts) - means
-        said = f"{cells} cell{'s' * (cells != 1)}" + (
-            f" and {means} mean{'s' * (means != 1)}" if means else ""
-        )
-        unverified = sum(bool(verdict.not_verified) for verdict in self.verdicts)
-        is_counted = not unverified or self.count("not verified")
-        more = "" if is_counted else f"; {unverified} not verified"
-        return f"{said}: {', '.join(counts) or 'none'}{more}"
-
-
-def report_unreadable(new: CheckSide, old: CheckSide | None = None) -> list[Verdict]:
-    """A verdict on each file of both sides that holds no result as results must be: a check is not fine beside it."""
-    sides = {"new": new, "old": old}
-    return [
-        Verdict(
-            encoder=at.parent.name,
-            task=at.name,
-            outcome="unreadable",
-            reason=f"{side} results: {line}",
-        )
-        for side, held in sides.items()
-        for at, line in (held.problems if held else ())
-    ]
-
-
-HALF = ("float16", "bfloat16")
-FEW = 1800
-"""Fewer test items than this are few: TREC has 500, MRPC 1,725; SST2, the next, 1,821."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tolerance:
-    """A class of differences: its name, how many points are no regression, and why.
-
-    Rounding moves each pair on its own, and a correlation of n pairs by a share of it that falls with the
-    root of n: where ``by_root`` is true, ``points`` are those of 1,000 items, and fewer are allowed more.
-    """
-
-    name: str
-    points: float
-    why: str
-    by_root: bool = False
-
-    def allowed(self, n: int) -> float:
-        """The points allowed for n items."""
-        return self.points * max(1.0, 1000 / n) ** 0.5 if self.by_root else self.points
-
-
-TOLERANCES = {
-    t.name: t
-    for t in (
-        Tolerance(name="same", points=0.001, why="same encoder, device, dtype and versions"),
-        Tolerance(
-            name="other-machine", points=0.01, why="same encoder, another device or other versions"
-        ),
-        Tolerance(name="half", points=0.1, why="half precision on one side or both", by_root=True),
-        Tolerance(
-            name="probe", points=0.5, why="a probe trained by another device or other versions"
-        ),
-        Tolerance(
-            name="probe-few",
-            points=1.5,
-            why="a probe trained by another device or other versions, on few test items",
-        ),
-        Tolerance(name="changed", points=0.01, why="another encoder"),
-        Tolerance(
-            name="published", points=0.1, why="a score printed to two decimals, of another stack"
-        ),
-    )
-}
-
-
-def apply_tolerance(verdict: Verdict, tolerance: Tolerance, n: int) -> Verdict:
-    """The verdict on a score of n items by tolerance alone."""
-    difference, points = (verdict.new or 0.0) - (verdict.old or 0.0), tolerance.allowed(n)
-    size, moved = abs(100 * difference), "is within the tolerance"
-    outcome: Outcome = "fine"
-    # Half an ulp of a percentage must not decide: 0.7237 - 0.7227 is a hair above 0.1 points.
-    if size > points + 1e-9:
-        outcome, way = ("higher", "rose") if difference > 0 else ("regression", "fell")
-        moved = f"{way} by {size:.3f} points"
-    reason = f"{moved}; {points:.3g} allowed: {tolerance.why}"
-    return replace(
-        verdict,
-        outcome=outcome,
-        reason=reason,
-        difference=difference,
-        tolerance=tolerance.name,
-        points=points,
-    )
-
-
-def classify(new: LockedCell, old: LockedCell) -> str:
-    """The class of two scores that may be compared, one of ``TOLERANCES``."""
-    same = is_same_encoder(new.fingerprint, old.fingerprint)
-    half = any(cell.dtype in HALF for cell in (new, old))
-    if same and new.place == old.place and not half:
-        return "same"
-    if not same and not (half and new.dtype != old.dtype):
-        return "changed"
-    # A similarity is of embeddings as they are; all else trains something on them.
-    if "similarity" not in new.protocol:
-        return "probe-few" if new.n < FEW else "probe"
-    return "half" if half else "other-machine"
-
-
-def parse_tolerances(texts: Sequence[str]) -> dict[str, Tolerance]:
-    """All classes, with the points that a user gave: ``0.5`` for every class, ``half=0.2`` for one.
-
-    Raises UnknownName: a class that does not exist; StsbenchError: points that are no number from 0 up.
-    """
-    found = dict(TOLERANCES)
-    # What is given for one class stands, wherever it was typed.
-    for text in sorted(texts, key=lambda one: "=" in one):
-        name, equals, value = text.rpartition("=")
-        if equals and name not in TOLERANCES:
-            raise UnknownName(
-                "tolerance class", name, TOLERANCES, hint=f"one of {', '.join(TOLERANCES)}"
-            )
-        try:
-            points = float(value)
-        except ValueError:
-            points = -1.0
-        if not 0 <= points < float("inf"):
-            raise StsbenchError(f"--tolerance '{text}': give points, such as 0.5 or half=0.2")
-        found |= {
-            key: replace(found[key], points=points, by_root=False)
-            for key in ([name] if equals else TOLERANCES)
-        }
-    return found
-
-
-class ToleranceVerdict(NamedTuple):
-    """What tolerance alone says of a cell, or of the mean of several; ``pairs`` is empty where nothing was compared."""
-
-    verdict: Verdict
-    pairs: Sequence[Pair]
-
 
 class TestResult(NamedTuple):
-    """A p-value and the test it is of; where none could be made, p is 1."""
+    """The result of a significance test."""
 
     p: float
+    """The p-value; 1 if there is no test."""
     test: str
+    """The name of the test; ``none`` if there is none."""
     problem: str | None = None
-    """Why no test was made, or why the one that was made finds too little for a fall to be called chance."""
+    """Why there is no paired test, so that a fall without significance may still be real."""
 
 
-def mean_p(pairs: Sequence[Pair], effort: TestSettings) -> TestResult:
-    """Test the difference of a cell, or of the mean of several, of which some may share sentences.
+def difference_test(pairs: Sequence[CellPair], effort: TestSettings) -> TestResult:
+    """Test the difference of a pair of cells, or of the means over several pairs.
 
-    The test is paired where both sides have their items, else by their intervals, which excuse no fall.
+    The test is paired if both sides have their items, which may share sentences between tasks.
+    Otherwise it is made from the intervals, and too weak to excuse a fall.
     """
-    from scipy import special
-
+    paired: list[MeasuredDifference] = []
     try:
-        paired: list[MeasuredDifference] = []
         for new, old in pairs:
-            ours, theirs = _result(new, old), _result(old, new)
-            if ours is not None and theirs is not None:
-                paired += compare_on_task({"old": [theirs], "new": [ours]}, effort)
-    except DataError as broken:
-        return TestResult(1.0, "none", problem=str(broken))
+            new_result = _result_with_items(new, old)
+            old_result = _result_with_items(old, new)
+            if new_result is not None and old_result is not None:
+                paired += compare_on_task({"old": [old_result], "new": [new_result]}, effort)
+    except DataError as error:
+        return TestResult(1.0, "none", problem=str(error))
     if len(paired) == len(pairs):
         difference = mean_difference(paired) if len(paired) > 1 else paired[0].difference
         if difference.p is not None:
             return TestResult(difference.p, "paired test")
-    # Of independent normal scores whose 95% intervals are known: it does not see that items are the same.
-    widths = [high - low for pair in pairs for low, high in (cell.interval for cell in pair)]
-    error = sum((width / (2 * special.ndtri(0.975))) ** 2 for width in widths) ** 0.5
-    apart = abs(sum(new.score - old.score for new, old in pairs))
-    p = float(2 * special.ndtr(-apart / error)) if error else 0.0
-    locked = [cell for pair in pairs for cell in pair if cell.result is None]
-    if any(cell.paired is None for cell in locked):
-        why = "the lock holds no per-item values; lock again beside them"
+    locked_cells = [cell for pair in pairs for cell in pair if cell.result is None]
+    if any(cell.paired is None for cell in locked_cells):
+        problem = "the lock holds no per-item values; lock again beside them"
+    elif len(locked_cells) > len(pairs):
+        problem = "two locks hold no gold scores"
     else:
-        why = (
-            "two locks hold no gold scores"
-            if len(locked) > len(pairs)
-            else "no paired test is known"
-        )
-    return TestResult(p, "from the intervals", problem=why)
+        problem = "no paired test is known"
+    return TestResult(_p_from_intervals(pairs), "from the intervals", problem=problem)
 
 
-def _result(cell: LockedCell, other: LockedCell) -> Result | None:
-    """A cell's Result: its own, or one made of the locked column and the other side's data, which are the same."""
-    if cell.result is not None or cell.paired is None or other.result is None:
+def _p_from_intervals(pairs: Sequence[CellPair]) -> float:
+    """Return the p-value of the summed difference of independent normal scores.
+
+    Their 95% intervals are known. The test ignores that the items of both sides are the same.
+    """
+    from scipy import special
+
+    intervals = [cell.interval for pair in pairs for cell in pair]
+    variance = sum(((high - low) / (2 * special.ndtri(0.975))) ** 2 for low, high in intervals)
+    standard_error = variance**0.5
+    difference = abs(sum(pair.new.score - pair.old.score for pair in pairs))
+    return float(2 * special.ndtr(-difference / standard_error)) if standard_error else 0.0
+
+
+def _result_with_items(cell: LockedCell, counterpart: LockedCell) -> Result | None:
+    """Return the Result of a cell, with its per-item columns.
+
+    For a row of a lock it is composed of the locked column, and of the columns of its counterpart,
+    whose data are the same. None if neither has items.
+    """
+    if cell.result is not None or cell.paired is None or counterpart.result is None:
         return cell.result
-    columns = {**read_item_columns(other.result), cell.paired.column: unpack(cell.paired, cell.n)}
+    columns = {
+        **read_item_columns(counterpart.result),
+        cell.paired.column: unpack(cell.paired, cell.n),
+    }
     return msgspec.structs.replace(
-        other.result, score=cell.score, interval=cell.interval, per_item=columns, path=None
+        counterpart.result, score=cell.score, interval=cell.interval, per_item=columns, path=None
     )
 
 
 def compare_suite_means(
-    cells: Sequence[ToleranceVerdict], suites: Mapping[str, Suite]
+    cell_verdicts: Sequence[ToleranceVerdict], suites: Mapping[str, Suite]
 ) -> list[ToleranceVerdict]:
-    """The mean of each suite that has one, for each encoder, protocol and seed all of whose cells were compared."""
-    groups: dict[tuple[object, ...], dict[str, ToleranceVerdict]] = {}
-    for one in cells:
-        verdict = one.verdict
-        if one.pairs and verdict.split in ("test", "all"):
-            key = verdict.encoder, verdict.protocol, verdict.train_seed, verdict.eval_seed
-            groups.setdefault(key, {}).setdefault(verdict.task, one)
-    averaged = [suite for suite in suites.values() if suite.average and len(suite.tasks) > 1]
-    return [one for mine in groups.values() for suite in averaged for one in _mean(suite, mine)]
+    """Compare the means over suites by tolerance.
+
+    There is one for each encoder, protocol and seed, and each suite with a mean, if all cells of
+    the suite were compared.
+    """
+    verdicts_by_group: dict[tuple[object, ...], dict[str, ToleranceVerdict]] = {}
+    for cell_verdict in cell_verdicts:
+        verdict = cell_verdict.verdict
+        if cell_verdict.pairs and verdict.split in ("test", "all"):
+            group = (verdict.encoder, verdict.protocol, verdict.train_seed, verdict.eval_seed)
+            verdicts_by_group.setdefault(group, {}).setdefault(verdict.task, cell_verdict)
+    mean_verdicts = []
+    for verdict_by_task in verdicts_by_group.values():
+        for suite in suites.values():
+            if suite.average and len(suite.tasks) > 1:
+                mean_verdict = _compare_suite_mean(suite, verdict_by_task)
+                if mean_verdict is not None:
+                    mean_verdicts.append(mean_verdict)
+    return mean_verdicts
 
 
-def _mean(suite: Suite, mine: Mapping[str, ToleranceVerdict]) -> Iterator[ToleranceVerdict]:
-    new = suite_mean(suite.tasks, {task: one.verdict.new for task, one in mine.items()}.get)
-    old = suite_mean(suite.tasks, {task: one.verdict.old for task, one in mine.items()}.get)
-    if new is None or old is None:
-        return
-    cells, k = [mine[task] for task in suite.tasks], len(suite.tasks)
-    names = list(dict.fromkeys(str(one.verdict.tolerance) for one in cells))
-    points = sum((one.verdict.points or 0.0) ** 2 for one in cells) ** 0.5 / k
-    facts = {"task": f"mean of {suite.name}", "split": "test", "new": new, "old": old}
-    bare = replace(cells[0].verdict, **{**facts, "is_mean": True, "not_verified": ""})  # type: ignore[arg-type]
-    why = f"the mean of {k} cells, each with a tolerance of its own"
-    allowed = Tolerance(name=names[0] if len(names) == 1 else "several", points=points, why=why)
-    yield ToleranceVerdict(
-        apply_tolerance(bare, allowed, k), [pair for one in cells for pair in one.pairs]
+def _compare_suite_mean(
+    suite: Suite, verdict_by_task: Mapping[str, ToleranceVerdict]
+) -> ToleranceVerdict | None:
+    """Compare the mean over a suite; None if a cell of it was not compared."""
+    new_scores = {task: cell.verdict.new for task, cell in verdict_by_task.items()}
+    old_scores = {task: cell.verdict.old for task, cell in verdict_by_task.items()}
+    new_mean = suite_mean(suite.tasks, new_scores.get)
+    old_mean = suite_mean(suite.tasks, old_scores.get)
+    if new_mean is None or old_mean is None:
+        return None
+    cells = [verdict_by_task[task] for task in suite.tasks]
+    n_cells = len(cells)
+    tolerance_names = list(dict.fromkeys(str(cell.verdict.tolerance) for cell in cells))
+    tolerance = Tolerance(
+        name=tolerance_names[0] if len(tolerance_names) == 1 else "several",
+        points=sum((cell.verdict.points or 0.0) ** 2 for cell in cells) ** 0.5 / n_cells,
+        reason=f"the mean of {n_cells} cells, each with a tolerance of its own",
     )
+    verdict = replace(
+        cells[0].verdict,
+        task=f"mean of {suite.name}",
+        split="test",
+        new=new_mean,
+        old=old_mean,
+        is_mean=True,
+        not_verified="",
+    )
+    pairs = [pair for cell in cells for pair in cell.pairs]
+    return ToleranceVerdict(apply_tolerance(verdict, tolerance, n_cells), pairs)
 
 
-UNCHANGED = ("same", "other-machine")
-"""Classes of one and the same encoder: between its two scores lies no sampling that a test could ask about."""
+SAME_ENCODER_TOLERANCES = ("same", "other-machine")
+"""Classes of one and the same encoder, whose scores have no sampling error that a test measures."""
 
 
 def check(
@@ -388,185 +199,258 @@ def check(
 ) -> CheckReport:
     """Judge every cell of both sides, and the means over suites all of whose cells are compared.
 
-    Each side has the current score of each cell. A score may lie below the old one by its class's tolerance. By the rule
-    ``statistical`` a lower one is a regression only where the difference is also real: by the paired permutation test where
-    both sides have per-item columns, else by their intervals as if the items were not the same, which finds too little to
-    excuse a fall: one that they do not show to be real is not comparable. p-values are corrected after Holm over all cells. The
-    same encoder's scores are always judged by the tolerance alone. A file that holds no result as it must be, or one that is
-    not believed, is a verdict of its own. A row of a lock is held to the data of the other side. Means are judged in the same
-    way, and corrected by themselves.
+    A score may lie below the old one by its class's tolerance. By the rule ``statistical`` a lower
+    one is a regression only if the difference is also significant: by the paired permutation test
+    if both sides have per-item columns, else by their intervals as if the items were not the same.
+    That is too weak to excuse a fall, so one that is not significant then is not comparable.
+    p-values are corrected after Holm over all cells, and separately over all means. The same
+    encoder's scores are always judged by the tolerance alone.
 
-    With ``chosen`` the new side's encoders were chosen by name: those that only the old side has are none of this check's.
-    With ``strict`` what is not verified is not fine. ``suites`` are those whose means are judged,
-    ``catalogue`` names the evaluators of tasks. For ``exact`` and ``allow_missing`` see
-    :class:`CheckReport`.
+    A file that is no valid or no believed result has a verdict of its own. A row of a lock is
+    compared with the data of the other side.
+
+    Args:
+        new: The current score of each cell.
+        old: The scores to compare them with.
+        rule: A key of ``RULES``.
+        exact: A higher score fails the check too.
+        allow_missing: Cells that only the old side has are no error.
+        chosen: The new side's encoders were chosen by name, so the old side's others are ignored.
+        strict: A score that is not verified is not fine.
+        tolerances: By class of difference.
+        suites: The suites whose means are judged.
+        effort: The settings of significance tests.
+        catalogue: The cards of tasks, which name their evaluators.
 
     Raises:
-        DataError: no encoder is in both; per-item columns that a test needs are missing or broken.
+        DataError: No encoder is on both sides, or per-item columns that a test needs are missing
+            or broken.
     """
-    effort, catalogue = effort or TestSettings(), catalogue or Catalogue()
+    effort = effort or TestSettings()
+    catalogue = catalogue or Catalogue()
     if chosen:
-        # What the old side has of the new side's encoders, be it readable or not; all of it where they are others.
-        found = old.only(list({cell.encoder: None for cell in new.cells}))
-        old = found if found.cells or found.problems else old
-    verdicts = broken = report_unreadable(new, old)
-    if (names := match_encoders(new, old)) or not broken:
-        pairs = match_cells(new.cells, old.cells, names)
-        cells = [
-            _hold_to_items(_compare_cells(*pair, tolerances), *pair, new, old, catalogue)
-            for pair in pairs
+        # Cells and unreadable files of these encoders; all of the old side if it has none.
+        chosen_side = old.select_encoders(list({cell.encoder: None for cell in new.cells}))
+        old = chosen_side if chosen_side.cells or chosen_side.problems else old
+    unreadable = report_unreadable(new, old)
+    verdicts = unreadable
+    old_name_by_encoder = match_encoders(new, old)
+    if old_name_by_encoder or not unreadable:
+        cell_verdicts = []
+        for matched in match_cells(new.cells, old.cells, old_name_by_encoder):
+            cell_verdict = _compare_cells(matched, tolerances)
+            cell_verdicts.append(_verify_against_items(cell_verdict, matched, new, old, catalogue))
+        mean_verdicts = compare_suite_means(cell_verdicts, suites or {})
+        verdicts = [
+            *RULES[rule](cell_verdicts, effort),
+            *RULES[rule](mean_verdicts, effort),
+            *_report_missing_encoders(old, old_name_by_encoder),
+            *unreadable,
         ]
-        judged = [
-            *RULES[rule](cells, effort),
-            *RULES[rule](compare_suite_means(cells, suites or {}), effort),
-        ]
-        verdicts = [*judged, *_only_old(old, names), *broken]
-    verdicts = [_apply_strictness(verdict) for verdict in verdicts] if strict else verdicts
+    if strict:
+        verdicts = [apply_strictness(verdict) for verdict in verdicts]
     return CheckReport(verdicts=verdicts, rule=rule, exact=exact, allow_missing=allow_missing)
 
 
-def _hold_to_items(
-    judged: ToleranceVerdict,
-    ours: LockedCell | None,
-    theirs: LockedCell | None,
+class MatchedCells(NamedTuple):
+    """A new and an old cell of the same task; one of them is None if it has no counterpart."""
+
+    new: LockedCell | None
+    old: LockedCell | None
+
+
+def _verify_against_items(
+    cell_verdict: ToleranceVerdict,
+    matched: MatchedCells,
     new: CheckSide,
     old: CheckSide,
     catalogue: Catalogue,
 ) -> ToleranceVerdict:
-    """Add what is not verified of a verdict's cells; a row that the other side's data contradict is refused."""
-    reasons, problems = list[str](), list[str]()
-    for name, side, cell, other in (("new", new, ours, theirs), ("old", old, theirs, ours)):
-        if cell is not None and cell.result is not None:
-            why = side.why_unverified(cell.result)
-            reasons += [f"{name}: {why}"] if why else []
-        elif cell is not None and judged.pairs:
-            row = hold_to_data(cell, other.result if other is not None else None, catalogue)
-            reasons += [f"{name}: {why}" for why in row.unknown]
-            problems += [f"{name} results: {line}" for line in row.problems]
-    verdict = replace(judged.verdict, not_verified="; ".join(reasons))
+    """Add to a verdict which of its scores are not verified, and why.
+
+    A row of a lock that the other side's data contradict is unreadable.
+    """
+    reasons: list[str] = []
+    problems: list[str] = []
+    for side_name, side, cell, counterpart in (
+        ("new", new, matched.new, matched.old),
+        ("old", old, matched.old, matched.new),
+    ):
+        if cell is None:
+            continue
+        if cell.result is not None:
+            reason = side.why_unverified(cell.result)
+            reasons += [f"{side_name}: {reason}"] if reason else []
+        elif cell_verdict.pairs:
+            counterpart_result = counterpart.result if counterpart is not None else None
+            row = verify_row(cell, counterpart_result, catalogue)
+            reasons += [f"{side_name}: {reason}" for reason in row.unknown]
+            problems += [f"{side_name} results: {problem}" for problem in row.problems]
+    verdict = replace(cell_verdict.verdict, not_verified="; ".join(reasons))
     if problems:
-        refused = replace(verdict, outcome="unreadable", reason="; ".join(problems))
-        return ToleranceVerdict(refused, [])
-    return judged._replace(verdict=verdict)
+        verdict = replace(verdict, outcome="unreadable", reason="; ".join(problems))
+        return ToleranceVerdict(verdict, [])
+    return cell_verdict._replace(verdict=verdict)
 
 
-def _apply_strictness(verdict: Verdict) -> Verdict:
-    """Return the verdict where what is not verified is not fine."""
-    if not verdict.not_verified or KINDS[verdict.outcome] in ("failure", "error"):
-        return verdict
-    reason = f"{verdict.not_verified}; {verdict.reason}"
-    return replace(verdict, outcome="not verified", reason=reason)
-
-
-def _by_test(judged: Sequence[ToleranceVerdict], effort: TestSettings) -> list[Verdict]:
-    """The verdicts on lower scores put right by their tests, corrected over all that were compared."""
+def _judge_by_test(
+    tolerance_verdicts: Sequence[ToleranceVerdict], effort: TestSettings
+) -> list[Verdict]:
+    """Return verdicts of which falls are tested, corrected over all scores that were compared."""
     tests = {
-        at: mean_p(one.pairs, effort)
-        for at, one in enumerate(judged)
-        if one.verdict.outcome == "regression" and one.verdict.tolerance not in UNCHANGED
+        index: difference_test(judged.pairs, effort)
+        for index, judged in enumerate(tolerance_verdicts)
+        if judged.verdict.outcome == "regression"
+        and judged.verdict.tolerance not in SAME_ENCODER_TOLERANCES
     }
-    compared = [at for at, one in enumerate(judged) if one.pairs]
-    corrected = dict(
-        zip(compared, holm([tests[at].p if at in tests else 1.0 for at in compared]), strict=True)
-    )
-    verdicts = [one.verdict for one in judged]
-    for at, tested in tests.items():
-        verdict, p = verdicts[at], corrected[at]
-        if tested.problem is not None and not p < effort.level:
-            why = f"{verdict.reason}; the statistical rule cannot judge it: {tested.problem}"
-            verdicts[at] = replace(verdict, outcome="not comparable", reason=why)
-        else:
-            said = f"{'real' if p < effort.level else 'may be chance'}, corrected p {p:.2g} ({tested.test})"
-            outcome: Outcome = "regression" if p < effort.level else "lower"
-            verdicts[at] = replace(
-                verdict, outcome=outcome, reason=f"{verdict.reason}; {said}", p=p
-            )
+    compared = [index for index, judged in enumerate(tolerance_verdicts) if judged.pairs]
+    p_values = [tests[index].p if index in tests else 1.0 for index in compared]
+    corrected = dict(zip(compared, holm(p_values), strict=True))
+    verdicts = [judged.verdict for judged in tolerance_verdicts]
+    for index, test in tests.items():
+        verdicts[index] = _add_test(verdicts[index], test, corrected[index], effort.level)
     return verdicts
 
 
+def _add_test(verdict: Verdict, test: TestResult, p: float, level: float) -> Verdict:
+    """Return the verdict on a fall after its test, with the corrected p-value."""
+    is_significant = p < level
+    if test.problem is not None and not is_significant:
+        reason = f"{verdict.reason}; the statistical rule cannot judge it: {test.problem}"
+        return replace(verdict, outcome="not comparable", reason=reason)
+    finding = "real" if is_significant else "may be chance"
+    outcome: Outcome = "regression" if is_significant else "lower"
+    reason = f"{verdict.reason}; {finding}, corrected p {p:.2g} ({test.test})"
+    return replace(verdict, outcome=outcome, reason=reason, p=p)
+
+
 RULES: Mapping[Rule, Callable[[Sequence[ToleranceVerdict], TestSettings], list[Verdict]]] = {
-    "absolute": lambda judged, effort: [one.verdict for one in judged],
-    "statistical": _by_test,
+    "absolute": lambda tolerance_verdicts, effort: [
+        judged.verdict for judged in tolerance_verdicts
+    ],
+    "statistical": _judge_by_test,
 }
-"""What makes verdicts of the judgements by tolerance: of all cells, and again of all means over suites."""
+"""Each rule makes verdicts of those by tolerance; called for all cells, then for all means."""
 
 
 def match_encoders(new: CheckSide, old: CheckSide) -> dict[str, str]:
-    """The old name of each of the new side's encoders that has one; none where a side has files that cannot be read.
+    """Return the old name of each encoder of the new side that the old side has too.
 
-    Where each side has one encoder only, its name may be another: unless a file that cannot be read may be its own. Raises
-    DataError: a side has no cells, or no encoder is in both, and all files can be read.
+    If each side has a single encoder, its names may differ, unless an unreadable file may be of
+    the same name.
+
+    Returns:
+        The old names by new name; empty if there are none and a file is unreadable.
+
+    Raises:
+        DataError: A side has no cells, or no encoder is on both sides, and all files are valid.
     """
-    mine, theirs = ({cell.encoder: None for cell in side.cells} for side in (new, old))
-    names = {name: name for name in mine if name in theirs}
-    if names or new.problems or old.problems:
-        return names
-    if not mine or not theirs:
-        raise DataError(f"the {'old' if mine else 'new'} side of the check holds no results")
-    if len(mine) == len(theirs) == 1:
-        return {next(iter(mine)): next(iter(theirs))}
-    listed = (", ".join(list(side)[:3]) for side in (mine, theirs))
-    hint = "choose one of each with --encoder and --against-encoder"
-    raise DataError(f"no encoder is in both: new {next(listed)}; old {next(listed)}; {hint}")
+    new_names = list(dict.fromkeys(cell.encoder for cell in new.cells))
+    old_names = list(dict.fromkeys(cell.encoder for cell in old.cells))
+    common_names = {name: name for name in new_names if name in old_names}
+    if common_names or new.problems or old.problems:
+        return common_names
+    if not new_names or not old_names:
+        empty_side = "old" if new_names else "new"
+        raise DataError(f"the {empty_side} side of the check holds no results")
+    if len(new_names) == len(old_names) == 1:
+        return {new_names[0]: old_names[0]}
+    raise DataError(
+        f"no encoder is in both: new {', '.join(new_names[:3])}; old {', '.join(old_names[:3])}",
+        hint="choose one of each with `encoder` and `against_encoder`",
+    )
 
 
 def match_cells(
-    new: Sequence[LockedCell], old: Sequence[LockedCell], names: Mapping[str, str]
-) -> Iterator[tuple[LockedCell | None, LockedCell | None]]:
-    """Each cell of the new side's encoders with the old cell it is to be checked against; ``names`` are their old names.
+    new: Sequence[LockedCell],
+    old: Sequence[LockedCell],
+    old_name_by_encoder: Mapping[str, str],
+) -> Iterator[MatchedCells]:
+    """Yield each cell of the new side's encoders with the old cell to compare it with.
 
-    Cells of one task that were scored alike are matched. What is then left on both sides was scored in different ways, and is
-    matched to say how they differ.
+    Cells of one task that were scored alike are matched first. The others on both sides were
+    scored differently, and are matched so that their difference is reported.
+
+    Args:
+        new: The new cells.
+        old: The old cells.
+        old_name_by_encoder: The encoders' names on the old side by those on the new one.
     """
     for encoder in dict.fromkeys(cell.encoder for cell in new):
-        ours = [cell for cell in new if cell.encoder == encoder]
-        others = [cell for cell in old if cell.encoder == names.get(encoder)]
-        for task in dict.fromkeys(cell.task for cell in (*ours, *others)):
-            mine, left = (
-                {cell.scored: cell for cell in side if cell.task == task} for side in (ours, others)
+        new_cells = [cell for cell in new if cell.encoder == encoder]
+        old_cells = [cell for cell in old if cell.encoder == old_name_by_encoder.get(encoder)]
+        for task in dict.fromkeys(cell.task for cell in (*new_cells, *old_cells)):
+            yield from _match_cells_of_task(
+                [cell for cell in new_cells if cell.task == task],
+                [cell for cell in old_cells if cell.task == task],
             )
-            alike = {scored: left.pop(scored) for scored in mine if scored in left}
-            for scored, cell in mine.items():
-                near = [one for one in left if one[:2] == scored[:2]] or list(left)
-                yield cell, alike.get(scored) or (left.pop(near[0]) if near else None)
-            yield from ((None, theirs) for theirs in left.values())
 
 
-def _only_old(old: CheckSide, names: Mapping[str, str]) -> Iterator[Verdict]:
-    left: dict[str, list[LockedCell]] = {}
+def _match_cells_of_task(
+    new_cells: Sequence[LockedCell], old_cells: Sequence[LockedCell]
+) -> Iterator[MatchedCells]:
+    new_by_conditions = {cell.conditions: cell for cell in new_cells}
+    unmatched_old = {cell.conditions: cell for cell in old_cells}
+    matched_old = {
+        conditions: unmatched_old.pop(conditions)
+        for conditions in new_by_conditions
+        if conditions in unmatched_old
+    }
+    for conditions, cell in new_by_conditions.items():
+        counterpart = matched_old.get(conditions)
+        if counterpart is None and unmatched_old:
+            # A cell of the same split and protocol if there is one: it differs in seeds only.
+            candidates = [
+                old_conditions
+                for old_conditions in unmatched_old
+                if old_conditions[:2] == conditions[:2]
+            ]
+            counterpart = unmatched_old.pop((candidates or list(unmatched_old))[0])
+        yield MatchedCells(cell, counterpart)
+    for old_cell in unmatched_old.values():
+        yield MatchedCells(None, old_cell)
+
+
+def _report_missing_encoders(
+    old: CheckSide, old_name_by_encoder: Mapping[str, str]
+) -> Iterator[Verdict]:
+    """Yield a verdict on each encoder that only the old side has."""
+    cells_by_encoder: dict[str, list[LockedCell]] = {}
     for cell in old.cells:
-        if cell.encoder not in names.values():
-            left.setdefault(cell.encoder, []).append(cell)
-    hint = "choose others with --encoder, or allow it with --allow-missing"
-    for first, *others in left.values():
-        more = {"task": f"all {1 + len(others)} cells", "protocol": ""} if others else {}
-        yield Verdict.of(
-            first, "missing", f"the new results have no encoder of this name; {hint}", **more
-        )
-
-
-def _compare_cells(
-    ours: LockedCell | None, theirs: LockedCell | None, tolerances: Mapping[str, Tolerance]
-) -> ToleranceVerdict:
-    if theirs is None:
-        assert ours is not None, "a pair has a side"
-        return ToleranceVerdict(
-            Verdict.of(ours, "new", "the old results have no such cell", new=ours.score), []
-        )
-    if ours is None:
-        return ToleranceVerdict(
-            Verdict.of(theirs, "missing", "the new results have no such cell", old=theirs.score), []
-        )
-    why = describe_mismatch(ours, theirs)
-    for seed in ("train_seed", "eval_seed"):
-        if why is None and getattr(ours, seed) != getattr(theirs, seed):
-            why = f"{seed} differs: {getattr(ours, seed)} against {getattr(theirs, seed)}"
-    bare = Verdict.of(ours, "not comparable", why or "", new=ours.score, old=theirs.score)
-    if why is not None:
-        return ToleranceVerdict(bare, [])
-    return ToleranceVerdict(
-        apply_tolerance(bare, tolerances[classify(ours, theirs)], ours.n), [(ours, theirs)]
+        if cell.encoder not in old_name_by_encoder.values():
+            cells_by_encoder.setdefault(cell.encoder, []).append(cell)
+    reason = (
+        "the new results have no encoder of this name; choose other encoders, "
+        "or allow missing cells"
     )
+    for cells in cells_by_encoder.values():
+        fields = {}
+        if len(cells) > 1:
+            fields = {"task": f"all {len(cells)} cells", "protocol": ""}
+        yield Verdict.of_cell(cells[0], "missing", reason, **fields)
+
+
+def _compare_cells(matched: MatchedCells, tolerances: Mapping[str, Tolerance]) -> ToleranceVerdict:
+    """Compare two cells by tolerance, if both exist and are comparable."""
+    new, old = matched
+    if old is None:
+        assert new is not None, "a match has a cell"
+        verdict = Verdict.of_cell(new, "new", "the old results have no such cell", new=new.score)
+        return ToleranceVerdict(verdict, [])
+    if new is None:
+        verdict = Verdict.of_cell(
+            old, "missing", "the new results have no such cell", old=old.score
+        )
+        return ToleranceVerdict(verdict, [])
+    mismatch = describe_mismatch(new, old)
+    for seed in ("train_seed", "eval_seed"):
+        if mismatch is None and getattr(new, seed) != getattr(old, seed):
+            mismatch = f"{seed} differs: {getattr(new, seed)} against {getattr(old, seed)}"
+    verdict = Verdict.of_cell(new, "not comparable", mismatch or "", new=new.score, old=old.score)
+    if mismatch is not None:
+        return ToleranceVerdict(verdict, [])
+    tolerance = tolerances[classify(new, old)]
+    return ToleranceVerdict(apply_tolerance(verdict, tolerance, new.n), [CellPair(new, old)])
 
 
 def check_published(
@@ -577,77 +461,108 @@ def check_published(
     strict: bool = False,
     tolerances: Mapping[str, Tolerance] = TOLERANCES,
 ) -> CheckReport:
-    """Judge every measured score that a published row of the encoder's card has too, by the tolerance alone.
+    """Judge by tolerance every measured score that a published row of the encoder's card has too.
 
-    STS is of class ``published``; what trains a classifier or regressor of ``probe`` or ``probe-few``. Where
-    a deviation is printed, twice that is allowed. Scores by protocols of no name, misprints and numbers
-    that nobody read in a text are passed over.
+    STS is of class ``published``; protocols that train a classifier or regressor are of class
+    ``probe`` or ``probe-few``. If a deviation is published, twice that is allowed. Scores by
+    protocols without a name, misprints and numbers that nobody read in a text are ignored.
 
-    The new side must be Results: a lock file's cells do not hold all metrics.
+    Args:
+        new: A side of Results; a lock file's cells do not hold all metrics.
+        catalogue: The cards of encoders and tasks.
+        exact: A higher score fails the check too.
+        strict: A score that is not verified is not fine.
+        tolerances: By class of difference.
 
     Raises:
-        DataError: nothing measured is published.
+        DataError: No measured score is published.
     """
     verdicts = [
         verdict
-        for runs in group_by_encoder(new.results(), catalogue)
-        for verdict in _of_encoder(runs, new, catalogue, tolerances)
+        for encoder_results in group_by_encoder(new.results(), catalogue)
+        for verdict in _judge_encoder(encoder_results, new, catalogue, tolerances)
     ]
-    verdicts = [_apply_strictness(verdict) for verdict in verdicts] if strict else verdicts
-    broken = report_unreadable(new)
-    if not verdicts and not broken:
+    if strict:
+        verdicts = [apply_strictness(verdict) for verdict in verdicts]
+    unreadable = report_unreadable(new)
+    if not verdicts and not unreadable:
         raise DataError(
-            "no result has a published score to check it against: a card's key 'published' names rows, "
-            "and only results that carry the card's hash count, not those with --set or of another encoder of its name"
+            "no result has a published score to check it against: a card's key 'published' names "
+            "rows, and only results that carry the card's hash count, not those with `params` or "
+            "of another encoder of its name"
         )
-    return CheckReport(verdicts=[*verdicts, *broken], rule="absolute", exact=exact)
+    return CheckReport(verdicts=[*verdicts, *unreadable], rule="absolute", exact=exact)
 
 
-def _of_encoder(
-    runs: EncoderResults,
+def _judge_encoder(
+    encoder_results: EncoderResults,
     new: CheckSide,
     catalogue: Catalogue,
     tolerances: Mapping[str, Tolerance],
 ) -> Iterator[Verdict]:
-    for row in [published_row(key) for key in (runs.card.published if runs.card else [])]:
+    """Yield a verdict on each score that the published rows of an encoder's card have."""
+    row_keys = encoder_results.card.published if encoder_results.card else []
+    for row in [published_row(key) for key in row_keys]:
         for score in row.scores:
-            is_wrong = score.verified in ("figure", "no") or {
-                (row.key, ""),
-                (row.key, score.task),
-            } & {*misprints()}
-            if (
-                is_wrong
-                or score.protocol not in protocols()
-                or score.task not in catalogue.paths("tasks")
-            ):
+            if not _is_checkable(row.key, score, catalogue):
                 continue
-            facts = ColumnFacts(task=score.task, split=score.split)
-            wanted = make_column_spec(facts, score.protocol, score.metric, catalogue)
-            if not (measured := list(scores_by_seed(runs, wanted).values())):
-                continue
-            results = [r for r in runs.results if (r.task, r.split) == (wanted.task, wanted.split)]
-            result, reasons = results[0], filter(None, map(new.why_unverified, results))
-            name = (
-                "published"
-                if wanted.evaluator == "sts"
-                else "probe-few"
-                if result.n < FEW
-                else "probe"
-            )
-            allowed, usual = tolerances[name], protocols()[score.protocol].metric
-            if score.deviation is not None and 2 * score.deviation > allowed.points:
-                allowed = replace(
-                    allowed, points=2 * score.deviation, why="twice the printed deviation"
-                )
-            bare = Verdict(
-                encoder=result.encoder,
-                task=score.task if score.metric == usual else f"{score.task} {score.metric}",
-                split=wanted.split,
-                protocol=score.protocol,
-                outcome="fine",
-                reason="",
-                new=mean_and_deviation(measured).mean / 100,
-                old=score.value / 100,
-                not_verified=next(reasons, ""),
-            )
-            yield apply_tolerance(bare, replace(allowed, why=f"{allowed.why}; {row.key}"), result.n)
+            verdict = _judge_score(row.key, score, encoder_results, new, catalogue, tolerances)
+            if verdict is not None:
+                yield verdict
+
+
+def _is_checkable(row_key: str, score: PublishedScore, catalogue: Catalogue) -> bool:
+    """Return whether a published score was read in a text, and can be measured here."""
+    is_misprint = not misprints().keys().isdisjoint({(row_key, ""), (row_key, score.task)})
+    was_read = score.verified not in ("figure", "no")
+    return (
+        was_read
+        and not is_misprint
+        and score.protocol in protocols()
+        and score.task in catalogue.paths("tasks")
+    )
+
+
+def _judge_score(
+    row_key: str,
+    score: PublishedScore,
+    encoder_results: EncoderResults,
+    new: CheckSide,
+    catalogue: Catalogue,
+    tolerances: Mapping[str, Tolerance],
+) -> Verdict | None:
+    """Return the verdict on a published score; None if it was not measured."""
+    column = ColumnFacts(task=score.task, split=score.split)
+    column_spec, _ = make_column_spec(column, score.protocol, score.metric, catalogue)
+    measured = list(scores_by_seed(encoder_results, column_spec).values())
+    if not measured:
+        return None
+    results = [
+        result
+        for result in encoder_results.results
+        if (result.task, result.split) == (column_spec.task, column_spec.split)
+    ]
+    first = results[0]
+    if column_spec.evaluator == "sts":
+        tolerance = tolerances["published"]
+    else:
+        tolerance = tolerances["probe-few" if first.n < SMALL_TASK_ITEMS else "probe"]
+    if score.deviation is not None and 2 * score.deviation > tolerance.points:
+        tolerance = replace(
+            tolerance, points=2 * score.deviation, reason="twice the printed deviation"
+        )
+    is_usual_metric = score.metric == protocols()[score.protocol].metric
+    unverified_reasons = filter(None, map(new.why_unverified, results))
+    verdict = Verdict(
+        encoder=first.encoder,
+        task=score.task if is_usual_metric else f"{score.task} {score.metric}",
+        split=column_spec.split,
+        protocol=score.protocol,
+        outcome="fine",
+        reason="",
+        new=mean_and_deviation(measured).mean / 100,
+        old=score.value / 100,
+        not_verified=next(unverified_reasons, ""),
+    )
+    tolerance = replace(tolerance, reason=f"{tolerance.reason}; {row_key}")
+    return apply_tolerance(verdict, tolerance, first.n)

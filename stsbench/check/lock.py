@@ -1,8 +1,9 @@
-"""Lock files: what scores were and how they were made, one row a cell, small enough to be kept under version control.
+"""Lock files: scores and their conditions, one row per cell, small enough for version control.
 
-A row holds the per-item values that a paired test needs of an encoder that is not at hand, packed into text. Gold scores, which
-may not be redistributed, are not among them: they are those of the other side, whose data are the same. A rank or level takes as
-few bits as do; nothing is compressed, so that what is unpacked is never larger than the count of items says.
+A row holds the per-item values that a paired test needs, packed into text, because the encoder may
+not be available. Gold scores, which may not be redistributed, are not among them: they are those of
+the other side, whose data are the same. A rank or level takes as few bits as possible; nothing is
+compressed, so that what is unpacked is never larger than the number of items allows.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, OutputError, StsbenchError
+from stsbench.core.errors import DataError, OutputError, Remedy, StsbenchError
 from stsbench.core.files import read_bounded, safe_file_name
 from stsbench.core.wording import join_lines, shorten
 from stsbench.evaluators.base import Evaluator
@@ -46,7 +47,9 @@ from stsbench.results.record import (
 PackedKind = Literal["ranks", "levels", "right"]
 LEVEL_BITS = 16
 """A value that is no rank is one of 65,536 levels between the lowest and the highest."""
-MOST_BITS = 32
+MAX_BITS = 32
+"""The bits of a code before it is shortened."""
+MAX_LEVEL = 2**LEVEL_BITS - 1
 
 
 class PackedColumn(
@@ -54,9 +57,15 @@ class PackedColumn(
 ):
     """One per-item column of n items, in their order.
 
-    ``ranks``: dense ranks from 0, all that Spearman's correlation sees of similarities. ``levels``: from ``low`` (0)
-    to ``high`` (65,535). ``right``: 1 for an item that is right. ``text`` holds n codes of ``bits`` bits, the highest
-    first, filled up with zeros to whole bytes, in base64.
+    Attributes:
+        column: The name of the column.
+        kind: ``ranks`` are dense ranks from 0, all that Spearman's correlation depends on;
+            ``levels`` are values between ``low`` (0) and ``high`` (65,535); ``right`` is 1 for an
+            item that is right.
+        bits: The number of bits of a code.
+        low: The value of the lowest level.
+        high: The value of the highest level.
+        text: The n codes in base64, the highest bit first, filled up with zeros to whole bytes.
     """
 
     column: str
@@ -70,57 +79,69 @@ class PackedColumn(
 def pack(
     columns: Mapping[str, npt.NDArray[Any]], protocol: Mapping[str, Any]
 ) -> PackedColumn | None:
-    """Pack the column that a paired test compares; None where no paired test is known."""
+    """Pack the column that a paired test compares; None if no paired test is known.
+
+    Args:
+        columns: The per-item columns of a result.
+        protocol: Its protocol, which decides the test.
+    """
     from stsbench.significance.items import find_tested_column
 
     tested = find_tested_column(columns, protocol)
     if tested is None:
         return None
+    values = np.asarray(columns[tested.name])
+    low, high = 0.0, 1.0
     kind: PackedKind
-    values, low, high = np.asarray(columns[tested.name]), 0.0, 1.0
     if tested.metric is not None and tested.metric.depends_on_ranks_only:
         _, codes = np.unique(values, return_inverse=True)
-        kind, bits = "ranks", max(1, int(codes.max()).bit_length())
+        kind = "ranks"
+        n_bits = max(1, int(codes.max()).bit_length())
     elif values.dtype == np.bool_:
-        kind, bits, codes = "right", 1, values
+        codes = values
+        kind = "right"
+        n_bits = 1
     else:
-        kind, bits, low, high = "levels", LEVEL_BITS, float(values.min()), float(values.max())
-        codes = np.rint(
-            (values.astype(np.float64) - low) / ((high - low) or 1.0) * (2**LEVEL_BITS - 1)
-        )
-    each = np.unpackbits(codes.astype(">u4").view(np.uint8).reshape(-1, 4), axis=1)
-    text = base64.b64encode(np.packbits(each[:, MOST_BITS - bits :]).tobytes()).decode()
-    return PackedColumn(column=tested.name, kind=kind, bits=bits, low=low, high=high, text=text)
+        low, high = float(values.min()), float(values.max())
+        shares = (values.astype(np.float64) - low) / ((high - low) or 1.0)
+        codes = np.rint(shares * MAX_LEVEL)
+        kind = "levels"
+        n_bits = LEVEL_BITS
+    bits = np.unpackbits(codes.astype(">u4").view(np.uint8).reshape(-1, 4), axis=1)
+    shortened = np.packbits(bits[:, MAX_BITS - n_bits :])
+    text = base64.b64encode(shortened.tobytes()).decode()
+    return PackedColumn(column=tested.name, kind=kind, bits=n_bits, low=low, high=high, text=text)
 
 
 def unpack(packed: PackedColumn, n: int) -> Float64Array | npt.NDArray[np.bool_]:
-    """The column, (n,): ranks, levels as values, or whether items are right."""
-    each = np.unpackbits(
+    """Return a packed column, (n,): ranks, levels as values, or whether items are right."""
+    bits = np.unpackbits(
         np.frombuffer(base64.b64decode(packed.text), dtype=np.uint8), count=n * packed.bits
     )
-    rows = np.zeros((n, MOST_BITS), dtype=np.uint8)
-    rows[:, MOST_BITS - packed.bits :] = each.reshape(n, packed.bits)
+    rows = np.zeros((n, MAX_BITS), dtype=np.uint8)
+    rows[:, MAX_BITS - packed.bits :] = bits.reshape(n, packed.bits)
     codes = np.packbits(rows, axis=1).view(">u4").ravel()
     if packed.kind == "right":
         return codes.astype(np.bool_)
     if packed.kind == "ranks":
         return codes.astype(np.float64)
     return np.asarray(
-        packed.low + codes.astype(np.float64) / (2**LEVEL_BITS - 1) * (packed.high - packed.low)
+        packed.low + codes.astype(np.float64) / MAX_LEVEL * (packed.high - packed.low)
     )
 
 
 VERSION = 3
-"""Rows of earlier versions carry no digest: nothing tells whether one was edited."""
-LARGEST = 1 << 30
-"""More bytes than this are no lock file."""
+"""Earlier versions are refused: their rows have no digest, so an edited one is not noticed."""
+MAX_LOCK_BYTES = 1 << 30
+"""The maximum size of a lock file."""
 
 
 class LockedCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One score and what it was made with: a Result, and of its per-item columns what a paired test needs.
+    """One score and its conditions: fields of a Result, and the column that a paired test needs.
 
-    ``paired`` is None where the per-item columns were not at hand, or no paired test is known. ``digest`` is over all other
-    fields; a row that is of no lock file has none. ``result`` is what it was made of, where that is there: no part of the file.
+    ``paired`` is None if the per-item columns were not available, or no paired test is known.
+    ``digest`` is over all other fields, and empty for a row that is in no lock file. ``result`` is
+    the Result of the row if it is available; it is not in the file.
     """
 
     encoder: str
@@ -145,17 +166,17 @@ class LockedCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     result: Result | None = None
 
     @property
-    def scored(self) -> tuple[object, ...]:
-        """How it was scored: split, protocol, and the seeds of training and of evaluation."""
+    def conditions(self) -> tuple[object, ...]:
+        """The conditions of the score: split, protocol, and seeds of training and evaluation."""
         return self.split, protocol_key(self.protocol), self.train_seed, self.eval_seed
 
     @property
-    def place(self) -> tuple[object, ...]:
-        """Where it was embedded, and by what."""
+    def environment(self) -> tuple[object, ...]:
+        """The device, the number type and the package versions that the score was made with."""
         return self.device, self.dtype, self.versions
 
-    def sealed(self) -> dict[str, Any]:
-        """The row of the file, with the digest over its other fields."""
+    def to_row(self) -> dict[str, Any]:
+        """Return the row of the file, with the digest over its other fields."""
         row = msgspec.to_builtins(msgspec.structs.replace(self, digest="", result=None))
         del row["result"]
         return {**row, "digest": digest_fields(row)}
@@ -167,172 +188,215 @@ class _Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class CheckSide(NamedTuple):
-    """One side of a check: its cells, and what is wrong with each file that is none."""
+    """One side of a check: its cells, and the files that are no valid results."""
 
     cells: list[LockedCell]
     problems: list[Problem]
     older: Sequence[Result] = ()
-    """A folder's results of other states than the current ones."""
+    """The results of a folder whose states are not current."""
     unverified: Mapping[str, Sequence[Result]] = {}
-    """The results that were not held to their items, by the reason."""
+    """The results that were not compared with their items, by the reason."""
 
-    def by_name(self, catalogue: Catalogue) -> EncoderDirectory:
-        """The encoders of its results, by the names that tables have for them."""
+    def directory(self, catalogue: Catalogue) -> EncoderDirectory:
+        """Return a directory of its results, by the names of encoders in tables."""
         return EncoderDirectory(ResultFolder(self.results(), [], self.older), catalogue)
 
     def results(self) -> list[Result]:
-        """The Results of its cells, where there are some."""
+        """Return the Results of its cells; empty for a lock file."""
         return [cell.result for cell in self.cells if cell.result is not None]
 
     def encoders(self) -> list[str]:
-        """The names of its encoders, and of folders whose files cannot be read."""
-        folders = {part.name: None for one in self.problems for part in (one.path, one.path.parent)}
-        named = [name for folder in folders for name in (folder, folder.replace("--", "/"))]
-        return list(dict.fromkeys([*(cell.encoder for cell in self.cells), *named]))
+        """Return the names of its encoders, and of folders with files that cannot be read."""
+        names = dict.fromkeys(cell.encoder for cell in self.cells)
+        for problem in self.problems:
+            for path in (problem.path, problem.path.parent):
+                names |= {path.name: None, path.name.replace("--", "/"): None}
+        return list(names)
 
-    def only(self, encoders: Sequence[str]) -> CheckSide:
-        """Of these encoders alone, if any are named."""
+    def select_encoders(self, encoders: Sequence[str]) -> CheckSide:
+        """Return the side with the cells and problems of these encoders; all of it if empty."""
         folders = {safe_file_name(name, MAX_ENCODER_BYTES) for name in encoders}
         cells = [cell for cell in self.cells if not encoders or cell.encoder in encoders]
         problems = [
-            one
-            for one in self.problems
-            if not encoders or folders & {one.path.name, one.path.parent.name}
+            problem
+            for problem in self.problems
+            if not encoders or folders & {problem.path.name, problem.path.parent.name}
         ]
         return self._replace(cells=cells, problems=problems)
 
     def is_in(self, folder: Path) -> bool:
-        """Whether all of it lies in this very folder: then it is that of one encoder, and not a results folder."""
-        files = [one.path for one in self.results() if one.path is not None]
+        """Return whether all files lie in this folder, which then is the folder of one encoder."""
+        files = [result.path for result in self.results() if result.path is not None]
         files += [problem.path for problem in self.problems]
         return bool(files) and all(file.parent.samefile(folder) for file in files)
 
-    def hold_to_items(
+    def verify_items(
         self, catalogue: Catalogue, progress: Callable[[int, int], object] | None = None
     ) -> CheckSide:
-        """Return the side without cells that are not believed, which are problems then.
+        """Return the side without cells that are not believed, which become problems.
 
-        For ``progress`` see :func:`believe`.
+        Args:
+            catalogue: Names the evaluator of each task.
+            progress: Called after each result, as :func:`believe` does.
         """
-        found = believe(self.results(), catalogue, progress)
-        kept = set(map(id, found.results))
-        cells = [cell for cell in self.cells if cell.result is None or id(cell.result) in kept]
-        return CheckSide(cells, [*self.problems, *found.problems], self.older, found.unverified)
+        believed = believe(self.results(), catalogue, progress)
+        believed_ids = set(map(id, believed.results))
+        cells = [
+            cell for cell in self.cells if cell.result is None or id(cell.result) in believed_ids
+        ]
+        return CheckSide(
+            cells, [*self.problems, *believed.problems], self.older, believed.unverified
+        )
 
     def why_unverified(self, result: Result) -> str:
-        """Why a Result was not held to its items; empty if it was."""
-        reasons = (
-            reason
-            for reason, results in self.unverified.items()
-            if any(one is result for one in results)
-        )
-        return next(reasons, "")
+        """Return why a Result was not compared with its items; empty if it was."""
+        for reason, results in self.unverified.items():
+            if any(unverified_result is result for unverified_result in results):
+                return reason
+        return ""
 
 
-def hold_to_data(row: LockedCell, other: Result | None, catalogue: Catalogue) -> VerifiedFile:
-    """Hold the score of a row to what its packed values make with the data of the other side, which are the same.
+def verify_row(row: LockedCell, counterpart: Result | None, catalogue: Catalogue) -> VerifiedFile:
+    """Compare the score of a row with what its packed values make with the other side's data.
 
-    Levels stand for values that lie up to half a level beside them, so a score of them is held to what that may change.
+    Args:
+        row: A row of a lock file.
+        counterpart: The other side's Result of the same cell, whose data are the same; None if the
+            other side is a lock file too. Levels stand for values up to half a level away, so a
+            score of them may differ by what that changes.
+        catalogue: Names the evaluator of the task.
+
+    Returns:
+        The problems of the row, and why it could not be verified.
     """
     file = VerifiedFile(path=Path())
     file.check_interval(row.score, row.interval)
     if row.paired is None:
         file.unknown.append("the lock holds no per-item values of it")
-    elif other is None or not has_columns(other):
+        return file
+    if counterpart is None or not has_columns(counterpart):
         file.unknown.append(
             "a lock holds no data, and the per-item columns of the other side are not here"
         )
-    else:
-        evaluator = file.load_evaluator(other, catalogue)
-        if evaluator is not None:
-            try:
-                low, high = _range_of_row(row.paired, row.n, other, evaluator)
-                if not low <= row.score <= high:
-                    due = f"{format_range(low, high)} with these data"
-                    file.problems.append(
-                        f"field 'score': {row.score:.6g}, the locked values make {due}"
-                    )
-            except (StsbenchError, KeyError, TypeError, ValueError) as error:
-                file.problems.append(
-                    f"the locked values make no score with these data: {join_lines(error)}"
-                )
+        return file
+    evaluator = file.load_evaluator(counterpart, catalogue)
+    if evaluator is None:
+        return file
+    try:
+        low, high = _range_of_row(row.paired, row.n, counterpart, evaluator)
+    except (StsbenchError, KeyError, TypeError, ValueError) as error:
+        file.problems.append(
+            f"the locked values make no score with these data: {join_lines(error)}"
+        )
+        return file
+    if not low <= row.score <= high:
+        expected = f"{format_range(low, high)} with these data"
+        file.problems.append(f"field 'score': {row.score:.6g}, the locked values make {expected}")
     return file
 
 
 def _range_of_row(
-    packed: PackedColumn, n: int, other: Result, evaluator: Evaluator
+    column: PackedColumn, n: int, counterpart: Result, evaluator: Evaluator
 ) -> tuple[float, float]:
-    """Between which values the score of a row lies, given a Result of the same data."""
-    values, columns = unpack(packed, n), read_item_columns(other)
-    if packed.column == "recall":
+    """Return the least and the greatest score that a packed column makes with a Result's data."""
+    values = unpack(column, n)
+    columns = read_item_columns(counterpart)
+    if column.column == "recall":
         # The score is the mean over images, whose ranks a row does not hold.
         low = high = float(np.mean(values))
-        error = (packed.high - packed.low) / (2**LEVEL_BITS - 1) / 2 + BOUND_TOLERANCE
+        error = (column.high - column.low) / MAX_LEVEL / 2 + BOUND_TOLERANCE
     else:
-        low, high = score_range(
-            evaluator, evaluator.recompute({**columns, packed.column: values}), other.split
+        scores = evaluator.recompute({**columns, column.column: values})
+        low, high = score_range(evaluator, scores, counterpart.split)
+        error = _level_error(
+            column, np.asarray(values, dtype=np.float64), columns, counterpart.protocol
         )
-        error = _level_error(packed, np.asarray(values, dtype=np.float64), columns, other.protocol)
     return low - error, high + error
 
 
 def _level_error(
-    packed: PackedColumn,
+    column: PackedColumn,
     values: Float64Array,
     columns: Mapping[str, npt.NDArray[Any]],
     protocol: Mapping[str, Any],
 ) -> float:
-    """How far the correlation of levels, (n,), may lie from that of the values that they stand for; 0 of ranks and bits.
+    """Return how far the correlation of levels may lie from that of the values that they stand for.
 
-    A correlation is the cosine of an angle, of values less their mean. Each value moves by half a level d at most, so the vector
-    of m values less their mean moves by sqrt(m) d at most, and its angle by the arcsine of this divided by its length; a cosine
-    moves by no more than its angle. A mean over subsets moves by no more than the correlation that moves most.
+    A correlation is the cosine of an angle, of values less their mean. Each value moves by half a
+    level d at most, so the vector of m values less their mean moves by sqrt(m) d at most, and its
+    angle by the arcsine of this divided by its length; a cosine moves by no more than its angle. A
+    mean over subsets moves by no more than the correlation that moves most.
+
+    Args:
+        column: The packed column; the error of ranks and bits is 0.
+        values: Its values, (n,).
+        columns: The per-item columns of the other side, which name the subsets.
+        protocol: The protocol of the score.
     """
-    if packed.kind != "levels":
+    if column.kind != "levels":
         return 0.0
-    half = (packed.high - packed.low) / (2**LEVEL_BITS - 1) / 2
+    half_level = (column.high - column.low) / MAX_LEVEL / 2
     subsets = list(map(str, columns["subset"])) if "subset" in columns else [""] * len(values)
-    parts, _ = weigh_subsets(subsets, str(protocol.get("aggregation", "all")))
-    lengths = [float(np.linalg.norm(values[part] - values[part].mean())) for part in parts]
-    moved = [
-        len(part) ** 0.5 * half / length
-        for part, length in zip(parts, lengths, strict=True)
+    subset_positions, _ = weigh_subsets(subsets, str(protocol.get("aggregation", "all")))
+    lengths = [
+        float(np.linalg.norm(values[positions] - values[positions].mean()))
+        for positions in subset_positions
+    ]
+    angles = [
+        len(positions) ** 0.5 * half_level / length
+        for positions, length in zip(subset_positions, lengths, strict=True)
         if length
     ]
-    return float(np.arcsin(min(1.0, max(moved, default=0.0))))
+    return float(np.arcsin(min(1.0, max(angles, default=0.0))))
 
 
 def lock_cell(result: Result, paired: PackedColumn | None = None) -> LockedCell:
-    """The row of one Result, with what a paired test needs of its items."""
-    both = set(LockedCell.__struct_fields__) & set(Result.__struct_fields__) - {"digest"}
+    """Return the row of one Result.
+
+    Args:
+        result: The Result.
+        paired: The column that a paired test needs; None if it is not available.
+    """
+    common_fields = set(LockedCell.__struct_fields__) & set(Result.__struct_fields__) - {"digest"}
+    fields: dict[str, Any] = {name: getattr(result, name) for name in common_fields}
     run = {"device": None, "dtype": None, "versions": {}, **result.run}
-    fields: dict[str, Any] = {one: getattr(result, one) for one in both}
-    fields |= {one: run[one] for one in ("device", "dtype", "versions")}
+    fields |= {name: run[name] for name in ("device", "dtype", "versions")}
     return LockedCell(**fields, paired=paired, result=result)
 
 
-def lock_cells(results: Iterable[Result], kept: Iterable[LockedCell] = ()) -> list[LockedCell]:
-    """The rows of Results, each with what a paired test needs of its items.
+def lock_cells(
+    results: Iterable[Result], earlier_cells: Iterable[LockedCell] = ()
+) -> list[LockedCell]:
+    """Return the rows of Results, each with the column that a paired test needs.
 
-    Where the per-item columns are missing (they hold gold scores, and are not kept under version control), a row
-    takes over what an earlier lock, ``kept``, holds of the very same items. Raises DataError where they are broken.
+    Args:
+        results: The Results.
+        earlier_cells: The rows of an earlier lock. If per-item columns are missing (they hold gold
+            scores, and are not under version control), a row takes the column of the earlier row of
+            the same items.
+
+    Raises:
+        DataError: The per-item columns are broken.
     """
-    earlier = {
+    paired_by_key = {
         (cell.encoder, cell.task, cell.items): cell.paired
-        for cell in kept
+        for cell in earlier_cells
         if cell.paired is not None
     }
     cells = []
-    for one in results:
-        paired = pack(read_item_columns(one), one.protocol) if has_columns(one) else None
-        cells.append(lock_cell(one, paired or earlier.get((one.encoder, one.task, one.items))))
+    for result in results:
+        paired = None
+        if has_columns(result):
+            paired = pack(read_item_columns(result), result.protocol)
+        key = (result.encoder, result.task, result.items)
+        cells.append(lock_cell(result, paired or paired_by_key.get(key)))
     return cells
 
 
 def to_lock(cells: Iterable[LockedCell]) -> bytes:
-    """The bytes of a lock file: sorted, one row a line, so that a change of a score is one line in a diff."""
+    """Return the bytes of a lock file: sorted and one row per line, so that diffs are readable."""
     body = ",\n".join(
-        sorted(json.dumps(cell.sealed(), ensure_ascii=False, allow_nan=False) for cell in cells)
+        sorted(json.dumps(cell.to_row(), ensure_ascii=False, allow_nan=False) for cell in cells)
     )
     return f'{{"lock": {VERSION}, "cells": [\n{body}\n]}}\n'.encode()
 
@@ -340,63 +404,80 @@ def to_lock(cells: Iterable[LockedCell]) -> bytes:
 def read_lock(path: Path) -> list[LockedCell]:
     """Read a lock file.
 
-    Raises OutputError: there is no such file; DataError: it is not a lock file, or of another version; a row is there
-    twice, or was edited.
+    Raises:
+        OutputError: There is no such file.
+        DataError: It is not a lock file or of another version, or a row occurs twice or was edited.
     """
     if not path.exists():
         raise OutputError(
-            f"{path}: cannot be read: No such file or directory; 'stsbench lock' makes a lock file"
+            f"{path}: cannot be read: No such file or directory", remedy=Remedy("lock")
         )
-    content = read_bounded(path, LARGEST)
+    content = read_bounded(path, MAX_LOCK_BYTES)
     try:
         lock = msgspec.json.decode(content, type=_Lock)
-        cells = (
-            msgspec.json.decode(lock.cells, type=list[LockedCell]) if lock.lock == VERSION else []
-        )
-        edited = [cell for cell in cells if cell.digest != cell.sealed()["digest"]]
+        cells: list[LockedCell] = []
+        if lock.lock == VERSION:
+            cells = msgspec.json.decode(lock.cells, type=list[LockedCell])
+        edited = [cell for cell in cells if cell.digest != cell.to_row()["digest"]]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(
-            f"{path}: is not a lock file: {join_lines(error)[:300]}; 'stsbench lock' makes one"
+            f"{path}: is not a lock file: {join_lines(error)[:300]}", remedy=Remedy("lock")
         ) from error
     if lock.lock != VERSION:
         raise DataError(
-            f"{path}: is a lock file of version {lock.lock}, this stsbench reads {VERSION}; lock again"
+            f"{path}: is a lock file of version {lock.lock}, "
+            f"this stsbench reads {VERSION}; lock again"
         )
     if edited:
-        named = f"{shorten(edited[0].encoder)} on {shorten(edited[0].task)}"
         raise DataError(
-            f"{path}: {named}: was edited after it was locked: its digest is that of other fields; lock again"
+            f"{path}: {_describe_cell(edited[0])}: was edited after it was locked: "
+            "its digest is that of other fields; lock again"
         )
-    seen = set[tuple[object, ...]]()
+    seen: set[tuple[object, ...]] = set()
     for cell in cells:
-        key = cell.encoder, cell.task, *cell.scored
+        key = (cell.encoder, cell.task, *cell.conditions)
         if key in seen:
             raise DataError(
-                f"{path}: {shorten(cell.encoder)} on {shorten(cell.task)}: is locked twice, and nothing says which of the two counts; lock again"
+                f"{path}: {_describe_cell(cell)}: is locked twice, "
+                "and nothing says which of the two counts; lock again"
             )
         seen.add(key)
     return cells
 
 
-def read_side(path: Path, *, tasks: Sequence[str] | None = None) -> CheckSide:
-    """The cells of a results folder, of one encoder's folder in it, or of a lock file; of these tasks alone.
+def _describe_cell(cell: LockedCell) -> str:
+    return f"{shorten(cell.encoder)} on {shorten(cell.task)}"
 
-    Raises OutputError: there is neither folder nor file; DataError: the file is not a lock file.
+
+def read_side(path: Path, *, tasks: Sequence[str] | None = None) -> CheckSide:
+    """Read one side of a check.
+
+    Args:
+        path: A results folder, the folder of one encoder in it, or a lock file.
+        tasks: The tasks to read; None for all.
+
+    Raises:
+        OutputError: There is neither a folder nor a file.
+        DataError: The file is not a lock file.
     """
+
+    def is_requested(task: str) -> bool:
+        return tasks is None or task in tasks
+
     if not path.is_dir() and (path.exists() or path.suffix == ".json"):
-        return CheckSide(
-            [cell for cell in read_lock(path) if tasks is None or cell.task in tasks], []
-        )
-    found = read_folder(path)
-    found.problems.extend(find_lost_results(path))
-    cells = [lock_cell(one) for one in found.results if tasks is None or one.task in tasks]
-    older = [one for one in found.older if tasks is None or one.task in tasks]
-    # A file that cannot be read may be of one of these tasks, unless its name is that of another's result.
-    named = [
-        (one, re.fullmatch(r"(.+)\.[^.]+\.[0-9a-f]{8}\.json", one.path.name))
-        for one in found.problems
-    ]
-    parts = None if tasks is None else [safe_file_name(task, MAX_NAME_BYTES) for task in tasks]
+        return CheckSide([cell for cell in read_lock(path) if is_requested(cell.task)], [])
+    folder = read_folder(path)
+    problems = [*folder.problems, *find_lost_results(path)]
     return CheckSide(
-        cells, [one for one, of in named if parts is None or of is None or of[1] in parts], older
+        cells=[lock_cell(result) for result in folder.results if is_requested(result.task)],
+        problems=[problem for problem in problems if _may_concern(problem, tasks)],
+        older=[result for result in folder.older if is_requested(result.task)],
     )
+
+
+def _may_concern(problem: Problem, tasks: Sequence[str] | None) -> bool:
+    """Return whether a file may hold a result of these tasks: its name is not that of another."""
+    name_match = re.fullmatch(r"(.+)\.[^.]+\.[0-9a-f]{8}\.json", problem.path.name)
+    if tasks is None or name_match is None:
+        return True
+    return name_match[1] in [safe_file_name(task, MAX_NAME_BYTES) for task in tasks]

@@ -1,34 +1,34 @@
-"""What a check found, for those who read it elsewhere: JUnit XML, GitHub annotations, a job summary in markdown."""
+"""Reports of a check: JUnit XML, GitHub annotations, and a job summary in markdown."""
 
 from __future__ import annotations
 
 from xml.etree import ElementTree
 
 from stsbench.boards.render.text import escape_markdown
-from stsbench.check.gate import CheckReport, Kind, Verdict
+from stsbench.check.verdicts import CheckReport, OutcomeKind, Verdict
 from stsbench.core.wording import escape_controls
 
-COLUMNS = ["encoder", "task", "old", "new", "difference", "allowed", "verdict"]
+VERDICT_COLUMNS = ["encoder", "task", "old", "new", "difference", "allowed", "verdict"]
 
 
-def name(verdict: Verdict) -> str:
-    """A cell in one line: task, split and seeds where they are not the usual ones, protocol."""
-    facts = [verdict.protocol]
+def describe_cell(verdict: Verdict) -> str:
+    """Return a cell's name: task, protocol, and split and seeds if they are not the usual ones."""
+    conditions = [verdict.protocol]
     if verdict.split not in ("test", "all"):
-        facts.insert(0, verdict.split)
+        conditions.insert(0, verdict.split)
     if verdict.train_seed is not None:
-        facts.append(f"train seed {verdict.train_seed}")
+        conditions.append(f"train seed {verdict.train_seed}")
     if verdict.eval_seed:
-        facts.append(f"seed {verdict.eval_seed}")
+        conditions.append(f"seed {verdict.eval_seed}")
     # A file that cannot be read has no protocol.
-    return f"{verdict.task} ({', '.join(facts)})" if verdict.protocol else verdict.task
+    return f"{verdict.task} ({', '.join(conditions)})" if verdict.protocol else verdict.task
 
 
-def row(verdict: Verdict) -> list[str]:
-    """A verdict's cells under ``COLUMNS``, in points."""
+def format_row(verdict: Verdict) -> list[str]:
+    """Return the table row of a verdict, under ``VERDICT_COLUMNS``, in points."""
     return [
         verdict.encoder,
-        name(verdict),
+        describe_cell(verdict),
         *("–" if score is None else f"{100 * score:.3f}" for score in (verdict.old, verdict.new)),
         "–" if verdict.difference is None else f"{100 * verdict.difference:+.3f}",
         "–" if verdict.points is None else f"{verdict.points:.3g}",
@@ -36,29 +36,35 @@ def row(verdict: Verdict) -> list[str]:
     ]
 
 
-def junit(check: CheckReport) -> bytes:
-    """One test case a cell: a regression is a failure, what cannot be compared or read an error, a new cell is skipped.
+def to_junit(check: CheckReport) -> bytes:
+    """Return JUnit XML with one test case per cell.
 
-    What XML 1.0 cannot hold is written out, with all other control characters.
+    A regression is a failure, a cell that cannot be compared or read an error, and a new cell is
+    skipped. Control characters, some of which XML 1.0 cannot hold, are escaped.
     """
-    kinds = {verdict: check.kind(verdict) for verdict in check.verdicts}
-    named: dict[str, Kind] = {"failures": "failure", "errors": "error", "skipped": "skipped"}
-    found = list(kinds.values())
-    counts = {name: str(found.count(kind)) for name, kind in named.items()}
+    kind_by_verdict = {verdict: check.kind(verdict) for verdict in check.verdicts}
+    kind_by_attribute: dict[str, OutcomeKind] = {
+        "failures": "failure",
+        "errors": "error",
+        "skipped": "skipped",
+    }
+    kinds = list(kind_by_verdict.values())
+    counts = {name: str(kinds.count(kind)) for name, kind in kind_by_attribute.items()}
     suite = ElementTree.Element(
-        "testsuite", {"name": "stsbench check", "tests": str(len(found)), **counts}
+        "testsuite", {"name": "stsbench check", "tests": str(len(kinds)), **counts}
     )
-    for verdict, kind in kinds.items():
+    for verdict, kind in kind_by_verdict.items():
         case = ElementTree.SubElement(
             suite,
             "testcase",
             classname=escape_controls(verdict.encoder),
-            name=escape_controls(name(verdict)),
+            name=escape_controls(describe_cell(verdict)),
         )
+        message = escape_controls(describe_verdict(verdict))
         if kind:
-            ElementTree.SubElement(case, kind, message=escape_controls(message(verdict)))
+            ElementTree.SubElement(case, kind, message=message)
         else:
-            ElementTree.SubElement(case, "system-out").text = escape_controls(message(verdict))
+            ElementTree.SubElement(case, "system-out").text = message
     suites = ElementTree.Element("testsuites")
     suites.append(suite)
     ElementTree.indent(suites)
@@ -66,58 +72,61 @@ def junit(check: CheckReport) -> bytes:
     return content + b"\n"
 
 
-def message(verdict: Verdict) -> str:
-    """A verdict in one sentence."""
+def describe_verdict(verdict: Verdict) -> str:
+    """Return a verdict as one sentence."""
     scores = ""
     if verdict.old is not None and verdict.new is not None:
         scores = f"{100 * verdict.old:.3f} -> {100 * verdict.new:.3f}, "
     return f"{verdict.outcome}: {scores}{verdict.reason}"
 
 
-def github_lines(check: CheckReport) -> list[str]:
-    """GitHub workflow commands: an error for what fails or cannot be compared or read, a notice for a higher score."""
+def to_github_commands(check: CheckReport) -> list[str]:
+    """Return GitHub workflow commands: an error for what fails, a notice for a higher score."""
     lines = []
     for verdict in check.verdicts:
-        bad = check.kind(verdict) in ("failure", "error")
-        if bad or verdict.outcome == "higher":
-            title = (
-                _data(f"{verdict.encoder}: {name(verdict)}").replace(":", "%3A").replace(",", "%2C")
-            )
-            lines.append(
-                f"::{'error' if bad else 'notice'} title={title}::{_data(message(verdict))}"
-            )
+        fails = check.kind(verdict) in ("failure", "error")
+        if fails or verdict.outcome == "higher":
+            command = "error" if fails else "notice"
+            title = _escape_message(f"{verdict.encoder}: {describe_cell(verdict)}")
+            title = title.replace(":", "%3A").replace(",", "%2C")
+            message = _escape_message(describe_verdict(verdict))
+            lines.append(f"::{command} title={title}::{message}")
     return lines
 
 
-def no_command(text: str, *, as_json: bool = False) -> str:
-    """Text in which GitHub's runner finds no command of its older kind, ``##[name]``: that may stand anywhere in a line.
+def escape_commands(text: str, *, as_json: bool = False) -> str:
+    """Return a text in which GitHub's runner finds no command of its older kind, ``##[name]``.
 
-    JSON says the same after it.
+    The runner looks for it anywhere in a line. JSON means the same after the change.
     """
     return text.replace("##[", "#\\u0023[" if as_json else "## [")
 
 
-def _data(text: str) -> str:
-    """Escape text as GitHub's toolkit does; other control characters are written out."""
+def _escape_message(text: str) -> str:
+    """Escape text as GitHub's toolkit does, and all other control characters."""
     return escape_controls(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
 
 
-def markdown(check: CheckReport) -> str:
-    """A job summary: the verdict, then a table of all cells, those that matter first."""
-    verdict = {0: "fine", 1: "regression", 2: "not comparable"}[check.exit_code]
-    lines = [f"### stsbench check: {verdict}", "", f"{check.summary}; rule {check.rule}.", ""]
-    lines += [_line(COLUMNS), _line(["---", "---", "---:", "---:", "---:", "---:", "---"])]
-    for one in sorted(check.verdicts, key=lambda verdict: not is_reported(verdict)):
-        *cells, outcome = map(escape_markdown, row(one))
-        said = f"**{outcome}**: {escape_markdown(one.reason)}" if is_reported(one) else outcome
-        lines.append(_line([*cells, said]))
+def to_markdown(check: CheckReport) -> str:
+    """Return a job summary: the outcome, then a table of all cells, the reported ones first."""
+    outcome_label = {0: "fine", 1: "regression", 2: "not comparable"}[check.exit_code]
+    lines = [f"### stsbench check: {outcome_label}", "", f"{check.summary}; rule {check.rule}.", ""]
+    lines += [
+        _table_line(VERDICT_COLUMNS),
+        _table_line(["---", "---", "---:", "---:", "---:", "---:", "---"]),
+    ]
+    for verdict in sorted(check.verdicts, key=lambda verdict: not is_reported(verdict)):
+        *cells, outcome = map(escape_markdown, format_row(verdict))
+        if is_reported(verdict):
+            outcome = f"**{outcome}**: {escape_markdown(verdict.reason)}"
+        lines.append(_table_line([*cells, outcome]))
     return "\n".join([*lines, ""])
 
 
 def is_reported(verdict: Verdict) -> bool:
-    """Whether a verdict is one to look at."""
+    """Return whether a verdict needs the attention of a reader."""
     return verdict.outcome != "fine"
 
 
-def _line(cells: list[str]) -> str:
+def _table_line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"

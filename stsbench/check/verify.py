@@ -1,4 +1,7 @@
-"""Results verified without an encoder: every number is made again from the items, every hash and protocol is looked at."""
+"""Verification of results without their encoder.
+
+Every number is recomputed from the items, and every hash and protocol compared.
+"""
 
 from __future__ import annotations
 
@@ -22,148 +25,211 @@ from stsbench.numbers.statistics import SENTENCE_COLUMNS
 from stsbench.results.folder import find_lost_results, has_columns, read_item_columns, read_states
 from stsbench.results.record import Result, digest_columns
 
+STANDINGS: tuple[Standing, ...] = ("verified", "failed", "not verified")
+
 
 class LocalData(NamedTuple):
-    """The data of one score, where they are at hand: their hash, and the columns of the split that the items must have."""
+    """The data of one score that are available locally."""
 
     digest: str
+    """The hash of the data."""
     columns: Mapping[str, npt.NDArray[Any] | list[str]]
+    """The columns of the split that is scored, with one value per item."""
 
 
-DataAtHand = Callable[[Result], LocalData | None]
-"""Gives the data of a Result, None where they are not at hand; raises StsbenchError where they cannot be read."""
+DataReader = Callable[[Result], LocalData | None]
+"""Returns the data of a Result; None if they are not available locally.
+
+Raises StsbenchError if they cannot be read.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerificationReport:
-    """All files of a results folder."""
+    """The verification of all files of a results folder."""
 
     files: Sequence[VerifiedFile]
 
-    def of(self, standing: Standing) -> list[VerifiedFile]:
-        """Those of this standing."""
-        return [one for one in self.files if one.standing == standing]
+    def with_standing(self, standing: Standing) -> list[VerifiedFile]:
+        """Return the files of a standing."""
+        return [file for file in self.files if file.standing == standing]
 
     @property
     def exit_code(self) -> int:
-        """0: some were verified and none failed; else 2."""
-        return 2 if self.of("failed") or not self.of("verified") else 0
+        """0 if some were verified and none failed; else 2."""
+        return 2 if self.with_standing("failed") or not self.with_standing("verified") else 0
 
     @property
     def summary(self) -> str:
-        """How many are of which standing, in one line."""
+        """How many files have which standing, in one line."""
         counts = [
-            f"{len(self.of(one))} {one}"
-            for one in ("verified", "failed", "not verified")
-            if self.of(one)
+            f"{len(self.with_standing(standing))} {standing}"
+            for standing in STANDINGS
+            if self.with_standing(standing)
         ]
-        data = sum(one.data for one in self.files)
-        results = "1 result" if len(self.files) == 1 else f"{len(self.files)} results"
-        return f"{results}: {', '.join(counts) or 'none'}; data found for {data}"
+        n_with_data = sum(file.data for file in self.files)
+        subject = "1 result" if len(self.files) == 1 else f"{len(self.files)} results"
+        return f"{subject}: {', '.join(counts) or 'none'}; data found for {n_with_data}"
 
 
 def verify(
     folder: Path,
     catalogue: Catalogue,
-    data: DataAtHand,
+    read_data: DataReader,
     progress: Callable[[int, int], object] | None = None,
 ) -> VerificationReport:
     """Verify every Result of a results folder, or of one encoder's folder in it.
 
-    Digest, place, protocol and card are looked at always; scores, those of each subset and intervals where the per-item
-    columns are beside the Result; the data's hash, gold scores and labels, and scores of each class, where the data are at hand.
+    Digest, path, protocol and card are always compared. Scores, those of each subset and intervals
+    are recomputed if the per-item columns are available; the data's hash, gold scores and labels,
+    and scores of each class, if the data are.
 
-    ``data`` gives the data that are at hand; ``progress`` gets how many of the Results are done, and how many there are.
+    Args:
+        folder: The results folder.
+        catalogue: The cards of tasks.
+        read_data: Returns the data of a Result; None if they are not available locally.
+        progress: Called with the number of Results that are done, and of all.
 
     Raises:
-        OutputError: there is no such folder.
+        OutputError: There is no such folder.
     """
-    found = read_states(folder)
+    folder_results = read_states(folder)
     files = [
-        VerifiedFile(path=one.path, problems=[one.message])
-        for one in (*found.problems, *find_lost_results(folder))
+        VerifiedFile(path=problem.path, problems=[problem.message])
+        for problem in (*folder_results.problems, *find_lost_results(folder))
     ]
-    # Results of the same data have the same gold scores and subsets: one whose own differ from most others' has made them up.
-    groups: dict[tuple[str, str, str], list[tuple[VerifiedFile, str]]] = {}
-    for done, result in enumerate(found.results, 1):
-        one = VerifiedFile(path=result.path or Path(), result=result)
-        files.append(one)
-        _look_at_card(one, result, catalogue)
-        evaluator, columns = one.load_evaluator(result, catalogue), None
-        if not has_columns(result):
-            one.unknown.append(NO_COLUMNS)
-        else:
-            with _noted(one.problems):
-                columns = read_item_columns(result)
-        labels = _look_at_data(one, result, columns, data)
-        if columns is not None and not one.problems:
-            if evaluator is not None:
-                one.compare_with_items(result, columns, evaluator, labels)
-            if one.other_interval:
-                how = shorten(one.other_interval)
-                one.unknown.append(f"its interval was made in another way ('{how}')")
-            of_data = {
-                name: column for name, column in columns.items() if name in ("gold", "subset")
-            }
-            if of_data:
-                group = groups.setdefault((result.task, result.split, result.data), [])
-                group.append((one, digest_columns(of_data)))
-        one.check_fields(result)
+    data_columns_by_split: dict[tuple[str, str, str], list[DataColumns]] = {}
+    for n_done, result in enumerate(folder_results.results, 1):
+        file = VerifiedFile(path=result.path or Path(), result=result)
+        files.append(file)
+        digest = _verify_result(file, result, catalogue, read_data)
+        if digest is not None:
+            key = (result.task, result.split, result.data)
+            data_columns_by_split.setdefault(key, []).append(DataColumns(file, digest))
         if progress:
-            progress(done, len(found.results))
-    for group in groups.values():
-        ((usual, count), *others) = Counter(digest for _, digest in group).most_common()
-        for one, digest in group:
-            if others and (digest != usual or count == others[0][1]):
-                one.problems.append(
-                    "column 'gold' or 'subset' differs from that of other results of the same data"
-                )
-    return VerificationReport(files=sorted(files, key=lambda one: one.path))
+            progress(n_done, len(folder_results.results))
+    for data_columns in data_columns_by_split.values():
+        _compare_data_columns(data_columns)
+    return VerificationReport(files=sorted(files, key=lambda file: file.path))
 
 
-@contextmanager
-def _noted(lines: list[str], said: str = "") -> Iterator[None]:
-    try:
-        yield
-    except StsbenchError as error:
-        lines.append(f"{said}{join_lines(error)}")
+class DataColumns(NamedTuple):
+    """The columns of a file that are the data's, and so equal in all results of the same data."""
+
+    file: VerifiedFile
+    digest: str
+    """The hash of the columns ``gold`` and ``subset``."""
 
 
-def _look_at_card(one: VerifiedFile, result: Result, catalogue: Catalogue) -> None:
-    if result.task in catalogue.paths("tasks"):
-        due = task_digest(catalogue.task(result.task))
-        if due != result.task_card:
-            one.problems.append(
-                f"field 'task_card': {result.task_card[:12]}, the hash of the card is {due[:12]}"
+def _verify_result(
+    file: VerifiedFile, result: Result, catalogue: Catalogue, read_data: DataReader
+) -> str | None:
+    """Verify one Result, and note its problems.
+
+    Returns:
+        The hash of the columns that are the data's; None if it has none, or a problem.
+    """
+    _verify_card(file, result, catalogue)
+    evaluator = file.load_evaluator(result, catalogue)
+    columns = None
+    if not has_columns(result):
+        file.unknown.append(NO_COLUMNS)
+    else:
+        with _collect_errors(file.problems):
+            columns = read_item_columns(result)
+    labels = _verify_data(file, result, columns, read_data)
+    digest = None
+    if columns is not None and not file.problems:
+        if evaluator is not None:
+            file.compare_with_items(result, columns, evaluator, labels)
+        if file.other_interval:
+            method = shorten(file.other_interval)
+            file.unknown.append(f"its interval was made in another way ('{method}')")
+        data_columns = {
+            name: column for name, column in columns.items() if name in ("gold", "subset")
+        }
+        if data_columns:
+            digest = digest_columns(data_columns)
+    file.check_fields(result)
+    return digest
+
+
+def _compare_data_columns(data_columns: Sequence[DataColumns]) -> None:
+    """Note results of the same data whose gold scores or subsets differ from most others'.
+
+    If no columns are the most frequent, all of them are noted.
+    """
+    digest_counts = Counter(columns.digest for columns in data_columns).most_common()
+    if len(digest_counts) == 1:
+        return
+    (usual_digest, usual_count), (_, next_count), *_ = digest_counts
+    for columns in data_columns:
+        if columns.digest != usual_digest or usual_count == next_count:
+            columns.file.problems.append(
+                "column 'gold' or 'subset' differs from that of other results of the same data"
             )
 
 
-def _look_at_data(
-    one: VerifiedFile,
+@contextmanager
+def _collect_errors(problems: list[str], prefix: str = "") -> Iterator[None]:
+    """Add the message of an error in the block to the problems."""
+    try:
+        yield
+    except StsbenchError as error:
+        problems.append(f"{prefix}{join_lines(error)}")
+
+
+def _verify_card(file: VerifiedFile, result: Result, catalogue: Catalogue) -> None:
+    if result.task in catalogue.paths("tasks"):
+        expected_digest = task_digest(catalogue.task(result.task))
+        if expected_digest != result.task_card:
+            file.problems.append(
+                f"field 'task_card': {result.task_card[:12]}, "
+                f"the hash of the card is {expected_digest[:12]}"
+            )
+
+
+def _verify_data(
+    file: VerifiedFile,
     result: Result,
     columns: Mapping[str, npt.NDArray[Any]] | None,
-    data: DataAtHand,
+    read_data: DataReader,
 ) -> ItemColumns:
-    """The labels of the items, where the data are at hand and have some; notes what is not the data's."""
-    known: LocalData | None = None
-    with _noted(one.unknown, "its data cannot be read: "):
-        known = data(result)
-    if known is None:
+    """Compare a Result with the data, and note what differs.
+
+    Returns:
+        The labels of the items as the column ``label``; empty if the data are not available or have
+        none.
+    """
+    local_data: LocalData | None = None
+    with _collect_errors(file.unknown, "its data cannot be read: "):
+        local_data = read_data(result)
+    if local_data is None:
         return {}
-    one.data = known.digest == result.data
-    if not one.data:
-        one.problems.append(
-            f"field 'data': {result.data[:12]}, the hash of the data found is {known.digest[:12]}"
+    file.data = local_data.digest == result.data
+    if not file.data:
+        file.problems.append(
+            f"field 'data': {result.data[:12]}, "
+            f"the hash of the data found is {local_data.digest[:12]}"
         )
-    elif columns is not None:
-        for name in ("gold", "subset", *SENTENCE_COLUMNS):
-            if {name} <= columns.keys() & known.columns.keys():
-                if not np.array_equal(columns[name], np.asarray(known.columns[name])):
-                    one.problems.append(f"column '{name}' is not that of the data")
-        if {"prediction", "correct"} <= columns.keys() and "labels" in known.columns:
-            right = columns["prediction"] == np.asarray(known.columns["labels"])
-            if not np.array_equal(columns["correct"].astype(bool), right):
-                one.problems.append(
-                    "column 'correct' is not what the data's labels make of the predictions"
-                )
-    return {"label": known.columns["labels"]} if one.data and "labels" in known.columns else {}
+        return {}
+    if columns is not None:
+        _compare_columns(file, columns, local_data)
+    return {"label": local_data.columns["labels"]} if "labels" in local_data.columns else {}
+
+
+def _compare_columns(
+    file: VerifiedFile, columns: Mapping[str, npt.NDArray[Any]], local_data: LocalData
+) -> None:
+    """Note per-item columns that differ from the data."""
+    data_columns = local_data.columns
+    for name in ("gold", "subset", *SENTENCE_COLUMNS):
+        if name in columns and name in data_columns:
+            if not np.array_equal(columns[name], np.asarray(data_columns[name])):
+                file.problems.append(f"column '{name}' is not that of the data")
+    if {"prediction", "correct"} <= columns.keys() and "labels" in data_columns:
+        is_correct = columns["prediction"] == np.asarray(data_columns["labels"])
+        if not np.array_equal(columns["correct"].astype(bool), is_correct):
+            file.problems.append(
+                "column 'correct' is not what the data's labels make of the predictions"
+            )

@@ -28,8 +28,8 @@ from stsbench.core.errors import StsbenchError, look_up
 from stsbench.core.files import append_line, write_atomically
 
 if TYPE_CHECKING:
-    from stsbench.check.gate import CheckReport
     from stsbench.check.lock import CheckSide
+    from stsbench.check.verdicts import CheckReport
     from stsbench.core.catalogue import Catalogue
 
 SHORT = 24
@@ -63,7 +63,8 @@ def check_command(
     Example: stsbench check results --against scores.lock.json
     """
     from stsbench.check import reports
-    from stsbench.check.gate import RULES, check, check_published, parse_tolerances
+    from stsbench.check.gate import RULES, check, check_published
+    from stsbench.check.verdicts import parse_tolerances
 
     published = str(against) == "published" and not against.exists()
     if published:
@@ -93,7 +94,9 @@ def check_command(
     with _no_commands(stream if watched else None):
         found, mistake = _report(judge, junit, summary)
         if mistake is not None:
-            print_error(reports.no_command(str(mistake)) if watched else mistake)
+            print_error(
+                reports.escape_commands(describe_error_line(mistake)) if watched else mistake
+            )
         elif as_json:
             verdicts = [asdict(verdict) for verdict in found.verdicts]
             facts = {
@@ -102,11 +105,13 @@ def check_command(
                 "summary": found.summary,
                 "verdicts": verdicts,
             }
-            print_json(facts, convert=partial(reports.no_command, as_json=True) if watched else str)
+            print_json(
+                facts, convert=partial(reports.escape_commands, as_json=True) if watched else str
+            )
         else:
             _print_check(found)
     if github:
-        stream.write("".join(f"{line}\n" for line in reports.github_lines(found)))
+        stream.write("".join(f"{line}\n" for line in reports.to_github_commands(found)))
     return found.exit_code
 
 
@@ -114,7 +119,7 @@ def _report(
     judge: Callable[[], CheckReport], junit: Path | None, summary: Path | None
 ) -> tuple[CheckReport, StsbenchError | None]:
     """What was judged, or why nothing was, in the files of reports too."""
-    from stsbench.check.gate import CheckReport, Verdict
+    from stsbench.check.verdicts import CheckReport, Verdict
 
     try:
         return _write_reports(judge(), junit, summary), None
@@ -139,10 +144,10 @@ def _write_reports(found: CheckReport, junit: Path | None, summary: Path | None)
     from stsbench.check import reports
 
     if junit is not None:
-        write_atomically(junit, reports.junit(found))
+        write_atomically(junit, reports.to_junit(found))
     if summary is not None:
         # GitHub's job summary is one that every step adds to.
-        append_line(summary, reports.markdown(found).removesuffix("\n"))
+        append_line(summary, reports.to_markdown(found).removesuffix("\n"))
     return found
 
 
@@ -179,11 +184,11 @@ def read_one(
 
     read = read_side(path, tasks=expand_names(tasks, catalogue) if tasks else None)
     side = filter_side(encoders, read, catalogue, path)
-    named = side.by_name(catalogue)
+    named = side.directory(catalogue)
     if line := named.describe_omitted(named.folder.results):
         print_error(line)
     with show_count(CHECKED) as progress:
-        return side.hold_to_items(catalogue, progress)
+        return side.verify_items(catalogue, progress)
 
 
 def _print_check(found: CheckReport) -> None:
@@ -192,12 +197,12 @@ def _print_check(found: CheckReport) -> None:
     shown = list(found.verdicts)
     if len(shown) > SHORT:
         shown = [verdict for verdict in shown if reports.is_reported(verdict)]
-    cells = [reports.row(verdict) for verdict in shown]
+    cells = [reports.format_row(verdict) for verdict in shown]
     if len({verdict.encoder for verdict in found.verdicts}) == 1:
         print_text(f"{found.verdicts[0].encoder}\n")
         cells = [["", *one[1:]] for one in cells]
     if cells:
-        print_rows(reports.COLUMNS, cells, right=[2, 3, 4, 5], sparse=True)
+        print_rows(reports.VERDICT_COLUMNS, cells, right=[2, 3, 4, 5], sparse=True)
         print_text("")
     for verdict in shown:
         if reports.is_reported(verdict):

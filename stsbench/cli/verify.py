@@ -91,12 +91,12 @@ def _verified_facts(one: VerifiedFile) -> dict[str, Any]:
 
 
 def _print_verified(found: VerificationReport) -> None:
-    failed = ((one.path, line) for one in found.of("failed") for line in one.problems)
+    failed = ((one.path, line) for one in found.with_standing("failed") for line in one.problems)
     print_errors(
         "failed", (line if str(path) in line else f"{path}: {line}" for path, line in failed)
     )
     reasons: dict[str, list[VerifiedFile]] = {}
-    for one in found.of("not verified"):
+    for one in found.with_standing("not verified"):
         reasons.setdefault("; ".join(one.unknown), []).append(one)
     for reason, files in reasons.items():
         counts = Counter(one.path.parent.name for one in files)
@@ -104,5 +104,5 @@ def _print_verified(found: VerificationReport) -> None:
             f"not verified: {reason}: {', '.join(f'{name} {count}' for name, count in counts.items())}"
         )
     print_text(found.summary)
-    if not (found.of("failed") or found.of("verified")):
+    if not (found.with_standing("failed") or found.with_standing("verified")):
         print_text("nothing could be verified")

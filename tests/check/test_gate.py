@@ -10,15 +10,7 @@ import numpy as np
 import pytest
 
 from stsbench.boards.published.rows import protocols, published_row
-from stsbench.check.gate import (
-    TOLERANCES,
-    CheckReport,
-    Verdict,
-    check,
-    check_published,
-    classify,
-    parse_tolerances,
-)
+from stsbench.check.gate import check, check_published
 from stsbench.check.lock import (
     CheckSide,
     LockedCell,
@@ -28,7 +20,14 @@ from stsbench.check.lock import (
     read_side,
     to_lock,
 )
-from stsbench.check.reports import github_lines, junit, markdown
+from stsbench.check.reports import to_github_commands, to_junit, to_markdown
+from stsbench.check.verdicts import (
+    TOLERANCES,
+    CheckReport,
+    Verdict,
+    classify,
+    parse_tolerances,
+)
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError, UnknownName
@@ -137,7 +136,7 @@ def test_encoders_that_were_chosen_are_checked_alone():
     # Without one of that name there is only the other one to check against.
     assert outcomes(check(new, side(other), chosen=True)) == [("sts12", "fine")]
     both = side(made(), other)
-    assert [len(both.only(names).cells) for names in ([], ["other"], ["nobody"])] == [2, 1, 0]
+    assert [len(both.select_encoders(names).cells) for names in ([], ["other"], ["nobody"])] == [2, 1, 0]
 
 
 def test_a_side_is_in_a_folder_if_all_of_its_files_are(tmp_path):
@@ -305,7 +304,7 @@ def test_a_lock_file_reads_back_and_is_the_same_bytes_in_any_order(tmp_path):
     (tmp_path / "lock").write_bytes(content)
     cells = read_lock(tmp_path / "lock")
     assert {cell.digest for cell in cells} == {
-        cell.sealed()["digest"] for cell in lock_cells(results)
+        cell.to_row()["digest"] for cell in lock_cells(results)
     }
     # The first two were made without per-item columns.
     assert sorted(cell.paired is None for cell in cells) == [False, True, True]
@@ -393,7 +392,7 @@ def reported() -> CheckReport:
 
 
 def test_junit_has_a_case_a_cell():
-    suite = ElementTree.fromstring(junit(reported())).find("testsuite")
+    suite = ElementTree.fromstring(to_junit(reported())).find("testsuite")
     assert suite is not None
     counts = {key: suite.get(key) for key in ("tests", "failures", "errors", "skipped")}
     assert counts == {"tests": "5", "failures": "1", "errors": "2", "skipped": "1"}
@@ -413,14 +412,14 @@ def test_junit_has_a_case_a_cell():
 
 def test_a_case_names_the_split_and_the_seeds_that_are_not_the_usual_ones():
     result = made(split="validation", train_seed=3, eval_seed=1)
-    suite = ElementTree.fromstring(junit(check(side(result), side(result)))).find("testsuite")
+    suite = ElementTree.fromstring(to_junit(check(side(result), side(result)))).find("testsuite")
     assert suite is not None
     names = [case.get("name") for case in suite]
     assert names == ["sts12 (validation, simcse, train seed 3, seed 1)"]
 
 
 def test_annotations_are_one_line_each_and_escaped():
-    lines = github_lines(reported())
+    lines = to_github_commands(reported())
     assert [line.split(" ")[0] for line in lines] == ["::error", "::notice", "::error", "::error"]
     title = "own/enc|oder%3A 50%25%2C%0A<b>\\u001b ![x](https%3A//a.b) [y](z)%3A sts12 (simcse)"
     assert lines[0].startswith(f"::error title={title}::regression: 50.000 -> 40.000, fell by")
@@ -428,7 +427,7 @@ def test_annotations_are_one_line_each_and_escaped():
 
 
 def test_the_summary_is_a_table_whatever_the_names():
-    lines = markdown(reported()).splitlines()
+    lines = to_markdown(reported()).splitlines()
     assert lines[0] == "### stsbench check: regression"
     assert lines[2].startswith(
         "5 cells: 1 regression, 1 not comparable, 1 missing in the new results, 1 higher, 1 new"
@@ -445,7 +444,7 @@ def test_the_summary_is_a_table_whatever_the_names():
     ("new", "verdict"), [({}, "fine"), ({"score": 0.4}, "regression"), ({"n": 3}, "not comparable")]
 )
 def test_the_summary_begins_with_the_verdict(new, verdict):
-    found = markdown(check(side(made(**new)), side(made())))
+    found = to_markdown(check(side(made(**new)), side(made())))
     assert found.startswith(f"### stsbench check: {verdict}\n")
 
 
@@ -485,7 +484,7 @@ def test_a_drift_that_no_cell_shows_is_caught_on_the_mean():
     assert [mean.new, mean.old] == pytest.approx([0.5991, 0.6])
     assert mean.points == pytest.approx(0.1 * 2**0.5 / 2) and fell.exit_code == 1
     assert fell.summary == "2 cells and 1 mean: 1 regression, 2 fine"
-    assert "| mean of Pair (simcse) |" in markdown(fell)
+    assert "| mean of Pair (simcse) |" in to_markdown(fell)
     noise = check(
         side(*pair(0.4991, 0.7005, run=BF16, fingerprint="h")), side(*pair(0.5, 0.7)), suites=SUITES
     )

@@ -1,0 +1,302 @@
+"""Verdicts on scores that are checked against older ones, and the tolerances that they depend on.
+
+By how many points two scores of the same cell may differ: cosines of the same float32 embeddings
+differ by 3e-6 between implementations; vLLM's bfloat16 moves STS12 by less than 1e-4, MTEB allows
+1e-3; probes drift with torch (SentEval issues 32 and 43), most if there are few test items;
+independent runs of one checkpoint on STS agree with published scores to between 0.01 and 0.07
+points (EvalRank's logs against SimCSE's table B.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+from stsbench.check.lock import CheckSide, LockedCell
+from stsbench.core.errors import StsbenchError, UnknownName
+from stsbench.core.provenance import is_same_encoder
+
+Rule = Literal["absolute", "statistical"]
+Outcome = Literal[
+    "regression",
+    "not comparable",
+    "missing",
+    "unreadable",
+    "not checked",
+    "not verified",
+    "higher",
+    "lower",
+    "fine",
+    "new",
+]
+OutcomeKind = Literal["failure", "error", "skipped", ""]
+OUTCOME_KINDS: Mapping[Outcome, OutcomeKind] = {
+    "regression": "failure",
+    "not comparable": "error",
+    "missing": "error",
+    "unreadable": "error",
+    "not checked": "error",
+    "not verified": "error",
+    "higher": "",
+    "lower": "",
+    "fine": "",
+    "new": "skipped",
+}
+"""The kind of each outcome in the words of JUnit; empty if a test passes.
+
+An error is something that could not be checked, so a check with an error is not fine.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The verdict on one cell, or on the mean over a suite; scores are never times 100."""
+
+    encoder: str
+    task: str
+    split: str = "test"
+    protocol: str = ""
+    train_seed: int | None = None
+    eval_seed: int = 0
+    outcome: Outcome
+    reason: str
+    new: float | None = None
+    """The newer score; None if there is none."""
+    old: float | None = None
+    """The older score; None if there is none."""
+    difference: float | None = None
+    """New minus old; None if they were not compared."""
+    tolerance: str | None = None
+    """The name of the tolerance."""
+    points: float | None = None
+    """The largest fall that is no regression, in points."""
+    p: float | None = None
+    """The corrected p-value of the difference; None if it was not tested."""
+    is_mean: bool = False
+    """Whether the scores are means over the tasks of a suite."""
+    not_verified: str = ""
+    """Why scores are not verified: ``old: its per-item columns are not here``; else empty."""
+
+    @classmethod
+    def of_cell(cls, cell: LockedCell, outcome: Outcome, reason: str, **fields: Any) -> Verdict:  # noqa: ANN401
+        """Return the verdict on a cell; ``fields`` replace those of the cell."""
+        cell_fields = {
+            "encoder": cell.encoder,
+            "task": cell.task,
+            "split": cell.split,
+            "protocol": str(cell.protocol["name"]),
+            "train_seed": cell.train_seed,
+            "eval_seed": cell.eval_seed,
+        }
+        return cls(**{**cell_fields, "outcome": outcome, "reason": reason, **fields})
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckReport:
+    """The verdicts on all cells and means, and their summary."""
+
+    verdicts: Sequence[Verdict]
+    rule: Rule
+    exact: bool = False
+    """Whether a higher score fails the check too."""
+    allow_missing: bool = False
+    """Whether cells that only the old side has are no error."""
+
+    def count(self, *outcomes: Outcome) -> int:
+        """Count the verdicts with one of these outcomes."""
+        return sum(verdict.outcome in outcomes for verdict in self.verdicts)
+
+    def kind(self, verdict: Verdict) -> OutcomeKind:
+        """Return the kind of a verdict; empty if it passes."""
+        if self.exact and verdict.outcome == "higher":
+            return "failure"
+        if self.allow_missing and verdict.outcome == "missing":
+            return "skipped"
+        return OUTCOME_KINDS[verdict.outcome]
+
+    @property
+    def exit_code(self) -> int:
+        """0 fine; 1 a regression; 2 no regression, but an error, or nothing was compared."""
+        kinds = set(map(self.kind, self.verdicts))
+        if "failure" in kinds:
+            return 1
+        if "error" in kinds or not self.count("fine", "lower", "higher"):
+            return 2
+        return 0
+
+    @property
+    def summary(self) -> str:
+        """How many cells and means have which outcome, in one line."""
+        n_means = sum(verdict.is_mean for verdict in self.verdicts)
+        n_cells = len(self.verdicts) - n_means
+        subject = f"{n_cells} cell{'s' * (n_cells != 1)}"
+        if n_means:
+            subject += f" and {n_means} mean{'s' * (n_means != 1)}"
+        labels = {"missing": "missing in the new results", "lower": "lower, which may be chance"}
+        counts = [
+            f"{self.count(outcome)} {labels.get(outcome, outcome)}"
+            for outcome in OUTCOME_KINDS
+            if self.count(outcome)
+        ]
+        n_unverified = sum(bool(verdict.not_verified) for verdict in self.verdicts)
+        suffix = ""
+        if n_unverified and not self.count("not verified"):
+            suffix = f"; {n_unverified} not verified"
+        return f"{subject}: {', '.join(counts) or 'none'}{suffix}"
+
+
+def report_unreadable(new: CheckSide, old: CheckSide | None = None) -> list[Verdict]:
+    """Return a verdict on each file of both sides that is no valid result."""
+    sides = {"new": new} if old is None else {"new": new, "old": old}
+    return [
+        Verdict(
+            encoder=problem.path.parent.name,
+            task=problem.path.name,
+            outcome="unreadable",
+            reason=f"{side_name} results: {problem.message}",
+        )
+        for side_name, side in sides.items()
+        for problem in side.problems
+    ]
+
+
+HALF_PRECISION = ("float16", "bfloat16")
+SMALL_TASK_ITEMS = 1800
+"""Fewer test items than this are few: TREC has 500, MRPC 1,725; SST2, the next, 1,821."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tolerance:
+    """A class of differences between two scores, and the largest fall that is no regression.
+
+    Rounding moves each pair on its own, and a correlation of n pairs by a share of it that falls
+    with the root of n. With ``by_root``, ``points`` are those of 1,000 items, and tasks with fewer
+    items may fall by more.
+    """
+
+    name: str
+    points: float
+    reason: str
+    by_root: bool = False
+
+    def allowed(self, n: int) -> float:
+        """Return the points that a score over n items may fall."""
+        return self.points * max(1.0, 1000 / n) ** 0.5 if self.by_root else self.points
+
+
+TOLERANCES = {
+    tolerance.name: tolerance
+    for tolerance in (
+        Tolerance(name="same", points=0.001, reason="same encoder, device, dtype and versions"),
+        Tolerance(
+            name="other-machine",
+            points=0.01,
+            reason="same encoder, another device or other versions",
+        ),
+        Tolerance(
+            name="half", points=0.1, reason="half precision on one side or both", by_root=True
+        ),
+        Tolerance(
+            name="probe", points=0.5, reason="a probe trained by another device or other versions"
+        ),
+        Tolerance(
+            name="probe-few",
+            points=1.5,
+            reason="a probe trained by another device or other versions, on few test items",
+        ),
+        Tolerance(name="changed", points=0.01, reason="another encoder"),
+        Tolerance(
+            name="published", points=0.1, reason="a score printed to two decimals, of another stack"
+        ),
+    )
+}
+
+
+def apply_tolerance(verdict: Verdict, tolerance: Tolerance, n: int) -> Verdict:
+    """Return the verdict on a score over n items by the tolerance alone."""
+    difference = (verdict.new or 0.0) - (verdict.old or 0.0)
+    allowed_points = tolerance.allowed(n)
+    moved_points = abs(100 * difference)
+    outcome: Outcome = "fine"
+    movement = "is within the tolerance"
+    # Half an ulp of a percentage must not decide: 0.7237 - 0.7227 is a hair above 0.1 points.
+    if moved_points > allowed_points + 1e-9:
+        outcome = "higher" if difference > 0 else "regression"
+        movement = f"{'rose' if difference > 0 else 'fell'} by {moved_points:.3f} points"
+    return replace(
+        verdict,
+        outcome=outcome,
+        reason=f"{movement}; {allowed_points:.3g} allowed: {tolerance.reason}",
+        difference=difference,
+        tolerance=tolerance.name,
+        points=allowed_points,
+    )
+
+
+def classify(new: LockedCell, old: LockedCell) -> str:
+    """Return the class of two comparable scores, a key of ``TOLERANCES``."""
+    same_encoder = is_same_encoder(new.fingerprint, old.fingerprint)
+    half_precision = any(cell.dtype in HALF_PRECISION for cell in (new, old))
+    if same_encoder and new.environment == old.environment and not half_precision:
+        return "same"
+    if not same_encoder and not (half_precision and new.dtype != old.dtype):
+        return "changed"
+    # A similarity compares embeddings as they are; other protocols train a probe on them.
+    if "similarity" not in new.protocol:
+        return "probe-few" if new.n < SMALL_TASK_ITEMS else "probe"
+    return "half" if half_precision else "other-machine"
+
+
+def parse_tolerances(texts: Sequence[str]) -> dict[str, Tolerance]:
+    """Return all tolerances, with the points that a user requests.
+
+    Args:
+        texts: Points for every class, ``0.5``, or for one, ``half=0.2``. Points for one class
+            count, in any order.
+
+    Raises:
+        UnknownName: A class does not exist.
+        StsbenchError: The points are not a number from 0 up.
+    """
+    tolerances = dict(TOLERANCES)
+    for text in sorted(texts, key=lambda text: "=" in text):
+        name, equals, value = text.rpartition("=")
+        if equals and name not in TOLERANCES:
+            raise UnknownName(
+                "tolerance class", name, TOLERANCES, hint=f"one of {', '.join(TOLERANCES)}"
+            )
+        try:
+            points = float(value)
+        except ValueError:
+            points = -1.0
+        if not 0 <= points < float("inf"):
+            raise StsbenchError(
+                "give points, such as 0.5 or half=0.2", parameter="tolerance", value=text
+            )
+        for key in [name] if equals else TOLERANCES:
+            tolerances[key] = replace(tolerances[key], points=points, by_root=False)
+    return tolerances
+
+
+class CellPair(NamedTuple):
+    """A new cell and the old one that it is compared with."""
+
+    new: LockedCell
+    old: LockedCell
+
+
+class ToleranceVerdict(NamedTuple):
+    """The verdict by tolerance alone on a cell, or on the mean of several."""
+
+    verdict: Verdict
+    pairs: Sequence[CellPair]
+    """The cells that were compared; empty if nothing was."""
+
+
+def apply_strictness(verdict: Verdict) -> Verdict:
+    """Return a verdict by the rule that only verified scores are fine."""
+    if not verdict.not_verified or OUTCOME_KINDS[verdict.outcome] in ("failure", "error"):
+        return verdict
+    reason = f"{verdict.not_verified}; {verdict.reason}"
+    return replace(verdict, outcome="not verified", reason=reason)
