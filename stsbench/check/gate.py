@@ -533,7 +533,7 @@ def _judge_score(
 ) -> Verdict | None:
     """Return the verdict on a published score; None if it was not measured."""
     column = ColumnFacts(task=score.task, split=score.split)
-    column_spec, _ = make_column_spec(column, score.protocol, score.metric, catalogue)
+    column_spec = make_column_spec(column, score.protocol, score.metric, catalogue)
     measured = list(scores_by_seed(encoder_results, column_spec).values())
     if not measured:
         return None
