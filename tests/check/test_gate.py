@@ -136,7 +136,11 @@ def test_encoders_that_were_chosen_are_checked_alone():
     # Without one of that name there is only the other one to check against.
     assert outcomes(check(new, side(other), chosen=True)) == [("sts12", "fine")]
     both = side(made(), other)
-    assert [len(both.select_encoders(names).cells) for names in ([], ["other"], ["nobody"])] == [2, 1, 0]
+    assert [len(both.select_encoders(names).cells) for names in ([], ["other"], ["nobody"])] == [
+        2,
+        1,
+        0,
+    ]
 
 
 def test_a_side_is_in_a_folder_if_all_of_its_files_are(tmp_path):
