@@ -5,10 +5,11 @@
 The peer is called as its own evaluators and MTEB call it: each column of each task on its own.
 Sides alternate; each runs at the thread count that was best for it in a warm-up. Both embed
 with the same checkpoint (default: that of the extra ``minilm``). Embeddings must agree, and
-bfloat16's scores must be within 0.1 points. The last column is the share of the processor's peak: what the
-distinct sentences need without padding, in a second, of what a bare product of matrices of that type reaches here.
-``--busy 2`` runs so many other processes beside all sides. Where the extras ``onnx`` and ``openvino`` are
-installed, they run too; and OpenVINO in int8 where nncf is, measured on STS-B's training split.
+bfloat16's scores must be within 0.1 points. The last column is the share of the processor's peak:
+the FLOP per second that the distinct sentences need without padding, over those that a bare product
+of matrices of that type reaches here. ``--busy 2`` runs this number of other processes beside all
+sides. If the extras ``onnx`` and ``openvino`` are installed, they run too; and OpenVINO in int8 if
+nncf is, measured on STS-B's training split.
 """
 
 from __future__ import annotations
@@ -162,18 +163,14 @@ def second_run(checkpoint: Path) -> tuple[float, float]:
         seconds = []
         for out in ("first", "second"):
             command = [
-                sys.executable,
-                "-m",
-                "stsbench",
-                "run",
-                "--encoder",
-                str(checkpoint),
-                "--tasks",
-                "sts",
+                *(sys.executable, "-m", "stsbench", "run"),
+                *("--encoder", str(checkpoint)),
+                *("--tasks", "sts"),
+                *("--store", f"{folder}/store"),
+                *("--results", f"{folder}/{out}"),
             ]
             start = time.perf_counter()
-            subprocess.run([*command, "--store", f"{folder}/store", "--results", f"{folder}/{out}"], check=True,
-                           capture_output=True)  # fmt: skip
+            subprocess.run(command, check=True, capture_output=True)
             seconds.append(time.perf_counter() - start)
     return seconds[0], seconds[1]
 

@@ -40,11 +40,13 @@ def main() -> None:
     base.encode(texts[:32])
     for number in range(options.rounds):
         start = time.perf_counter()
-        together = [Engine(with_pooling(base, one), EmbeddingStore(None)) for one in poolings]
+        together = [
+            Engine(with_pooling(base, pooling), EmbeddingStore(None)) for pooling in poolings
+        ]
         embed_in_one_pass(base, together, texts)
         once = time.perf_counter() - start
         start = time.perf_counter()
-        alone = [Engine(with_pooling(base, one), EmbeddingStore(None)) for one in poolings]
+        alone = [Engine(with_pooling(base, pooling), EmbeddingStore(None)) for pooling in poolings]
         for engine in alone:
             engine.prepare(texts)
         twelve = time.perf_counter() - start

@@ -127,7 +127,7 @@ def make_sentences(n: int) -> list[str]:
 
 
 def make_checkpoint(folder: Path, *, layers: int, width: int) -> None:
-    """Save a BERT of random weights, and a tokenizer for the words that splits numbers into digits."""
+    """Save a BERT of random weights with a tokenizer of the words, which splits up numbers."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
     from transformers.utils import logging

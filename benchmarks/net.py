@@ -1,13 +1,14 @@
-"""Write everything that a user can hold as one JSON file, and compare it with that of another commit.
+"""Write everything that a user can hold as one JSON file, and compare it with another commit's.
 
-    python -m benchmarks.net now.json                          # writes it: a minute and a half of one core
-    python -m benchmarks.net now.json --against before.json    # prints what differs; exit code 1 if anything does
-    python -m benchmarks.net now.json --only schemas,cards     # some sections alone; 'all' adds commands on real data
+    python -m benchmarks.net now.json                        # writes it: 90 seconds of one core
+    python -m benchmarks.net now.json --against before.json  # prints differences; exit code 1
+    python -m benchmarks.net now.json --only schemas,cards   # some sections alone; 'all' adds
+                                                             # commands on real data
 
-Both files must come from one machine, with one set of packages and the same STSBENCH_DATA, STSBENCH_VECTORS and
-STSBENCH_MODELS: fingerprints hold versions, and numbers are compared to their last bit. Everything is reached by a
-command, by the public interface, by a registry, or by an import at the top of this file: names inside the package are
-no fact of it.
+Both files must come from one machine, with one set of packages and the same STSBENCH_DATA,
+STSBENCH_VECTORS and STSBENCH_MODELS: fingerprints hold versions, and numbers are compared to their
+last bit. Everything is reached by a command, by the public interface, by a registry, or by an
+import at the top of this file: names inside the package are no fact of it.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ Facts = dict[str, Any]
 CHECKOUT = Path(__file__).parents[1]
 RESULTS = CHECKOUT / "results/project"
 REGISTRIES_OF_CARDS = (ENCODERS, METHODS, EVALUATORS, READERS, ANALYSES)
-"""Those whose rows are called with what a user writes."""
+"""Registries whose rows are called with a user's values."""
 OTHER_REGISTRIES = (EXECUTORS, LAUNCHERS, TRAINERS, CARRIERS)
 PUBLIC_MODULES = {
     "stsbench.analysis": ("alignment", "uniformity"),
@@ -107,7 +108,7 @@ SHOWN_KINDS = {
     "suites": "suite",
 }
 SHOWN_KINDS |= {"tables": "table", "protocols": "protocol"}
-"""By list, the key that holds a row's name."""
+"""By list, the key of a row's name."""
 WITH_JSON = (
     "run -e own_encoders:Hashed -t quickstart",
     "run -e own_encoders:Hashed -t quickstart --dry-run",
@@ -132,7 +133,7 @@ WITH_JSON = (
     "data verify quickstart",
     "data overlap text.txt --tasks quickstart",
 )
-"""Commands behind the quick story, of whose JSON the keys are facts: times and machines stand in it."""
+"""Commands after the quick story whose JSON keys are facts; its values hold times and machines."""
 
 
 def sha(content: bytes | str) -> str:
@@ -143,7 +144,7 @@ def sha(content: bytes | str) -> str:
 
 
 def value_of(value: object) -> Any:
-    """A default as plain values, without the names of our classes and functions."""
+    """Return a default as plain values, without the names of our classes and functions."""
     if is_dataclass(value) and not isinstance(value, type):
         return {key: value_of(inner) for key, inner in asdict(value).items()}
     if isinstance(value, msgspec.Struct):
@@ -174,7 +175,7 @@ def subclasses(kind: type[Any]) -> Iterator[type[Any]]:
 
 
 def inlined(schema: Any, components: Mapping[str, Any]) -> Any:
-    """A schema with its parts in their places, without the names and docstrings of our classes."""
+    """Return a schema with its parts in it, without the names and docstrings of our classes."""
     if isinstance(schema, list):
         return [inlined(inner, components) for inner in schema]
     if not isinstance(schema, dict):
@@ -207,7 +208,7 @@ def schema_of(hint: Any) -> Any:
 
 
 def schemas() -> Facts:
-    """The JSON Schema of every record, by its fields."""
+    """Return the JSON Schema of every record, by its fields."""
     import_all()
     facts: Facts = {}
     for kind in set(subclasses(msgspec.Struct)):
@@ -215,8 +216,12 @@ def schemas() -> Facts:
         if fields and kind.__module__.startswith("stsbench."):
             facts.setdefault(fields, []).append(schema_of(kind))
     return {
-        fields: dict(enumerate(sorted(found, key=lambda one: json.dumps(one, sort_keys=True)), 1))
-        for fields, found in facts.items()
+        fields: dict(
+            enumerate(
+                sorted(kind_schemas, key=lambda schema: json.dumps(schema, sort_keys=True)), 1
+            )
+        )
+        for fields, kind_schemas in facts.items()
     }
 
 
@@ -224,7 +229,7 @@ def schemas() -> Facts:
 
 
 def parameters_of(function: Callable[..., Any]) -> Facts:
-    """By name what a function takes: position, default and, where msgspec can say it, type."""
+    """Return by name each parameter's position, default and, if msgspec can describe it, type."""
     hints: dict[str, Any] = {}
     with suppress(Exception):
         annotated: Any = function
@@ -233,10 +238,10 @@ def parameters_of(function: Callable[..., Any]) -> Facts:
         hints = get_type_hints(annotated, include_extras=True)
     facts: Facts = {}
     for position, (name, parameter) in enumerate(inspect.signature(function).parameters.items()):
-        place = "keyword" if parameter.kind is parameter.KEYWORD_ONLY else str(position)
+        position_text = "keyword" if parameter.kind is parameter.KEYWORD_ONLY else str(position)
         required = parameter.default is parameter.empty
         facts[name] = {
-            "position": place,
+            "position": position_text,
             "default": "required" if required else value_of(parameter.default),
         }
         if name in hints:
@@ -246,7 +251,7 @@ def parameters_of(function: Callable[..., Any]) -> Facts:
 
 
 def registries() -> Facts:
-    """List the rows of every table that something is chosen from by name, with what each takes."""
+    """Return the rows of every table of names, with their parameters."""
     facts: Facts = {}
     for registry in (*REGISTRIES_OF_CARDS, *OTHER_REGISTRIES):
         facts[registry.kind] = {"names": list(registry.table), "group": registry.group}
@@ -265,14 +270,14 @@ def table_names(address: str) -> list[str]:
 
 
 def public() -> Facts:
-    """The public names with their parameters, and those of their methods."""
-    found = {f"stsbench.{name}": getattr(stsbench, name) for name in stsbench.__all__}
+    """Return the public names with their parameters, and those of their methods."""
+    values = {f"stsbench.{name}": getattr(stsbench, name) for name in stsbench.__all__}
     for module, names in PUBLIC_MODULES.items():
-        found |= {
+        values |= {
             f"{module}.{name}": getattr(import_module(module), name, "absent") for name in names
         }
     facts: Facts = {}
-    for name, value in found.items():
+    for name, value in values.items():
         facts[name] = attempt(lambda: parameters_of(value)) if callable(value) else value_of(value)  # noqa: B023
         for member in dir(value) if isinstance(value, type) else ():
             inner = inspect.getattr_static(value, member)
@@ -286,9 +291,9 @@ def public() -> Facts:
 
 
 def defined_here(kind: type, member: str) -> bool:
-    """Tell whether a member comes of our own classes."""
-    homes = [base for base in kind.__mro__ if member in vars(base)]
-    return bool(homes) and homes[0].__module__.startswith("stsbench")
+    """Return whether a member is defined in our own classes."""
+    defining_classes = [base for base in kind.__mro__ if member in vars(base)]
+    return bool(defining_classes) and defining_classes[0].__module__.startswith("stsbench")
 
 
 def protocols() -> Facts:
@@ -301,7 +306,7 @@ def protocols() -> Facts:
 
 
 def cards() -> Facts:
-    """What ``list`` and ``show`` say of every card, and the hashes that results carry."""
+    """Return the output of ``list`` and ``show`` for every card, and the hashes of cards."""
     catalogue, facts = stsbench.Catalogue(), Facts()
     facts["tasks"] = {name: task_digest(catalogue.task(name)) for name in catalogue.paths("tasks")}
     facts["recipes"] = {
@@ -318,7 +323,7 @@ def cards() -> Facts:
 
 
 def results() -> Facts:
-    """Of every committed result: its cell and score, and whether its name and digest are right."""
+    """Return the cell and score of every committed result, and if its name and digest are right."""
     facts: Facts = {}
     for path in sorted(RESULTS.glob("*/*.json")):
         fields = json.loads(path.read_text(encoding="utf-8"))
@@ -353,7 +358,7 @@ def json_of(words: list[str]) -> Any:
 
 
 def help_texts() -> Facts:
-    """The help of every command, found from the command line itself."""
+    """Return the help of every command, found from the command line itself."""
     facts: Facts = {}
     groups: list[tuple[list[str], Any]] = [([], make_app())]
     while groups:
@@ -366,12 +371,15 @@ def help_texts() -> Facts:
 
 
 def boards() -> Facts:
-    """Every suite's and table's numbers from the committed results, and what commands make of these."""
+    """Return the numbers of every suite and table from the committed results.
+
+    The output of other commands on these results is added.
+    """
     suites = [row["suite"] for row in json.loads(printed(["list", "suites", "--json"]))]
     tables = [row["table"] for row in json.loads(printed(["list", "tables", "--json"]))]
     from_results = ["--results", str(RESULTS)]
     lines = [["leaderboard", "--suite", name, "--format", "csv", *from_results] for name in suites]
-    # Published numbers alone: of the same results, suites and the tables below show the measured ones.
+    # Published numbers alone: suites and the tables below show the measured ones.
     lines += [
         ["leaderboard", "--table", name, "--format", "csv", "--show", "published"]
         for name in tables
@@ -405,12 +413,15 @@ def quick_story() -> Facts:
 
 
 def data_story() -> Facts:
-    """Empty without real data."""
+    """Run the commands that need real data; empty without it."""
     return story_facts("data") if os.environ.get("STSBENCH_DATA") else {}
 
 
 def story_facts(story: str) -> Facts:
-    """What the commands of a story of tests/golden print, to the last digit, and the files that they leave."""
+    """Return the output of a story's commands, to the last digit, and the files that they leave.
+
+    The stories are those of tests/golden.
+    """
     world = Path(WORLD) / story
     world.mkdir()
     write_world(world, Path(WORLD) / "masked-lm")
@@ -439,7 +450,7 @@ def story_facts(story: str) -> Facts:
 
 
 def keys_of_json(text: str) -> list[str]:
-    """List the keys of what a command prints as JSON, without what it says on stderr."""
+    """List the keys of the JSON that a command prints, without its lines on stderr."""
     try:
         return paths_in(json.loads(text.partition("\n[stderr]")[0]))
     except ValueError:
@@ -447,7 +458,7 @@ def keys_of_json(text: str) -> list[str]:
 
 
 def keys_in(path: Path) -> Any:
-    """The keys of a JSON or TOML file, the columns of a table; nothing of other files and of folders."""
+    """Return the keys of a JSON or TOML file or the columns of a table; empty for other files."""
     try:
         match path.suffix:
             case ".json":
@@ -466,15 +477,20 @@ def keys_in(path: Path) -> Any:
 
 
 def paths_in(value: Any) -> list[str]:
-    """The keys of nested tables with the types of their values, those of all elements of a list together."""
+    """Return the keys of nested tables with the types of their values.
+
+    All elements of a list are described together.
+    """
     if isinstance(value, dict):
         return [
-            f"{key}.{inner}".rstrip(".") for key, held in value.items() for inner in paths_in(held)
+            f"{key}.{inner}".rstrip(".")
+            for key, element in value.items()
+            for inner in paths_in(element)
         ] or ["{}"]
     if isinstance(value, list):
-        return list(dict.fromkeys(f"[]{inner}" for held in value for inner in paths_in(held))) or [
-            "[]"
-        ]
+        return list(
+            dict.fromkeys(f"[]{inner}" for element in value for inner in paths_in(element))
+        ) or ["[]"]
     return [f": {type(value).__name__}"]
 
 
@@ -482,7 +498,7 @@ def paths_in(value: Any) -> list[str]:
 
 
 def encoders() -> Facts:
-    """What identifies every encoder that loads here, with its embeddings of a few sentences."""
+    """Return the identity and some embeddings of every encoder that loads here."""
     catalogue = stsbench.Catalogue()
     specs = {name: name for name in catalogue.paths("baselines")}
     specs |= {path.name: path.name for path in RESULTS.iterdir() if "+" in path.name}
@@ -503,10 +519,10 @@ def encoders() -> Facts:
 def encoder_facts(spec: str) -> Facts:
     """Load one encoder and embed with it."""
     texts = ["A man is playing a guitar.", *sentences(40)]
-    known = load_named(spec)
+    named_encoder = load_named(spec)
     encoder, facts = (
-        known.encoder,
-        {"name": known.name, "identity": encoder_identity(known.encoder)},
+        named_encoder.encoder,
+        {"name": named_encoder.name, "identity": encoder_identity(named_encoder.encoder)},
     )
     if hasattr(encoder, "fit_texts"):
         encoder = encoder.fit_texts(texts)
@@ -518,7 +534,7 @@ def encoder_facts(spec: str) -> Facts:
 
 
 def evaluators() -> Facts:
-    """Every evaluator's scores on small data by each of its protocols, and those made again from their items."""
+    """Return every evaluator's scores on small data by each protocol, and the recomputed ones."""
     relatedness, retrieval, labelled = (
         test_relatedness.make_task(),
         test_retrieval.make_task(),
@@ -559,7 +575,7 @@ def evaluators() -> Facts:
 def scores_of(evaluator: Any, splits: Any, embed: Any) -> Facts:
     """Score with one evaluator, and once more from its items."""
     scores = evaluator(splits, embed, seed=0)
-    again = evaluator.recompute(scores.per_item)
+    recomputed = evaluator.recompute(scores.per_item)
     facts = {key: value_of(value) for key, value in asdict(scores).items() if key != "per_item"}
     items = {
         name: sha(repr(np.asarray(column).tolist())) for name, column in scores.per_item.items()
@@ -567,13 +583,13 @@ def scores_of(evaluator: Any, splits: Any, embed: Any) -> Facts:
     return {
         **facts,
         "items": items,
-        "made again": again.score,
-        "interval again": list(again.interval),
+        "made again": recomputed.score,
+        "interval again": list(recomputed.interval),
     }
 
 
 def training() -> Facts:
-    """Of every method, two steps on a small model: loss, parts of the loss, and the weights that are saved."""
+    """Return the losses and the saved weights of two steps of every method on a small model."""
     folder, facts = Path(WORLD) / "training", Facts()
     trained = {type_of(METHODS.load(name)): name for name in METHODS.table}
     for case in (*CASES, *DRAWN, *WHOLE):
@@ -652,11 +668,14 @@ SECTIONS: Mapping[str, Callable[[], Facts]] = {
     "data story": data_story,
 }
 SLOW = {"data story"}
-"""Those that are made only if they are named."""
+"""The sections that are made only if they are named."""
 
 
 def attempt(facts: Callable[[], Any]) -> Any:
-    """The facts, or the error in a line: that of a user is a fact, and any other shows as a difference."""
+    """Return the facts, or the error in a line.
+
+    An error of a user is a fact; any other shows as a difference.
+    """
     try:
         with redirect_stderr(io.StringIO()):
             return facts()
@@ -669,32 +688,34 @@ def attempt(facts: Callable[[], Any]) -> Any:
         return f"{kind}: {plain(str(error), Path(WORLD)).strip()}"
 
 
-def flat(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Facts by their place; a list of texts is one fact."""
+def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield facts by their path; a list of texts is one fact."""
     if not isinstance(value, dict):
-        yield place, value
+        yield path, value
         return
     for key, inner in value.items():
-        yield from flat(inner, f"{place} / {key}" if place else str(key))
+        yield from flat(inner, f"{path} / {key}" if path else str(key))
 
 
 def differences(before: Facts, now: Facts) -> Iterator[str]:
     """Yield what differs, a fact and its two values."""
     old, new = dict(flat(before)), dict(flat(now))
-    for place in sorted(old.keys() | new.keys()):
-        one, other = old.get(place, []), new.get(place, [])
-        if one == other and (place in old) == (place in new):
+    for path in sorted(old.keys() | new.keys()):
+        old_value, new_value = old.get(path, []), new.get(path, [])
+        if old_value == new_value and (path in old) == (path in new):
             continue
-        if place not in old or place not in new:
-            yield f"{place}: {'new' if place in new else 'gone'}"
-        elif isinstance(one, list) and isinstance(other, list):
-            yield place
-            lines = unified_diff(list(map(str, one)), list(map(str, other)), lineterm="", n=0)
+        if path not in old or path not in new:
+            yield f"{path}: {'new' if path in new else 'gone'}"
+        elif isinstance(old_value, list) and isinstance(new_value, list):
+            yield path
+            lines = unified_diff(
+                list(map(str, old_value)), list(map(str, new_value)), lineterm="", n=0
+            )
             yield from (
                 f"    {line}" for line in lines if not line.startswith(("---", "+++", "@@"))
             )
         else:
-            yield f"{place}\n    -{one}\n    +{other}"
+            yield f"{path}\n    -{old_value}\n    +{new_value}"
 
 
 def main() -> int:

@@ -57,4 +57,7 @@ def machine(threads: int) -> str:
         for dtype in (torch.float32, torch.bfloat16)
     )
     load = os.getloadavg()[0]
-    return f"{threads} threads of {os.cpu_count()} cores, load {load:.1f}; a bare product of matrices, GFLOP/s: {peaks}"
+    return (
+        f"{threads} threads of {os.cpu_count()} cores, load {load:.1f}; "
+        f"a bare product of matrices, GFLOP/s: {peaks}"
+    )

@@ -1,11 +1,13 @@
-"""The probe's classifier search: compiled loops against torch's own loop, all seven tasks, and how it grows.
+"""The probe's classifier search: compiled loops against torch's own, all tasks, and its growth.
 
-    STSBENCH_DATA=DIR python benchmarks/probe.py [--parts torch,tasks,growth,pairs] [--rounds 3] [--sample 20]
+    STSBENCH_DATA=DIR python benchmarks/probe.py [--parts torch,tasks,growth,pairs] [--rounds 3]
+        [--sample 20]
 
-Embeddings are those of ``minilm`` (384 numbers), encoded once into the store. The peer trains the same
-classifiers as SentEval does, one after another: ``nn.Linear``, ``CrossEntropyLoss``, ``optim.Adam``.
-It is timed on a sample of CR's 410, evenly chosen, and must stop after the same epochs with the same
-accuracy. Sides alternate; each runs at the thread count that was best for it in a warm-up.
+Embeddings are those of ``minilm`` (384 numbers), encoded once into the store. The peer trains the
+same classifiers as SentEval does, one after another: ``nn.Linear``, ``CrossEntropyLoss``,
+``optim.Adam``. It is timed on a sample of CR's 410, evenly chosen, and must stop after the same
+epochs with the same accuracy. Sides alternate; each runs at the thread count that was best for it
+in a warm-up.
 
 On two cores of an Intel Xeon (Sapphire Rapids), torch 2.13:
 
@@ -79,61 +81,65 @@ PARTS = ("torch", "tasks", "growth", "pairs")
 
 @dataclass(frozen=True)
 class Fixed:
-    """Embeddings by sentence, as a store hands them out."""
+    """Embeddings by sentence, in the form of a store's views."""
 
     rows: FloatArray
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of sentences and embedding size."""
+        """The number of sentences and the embedding size."""
         return self.rows.shape[0], self.rows.shape[1]
 
     def take(self, indices: IntArray) -> FloatArray:
-        """These rows."""
+        """Return these rows."""
         return self.rows[indices]
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> FloatArray:
-        """All rows."""
+        """Return all rows."""
         return self.rows
 
 
 def timed(run: Callable[[], T]) -> tuple[float, T]:
-    """Seconds of one run, and what it returned."""
+    """Call a function; return the seconds and its value."""
     start = time.perf_counter()
     result = run()
     return time.perf_counter() - start, result
 
 
 def splits_of(name: str) -> dict[str, Split]:
-    """Every split of a task."""
+    """Return every split of a task."""
     task = load_task(name)
     return {split: task.load(split) for split in task.card.splits}
 
 
 def evaluator(name: str, protocol: str, threads: int | None = None) -> ProbeEvaluator:
-    """The evaluator a task's card asks for."""
+    """Return the evaluator that a task's card names."""
     params = {"protocol": PROTOCOLS[protocol], "threads": threads, **load_task(name).card.options}
-    made = call_with_params(ProbeEvaluator, params, where=name)
-    assert isinstance(made, ProbeEvaluator)
-    return made
+    probe = call_with_params(ProbeEvaluator, params, where=name)
+    assert isinstance(probe, ProbeEvaluator)
+    return probe
 
 
 def classifiers(split: LabelledSplit, embed: Embed) -> list[Fold]:
-    """The 410 of nested cross-validation, each with its weight decay; refits take the first."""
+    """Return the 410 classifiers of nested cross-validation, each with its weight decay.
+
+    Refits have the first weight decay.
+    """
     rows = make_items(split, embed, "u", 1 << 30)
     orders: dict[tuple[int, float], EpochOrders] = {}
 
     def orders_of(n: int, holdout: float = 0.0) -> EpochOrders:
         return orders.setdefault((n, holdout), EpochOrders(1111, n, holdout=holdout))
 
-    found: list[Fold] = []
+    folds: list[Fold] = []
     for outer, _ in rows.folds(10, 1111):
-        for fit, dev in outer.folds(10, 1111):
-            found += [
-                Fold(fit, dev, orders_of(len(fit)), [decay]) for decay in SENTEVAL.weight_decays
+        for train, development in outer.folds(10, 1111):
+            folds += [
+                Fold(train, development, orders_of(len(train)), [decay])
+                for decay in SENTEVAL.weight_decays
             ]
         draws = orders_of(len(outer), SENTEVAL.holdout)
-        found.append(
+        folds.append(
             Fold(
                 outer.select(draws.training_items),
                 outer.select(draws.validation_items),
@@ -141,11 +147,11 @@ def classifiers(split: LabelledSplit, embed: Embed) -> list[Fold]:
                 SENTEVAL.weight_decays[:1],
             )
         )
-    return found
+    return folds
 
 
 def train_with_torch(fold: Fold) -> tuple[int, float]:
-    """SentEval's loop for one linear classifier; epochs trained and best accuracy."""
+    """Train one linear classifier by SentEval's loop; return its epochs and best accuracy."""
     (block,), (dev_block,) = fold.train.blocks(), fold.development.blocks()
     x, y = torch.from_numpy(block.u[block.rows]), torch.from_numpy(fold.train.labels)
     dev_x, dev_y = (
@@ -159,8 +165,8 @@ def train_with_torch(fold: Fold) -> tuple[int, float]:
     while epochs <= SENTEVAL.max_epochs and failures <= SENTEVAL.tenacity:
         for epoch in range(epochs, epochs + SENTEVAL.epoch_size):
             order = torch.from_numpy(fold.orders.permutation(epoch))
-            for at in torch.split(order, SENTEVAL.batch_size):
-                loss = loss_of(model(x[at]), y[at])
+            for rows in torch.split(order, SENTEVAL.batch_size):
+                loss = loss_of(model(x[rows]), y[rows])
                 optimiser.zero_grad()
                 torch.autograd.backward(loss)
                 optimiser.step()
@@ -173,46 +179,50 @@ def train_with_torch(fold: Fold) -> tuple[int, float]:
 
 
 def compare_with_torch(split: LabelledSplit, embed: Embed, *, rounds: int, sample: int) -> None:
-    """Print seconds of both sides for CR's whole search, and that they agree."""
-    everything = classifiers(split, embed)
-    chosen = [
-        everything[i] for i in np.linspace(0, len(everything) - 1, sample).round().astype(int)
+    """Print the seconds of both sides for CR's whole search, and their agreement."""
+    all_folds = classifiers(split, embed)
+    sampled_folds = [
+        all_folds[i] for i in np.linspace(0, len(all_folds) - 1, sample).round().astype(int)
     ]
     counts = sorted({1, torch.get_num_threads()})
 
-    def theirs(threads: int, some: list[Fold]) -> list[tuple[int, float]]:
+    def theirs(threads: int, folds: list[Fold]) -> list[tuple[int, float]]:
         torch.set_num_threads(threads)
-        return [train_with_torch(fold) for fold in some]
+        return [train_with_torch(fold) for fold in folds]
 
     def ours(threads: int) -> object:
         return ProbeEvaluator(SENTEVAL, threads=threads)({"all": split}, embed, seed=0)
 
-    their_threads = min(counts, key=lambda count: timed(lambda: theirs(count, chosen[:3]))[0])
+    their_threads = min(
+        counts, key=lambda count: timed(lambda: theirs(count, sampled_folds[:3]))[0]
+    )
     our_threads = min(counts, key=lambda count: timed(lambda: ours(count))[0])
     their_seconds, our_seconds = [], []
     for _ in range(rounds):
-        seconds, found = timed(lambda: theirs(their_threads, chosen))
-        their_seconds.append(seconds / sample * len(everything))
+        seconds, outcomes = timed(lambda: theirs(their_threads, sampled_folds))
+        their_seconds.append(seconds / sample * len(all_folds))
         our_seconds.append(timed(lambda: ours(our_threads))[0])
-    a, b = statistics.median(their_seconds), statistics.median(our_seconds)
-    print(f"CR, kfold 10, {len(everything)} classifiers; medians of {rounds} rounds (all rounds)")
+    their_median, our_median = statistics.median(their_seconds), statistics.median(our_seconds)
+    print(f"CR, kfold 10, {len(all_folds)} classifiers; medians of {rounds} rounds (all rounds)")
     print(
-        f"  torch, one at a time, {their_threads} thread(s), from {sample}: {a:8.1f} s  "
+        f"  torch, one at a time, {their_threads} thread(s), from {sample}: {their_median:8.1f} s  "
         f"{_list(their_seconds)}"
     )
     print(
-        f"  compiled, {our_threads} thread(s), whole evaluation:    {b:8.2f} s  "
+        f"  compiled, {our_threads} thread(s), whole evaluation:    {our_median:8.2f} s  "
         f"{_list(our_seconds)}"
     )
-    print(f"  times faster: {a / b:.0f}")
-    print(f"  same epochs and accuracy: {_agreeing(chosen, found)} of {sample} classifiers\n")
+    print(f"  times faster: {their_median / our_median:.0f}")
+    n_agreeing = _agreeing(sampled_folds, outcomes)
+    print(f"  same epochs and accuracy: {n_agreeing} of {sample} classifiers\n")
 
 
-def _agreeing(chosen: list[Fold], found: list[tuple[int, float]]) -> int:
-    mine = CompiledSolver(SENTEVAL, ProbeRun(chosen[0].train.pool.width, 2)).fit(chosen)
-    pairs = zip(mine, found, strict=True)
+def _agreeing(folds: list[Fold], outcomes: list[tuple[int, float]]) -> int:
+    trained = CompiledSolver(SENTEVAL, ProbeRun(folds[0].train.pool.width, 2)).fit(folds)
+    pairs = zip(trained, outcomes, strict=True)
     return sum(
-        t.epochs == epochs and abs(t.accuracy - best) < 1e-6 for (t,), (epochs, best) in pairs
+        classifier.epochs == epochs and abs(classifier.accuracy - best) < 1e-6
+        for (classifier,), (epochs, best) in pairs
     )
 
 
@@ -244,7 +254,10 @@ def seven_tasks(embed: Embed) -> None:
 
 
 def growth(split: LabelledSplit, embed: Embed) -> None:
-    """Print the seconds of CR with wider embeddings (turned copies of its own), and of parts of CR and MR."""
+    """Print the seconds of CR with wider embeddings, and of parts of CR and MR.
+
+    The wider embeddings are rotated copies of its own.
+    """
     rows = np.asarray(embed(split.sentences))
     rng = np.random.default_rng(0)
     print("seconds of nested cross-validation, senteval")
@@ -254,12 +267,16 @@ def growth(split: LabelledSplit, embed: Embed) -> None:
         print(f"  n = {split.n:6d}, d = {d:5d}: {_nested_seconds(split, wide):7.1f}", flush=True)
     larger = splits_of("mr")["all"]
     assert isinstance(larger, LabelledSplit)
-    known = dict(zip(larger.sentences, np.asarray(embed(larger.sentences)), strict=True))
+    vectors = dict(zip(larger.sentences, np.asarray(embed(larger.sentences)), strict=True))
     for n in (1250, 2500, 5000, 10000):
-        at = np.random.default_rng(0).permutation(larger.n)[:n]
-        part = LabelledSplit(sentences=[larger.sentences[i] for i in at], labels=larger.labels[at])
+        rows_of_part = np.random.default_rng(0).permutation(larger.n)[:n]
+        part = LabelledSplit(
+            sentences=[larger.sentences[i] for i in rows_of_part],
+            labels=larger.labels[rows_of_part],
+        )
         print(
-            f"  n = {n:6d}, d = {rows.shape[1]:5d}: {_nested_seconds(part, known):7.1f}", flush=True
+            f"  n = {n:6d}, d = {rows.shape[1]:5d}: {_nested_seconds(part, vectors):7.1f}",
+            flush=True,
         )
 
 
@@ -270,15 +287,18 @@ def _nested_seconds(split: LabelledSplit, vectors: Mapping[str, FloatArray]) -> 
 
 
 class FromDisk(Fixed):
-    """Embeddings in a file; rows are copied when asked for, as the store does."""
+    """Embeddings in a file; rows are copied when they are read, as in the store."""
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> FloatArray:
-        """All rows, copied."""
+        """Return a copy of all rows."""
         return np.array(self.rows)
 
 
 def stream_pairs(folder: Path, *, n: int = 549_367, d: int = 384) -> None:
-    """Print seconds and peak memory of made pairs in SNLI's number, held in memory and read chunk by chunk."""
+    """Print seconds and peak memory for invented pairs in SNLI's number.
+
+    Their embeddings are held in memory, then read chunk by chunk.
+    """
     rng, sizes = np.random.default_rng(0), {"train": n, "validation": 9842, "test": 9824}
     splits: dict[str, Split] = {}
     views: dict[str, FromDisk] = {}
@@ -288,25 +308,26 @@ def stream_pairs(folder: Path, *, n: int = 549_367, d: int = 384) -> None:
         splits[name] = LabelledPairSplit(sentences1=sides[0], sentences2=sides[1], labels=labels)
         for side in sides:
             rows = np.memmap(folder / side[0].replace(" ", "-"), np.float32, "w+", shape=(size, d))
-            for at in range(0, size, 10_000):
-                part = labels[at : at + 10_000, None]
-                rows[at : at + 10_000] = (
-                    rng.standard_normal((len(part), d), dtype=np.float32) + 0.1 * part
+            for start in range(0, size, 10_000):
+                block_labels = labels[start : start + 10_000, None]
+                rows[start : start + 10_000] = (
+                    rng.standard_normal((len(block_labels), d), dtype=np.float32)
+                    + 0.1 * block_labels
                 )
             views[side[0]] = FromDisk(rows)
-    held = sum(4 * size * 2 * d for size in sizes.values())
+    n_bytes = sum(4 * size * 2 * d for size in sizes.values())
     print(
-        f"{n} training pairs, d = {d}: embeddings {_mib(held)}, their features "
-        f"{_mib(4 * held // 2)}"
+        f"{n} training pairs, d = {d}: embeddings {_mib(n_bytes)}, their features "
+        f"{_mib(4 * n_bytes // 2)}"
     )
-    for what, memory in (("embeddings in memory", 4 << 30), ("read chunk by chunk", 0)):
+    for label, memory in (("embeddings in memory", 4 << 30), ("read chunk by chunk", 0)):
         probe = evaluator("snli", "senteval")
         probe.memory = memory
         tracemalloc.start()
         seconds, _ = timed(lambda: probe(splits, lambda texts: views[texts[0]], seed=0))  # noqa: B023 - called at once
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        print(f"  {what:20s}: {seconds:6.1f} s, at most {_mib(peak)} of arrays", flush=True)
+        print(f"  {label:20s}: {seconds:6.1f} s, at most {_mib(peak)} of arrays", flush=True)
 
 
 def _mib(size: int) -> str:

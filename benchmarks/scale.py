@@ -1,16 +1,18 @@
-"""What many encoders on many tasks cost, and how much of it many workers save.
+"""The cost of many encoders on many tasks, and how much of it many workers save.
 
-    STSBENCH_DATA=DIR python benchmarks/scale.py costs FILE             # measured: seconds of processor time
-    python benchmarks/scale.py simulate FILE --devices 8 --seconds 600  # the executor itself, over workers that sleep
-    STSBENCH_DATA=DIR python benchmarks/scale.py workers                # one and two real workers against one process
+    STSBENCH_DATA=DIR python benchmarks/scale.py costs FILE  # measured: seconds of processor time
+    python benchmarks/scale.py simulate FILE --devices 8 --seconds 600  # workers that sleep
+    STSBENCH_DATA=DIR python benchmarks/scale.py workers     # one and two real ones, and none
 
-The work is 100 encoders x 40 tasks x 3 seeds: the suites sts, transfer and probing, and 16 of the suite multilingual, with
-as many sentences as their cards say. ``simulate`` runs it on Ray with the executor of ``run --on ray``, its store and its
-results; only embedding, loading and scoring sleep, for the time that they were measured to take. So that the ideal run takes
-``--seconds``, the run is made smaller, sentences and times by the same factor: what the executor needs for a piece of work
-stays as it is, and weighs that much more than in the whole run. Workers are started before the clock is. With ``--threads``
-the devices are threads of this process in the place of Ray's workers, where this machine has no cores for so many processes:
-then all but Ray itself is what ``run --on ray`` does.
+The work is 100 encoders x 40 tasks x 3 seeds: the suites sts, transfer and probing, and 16 of the
+suite multilingual, with as many sentences as their cards say. ``simulate`` runs it on Ray with the
+executor of ``run --on ray``, its store and its results; only embedding, loading and scoring sleep,
+for the time that they were measured to take. So that the ideal run takes ``--seconds``, the run is
+made smaller, sentences and times by the same factor: the time that the executor needs for a job
+stays the same, and weighs that much more than in the whole run. Workers are started before the
+clock is. With ``--threads`` the devices are threads of this process in place of Ray's workers, for
+a machine without cores for so many processes: then all but Ray itself is what ``run --on ray``
+does.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sleeping import ENCODER, TASK, Reports, Threads
 
@@ -47,7 +50,15 @@ ENCODERS, SEEDS, MULTILINGUAL = 100, 3, 16
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """Seconds of one core: of loading an encoder, of a sentence, and of scoring a sentence under a seed."""
+    """Seconds of one core.
+
+    Attributes:
+        load: Of loading an encoder.
+        tokenise: Of tokenising a sentence.
+        embed: Of embedding a sentence.
+        pair_score: Of scoring a sentence of a task of pairs with one seed.
+        probe_score: Of scoring a sentence of a probe with one seed.
+    """
 
     load: float
     tokenise: float
@@ -56,66 +67,77 @@ class Costs:
     probe_score: float
 
     def of_task(self, sentences: int, *, probed: bool) -> float:
-        """Seconds of scoring a task once."""
+        """Return the seconds of scoring a task once."""
         return sentences * (self.probe_score if probed else self.pair_score)
 
 
-def task_sizes() -> dict[str, tuple[int, bool]]:
-    """The sentences of each of the 40 tasks, and whether a probe scores it."""
-    catalogue, found = Catalogue(), {}
+class TaskSize(NamedTuple):
+    """The size of a task."""
+
+    n_sentences: int
+    is_probed: bool
+    """A probe scores it."""
+
+
+def task_sizes() -> dict[str, TaskSize]:
+    """Return the size of each of the 40 tasks."""
+    catalogue = Catalogue()
     suites = catalogue.suites()
-    for name in [*(one for suite in ("sts", "transfer", "probing") for one in suites[suite].tasks),
-                 *suites["multilingual"].tasks[:MULTILINGUAL]]:  # fmt: skip
+    names = [name for suite in ("sts", "transfer", "probing") for name in suites[suite].tasks]
+    names += suites["multilingual"].tasks[:MULTILINGUAL]
+    sizes = {}
+    for name in names:
         card = load_task(name, catalogue=catalogue).card
-        probed = card.evaluator == "probe"
-        used = card.splits.values() if probed else [card.splits[card.score_split]]
-        found[name] = (
-            sum(split.n or 0 for split in used)
-            * (1 if name in suites["probing"].tasks else 2 - probed),
-            probed,
-        )
-    return found
+        is_probed = card.evaluator == "probe"
+        used_splits = card.splits.values() if is_probed else [card.splits[card.score_split]]
+        n_items = sum(split.n or 0 for split in used_splits)
+        per_item = 1 if name in suites["probing"].tasks else 2 - is_probed
+        sizes[name] = TaskSize(n_items * per_item, is_probed)
+    return sizes
 
 
 def whole_run(costs: Costs) -> tuple[float, float]:
-    """Core seconds of embedding and of scoring all of it."""
+    """Return the core seconds of embedding and of scoring for the whole run."""
     sizes = task_sizes().values()
-    sentences = sum(n for n, _ in sizes)
-    embedding = costs.load + sentences * (costs.tokenise + costs.embed)
-    return ENCODERS * embedding, ENCODERS * SEEDS * sum(
-        costs.of_task(n, probed=probed) for n, probed in sizes
-    )
+    n_sentences = sum(size.n_sentences for size in sizes)
+    embedding = costs.load + n_sentences * (costs.tokenise + costs.embed)
+    scoring = sum(costs.of_task(size.n_sentences, probed=size.is_probed) for size in sizes)
+    return ENCODERS * embedding, ENCODERS * SEEDS * scoring
 
 
 def make_run(folder: Path, costs: Costs, factor: float) -> RunPlan:
-    """Cards and data of the run, smaller by a factor."""
+    """Write the cards and data of the run, smaller by a factor, and return its plan."""
     log = folder / "log"
     for name in ("cards/tasks", "cards/baselines", "data", "log"):
         (folder / name).mkdir(parents=True)
     sizes = task_sizes()
-    for name, (sentences, probed) in sizes.items():
-        pairs = max(2, round(sentences / 2 / factor))
-        seconds = costs.of_task(sentences, probed=probed) / factor
+    for name, size in sizes.items():
+        n_pairs = max(2, round(size.n_sentences / 2 / factor))
+        seconds = costs.of_task(size.n_sentences, probed=size.is_probed) / factor
         (folder / "cards/tasks" / f"x-{name}.toml").write_text(
-            TASK.format(name=f"x-{name}", n=pairs, seconds=seconds, log=log)
+            TASK.format(name=f"x-{name}", n=n_pairs, seconds=seconds, log=log)
         )
         words = "one of the words of " * 2
-        rows = [f"{words}{name} {i}\t{words}{name} with {i}\t{i % 5}\n" for i in range(pairs)]
+        rows = [f"{words}{name} {i}\t{words}{name} with {i}\t{i % 5}\n" for i in range(n_pairs)]
         (folder / "data" / f"x-{name}.tsv").write_text("".join(rows))
-    for number in range(ENCODERS):
+    encoders = [f"simulated-{number}" for number in range(ENCODERS)]
+    for number, encoder in enumerate(encoders):
         values = {**asdict(costs), "load": costs.load / factor, "number": number, "log": log}
-        (folder / "cards/baselines" / f"simulated-{number}.toml").write_text(
-            ENCODER.format(**values)
-        )
+        (folder / "cards/baselines" / f"{encoder}.toml").write_text(ENCODER.format(**values))
     return RunPlan(
-        encoders=[f"simulated-{number}" for number in range(ENCODERS)], tasks=",".join(f"x-{name}" for name in sizes),
-        results_folder=folder / "results", store=folder / "store", data=folder / "data", executor="ray", seeds=tuple(range(SEEDS)),
+        encoders=encoders,
+        tasks=",".join(f"x-{name}" for name in sizes),
+        results_folder=folder / "results",
+        store=folder / "store",
+        data=folder / "data",
+        executor="ray",
+        seeds=tuple(range(SEEDS)),
         catalogue=Catalogue([folder / "cards"]),
-    )  # fmt: skip
+    )
 
 
 def start_workers(ray: Ray, devices: int, folder: Path) -> None:
-    """Have all workers running and their libraries imported."""
+    """Wait until all workers are running and have imported their libraries."""
     marks = folder / "started"
     marks.mkdir()
 
@@ -130,7 +152,7 @@ def start_workers(ray: Ray, devices: int, folder: Path) -> None:
 
 @contextmanager
 def devices_of(count: int, *, threads: bool) -> Iterator[Any]:
-    """Ray with so many workers, or as many threads."""
+    """Provide Ray with this number of workers, or as many threads."""
     if threads:
         # The encoder of a process would be that of all threads.
         worker.get_encoder = lambda encoder: encoder
@@ -142,70 +164,92 @@ def devices_of(count: int, *, threads: bool) -> Iterator[Any]:
 
 
 def simulate(costs: Costs, devices: int, seconds: float, *, threads: bool) -> None:
-    """Run it on so many sleeping workers, and print how much of the ideal speed-up that is and where the rest goes."""
+    """Run it on sleeping workers, and print the share of the ideal speed-up and the other times."""
     embedding, scoring = whole_run(costs)
     factor = (embedding + scoring) / devices / seconds
-    with tempfile.TemporaryDirectory() as place, devices_of(devices, threads=threads) as ray:
-        folder = Path(place)
-        settings = make_run(folder, costs, factor)
+    with tempfile.TemporaryDirectory() as name, devices_of(devices, threads=threads) as ray:
+        folder = Path(name)
+        plan = make_run(folder, costs, factor)
         failures: list[str] = []
-        listener = RunCallbacks(
-            on_failure=lambda what, error: failures.append(f"{what}: {error}"),
+        callbacks = RunCallbacks(
+            on_failure=lambda subject, error: failures.append(f"{subject}: {error}"),
             on_notice=failures.append,
         )
-        work = RunContext(settings, listener)
-        cluster = RayRun(work, ray)
+        context = RunContext(plan, callbacks)
+        cluster = RayRun(context, ray)
         if threads:
             cluster.__dict__["_events"] = Reports()
         else:
             start_workers(ray, devices, folder)
-        began, own = time.time(), time.process_time()
-        parts = list(work.encoder_plans())
-        planned = time.time() - began
-        results = list(cluster.results(parts))
-        took, own = time.time() - began, time.process_time() - own
-        spent, idle = accounts(folder / "log", began, began + took, devices)
-    assert len(results) == ENCODERS * SEEDS * len(task_sizes()) and not failures, failures[:3]
-    ideal = embedding + scoring
-    print(f"{ENCODERS} encoders x {len(task_sizes())} tasks x {SEEDS} seeds: {embedding / 3600:.0f} core hours of embedding, "
-          f"{scoring / 3600:.0f} of scoring; here smaller by {factor:.0f}")  # fmt: skip
-    print(f"{devices} devices: {took:.0f} s, speed-up {ideal / factor / took:.1f}, "
-          f"{100 * ideal / factor / took / devices:.1f}% of ideal; load of this machine's {os.cpu_count()} cores {os.getloadavg()[1]:.0f}")  # fmt: skip
-    whole = devices * took
+        start = time.time()
+        busy_start = time.process_time()
+        encoder_plans = list(context.encoder_plans())
+        planning = time.time() - start
+        results = list(cluster.results(encoder_plans))
+        elapsed = time.time() - start
+        busy = time.process_time() - busy_start
+        spent, idle = accounts(folder / "log", start, start + elapsed, devices)
+    n_tasks = len(task_sizes())
+    assert len(results) == ENCODERS * SEEDS * n_tasks and not failures, failures[:3]
+    speed_up = (embedding + scoring) / factor / elapsed
     print(
-        "of the devices' time: "
-        + ", ".join(f"{what} {100 * one / whole:.1f}%" for what, one in spent.items())
+        f"{ENCODERS} encoders x {n_tasks} tasks x {SEEDS} seeds: "
+        f"{embedding / 3600:.0f} core hours of embedding, {scoring / 3600:.0f} of scoring; "
+        f"here smaller by {factor:.0f}"
     )
-    print("waiting: " + ", ".join(f"{what} {100 * one / whole:.1f}%" for what, one in idle.items()))
     print(
-        f"the driver planned for {planned:.0f} s and needed {own:.0f} s of processor time, "
-        f"{100 * own / took:.0f}% of a core"
+        f"{devices} devices: {elapsed:.0f} s, speed-up {speed_up:.1f}, "
+        f"{100 * speed_up / devices:.1f}% of ideal; "
+        f"load of this machine's {os.cpu_count()} cores {os.getloadavg()[1]:.0f}"
+    )
+    print(f"of the devices' time: {format_shares(spent, devices * elapsed)}")
+    print(f"waiting: {format_shares(idle, devices * elapsed)}")
+    print(
+        f"the driver planned for {planning:.0f} s and needed {busy:.0f} s of processor time, "
+        f"{100 * busy / elapsed:.0f}% of a core"
+    )
+
+
+def format_shares(seconds_by_step: dict[str, float], total: float) -> str:
+    """Return each step with its share of a total in percent."""
+    return ", ".join(
+        f"{step} {100 * seconds / total:.1f}%" for step, seconds in seconds_by_step.items()
     )
 
 
 def accounts(
-    log: Path, began: float, ended: float, devices: int
+    log: Path, run_start: float, run_end: float, devices: int
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Seconds of all devices by what they did, and by when they did nothing."""
+    """Return the seconds of all devices by what they did, and by when they did nothing.
+
+    Args:
+        log: The folder with one file of steps per device that did something.
+        run_start: When the run began, in seconds since 1970.
+        run_end: When it ended.
+        devices: The number of devices.
+    """
     spent: dict[str, float] = defaultdict(float)
     idle = {"before the first piece": 0.0, "between pieces": 0.0, "after the last": 0.0}
-    found = sorted(log.iterdir())
-    for path in found:
+    paths = sorted(log.iterdir())
+    for path in paths:
         rows = [line.split() for line in path.read_text().splitlines()]
         spans = [
-            (what, float(start), float(end)) for what, start, end in rows if float(start) >= began
+            (step, float(start), float(end))
+            for step, start, end in rows
+            if float(start) >= run_start
         ]
-        for what, start, end in spans:
-            spent[what] += end - start
-        idle["before the first piece"] += spans[0][1] - began
-        idle["between pieces"] += sum(b[1] - a[2] for a, b in zip(spans, spans[1:], strict=False))
-        idle["after the last"] += ended - spans[-1][2]
-    idle["before the first piece"] += (devices - len(found)) * (ended - began)
+        for step, start, end in spans:
+            spent[step] += end - start
+        idle["before the first piece"] += spans[0][1] - run_start
+        for (_, _, previous_end), (_, next_start, _) in pairwise(spans):
+            idle["between pieces"] += next_start - previous_end
+        idle["after the last"] += run_end - spans[-1][2]
+    idle["before the first piece"] += (devices - len(paths)) * (run_end - run_start)
     return spent, idle
 
 
 def spent_in(work: Callable[[], object]) -> float:
-    """Processor seconds of this process, least of two times."""
+    """Return the processor seconds of this process, the least of two times."""
     best = float("inf")
     for _ in range(2):
         began = time.process_time()
@@ -215,7 +259,7 @@ def spent_in(work: Callable[[], object]) -> float:
 
 
 def measure() -> Costs:
-    """Measure the costs with all-MiniLM-L6-v2, in one thread where that can be chosen."""
+    """Measure the costs with all-MiniLM-L6-v2, in one thread if that can be chosen."""
     import torch
 
     torch.set_num_threads(1)
@@ -234,8 +278,8 @@ def measure() -> Costs:
         def score(task: str) -> float:
             list(stsbench.evaluate(loaded, task, store=store))
             n = sum(
-                len(set(one.texts()))
-                for one in [load_task(task).load(name) for name in load_task(task).card.splits]
+                len(set(split.texts()))
+                for split in [load_task(task).load(name) for name in load_task(task).card.splits]
             )
             return spent_in(lambda: list(stsbench.evaluate(loaded, task, store=store))) / n
 
@@ -249,7 +293,10 @@ def measure() -> Costs:
 
 
 def workers(tasks: str, rounds: int) -> None:
-    """Seconds of ``stsbench run`` in one process and on one and two workers, alternating, the best of each."""
+    """Time ``stsbench run`` in one process and on one and two workers, alternating.
+
+    Prints the best of each.
+    """
     best: dict[str, float] = {}
     for _ in range(rounds):
         for name, options, count in (
@@ -268,11 +315,17 @@ def workers(tasks: str, rounds: int) -> None:
                     tasks,
                     *options,
                 ]
-                places = ["--store", f"{folder}/store", "--results", f"{folder}/results"]
-                own = {"RAY_OVERRIDE_RESOURCES": json.dumps({"CPU": count}), "OMP_NUM_THREADS": "1"}
+                folders = ["--store", f"{folder}/store", "--results", f"{folder}/results"]
+                variables = {
+                    "RAY_OVERRIDE_RESOURCES": json.dumps({"CPU": count}),
+                    "OMP_NUM_THREADS": "1",
+                }
                 began = time.perf_counter()
                 subprocess.run(
-                    [*command, *places], check=True, capture_output=True, env={**os.environ, **own}
+                    [*command, *folders],
+                    check=True,
+                    capture_output=True,
+                    env={**os.environ, **variables},
                 )
                 best[name] = min(best.get(name, float("inf")), time.perf_counter() - began)
     print(

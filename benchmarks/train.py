@@ -1,28 +1,31 @@
-"""Training beside sentence-transformers' own trainer: same model, text, batches, length, precision and loss.
+"""Training beside sentence-transformers' own trainer.
 
-    python benchmarks/train.py --model FOLDER --corpora FOLDER [--rounds 3] [--steps 20] [--precision float32,bfloat16]
-                               [--batch 64] [--chunk 32] [--workers 1]
+    python benchmarks/train.py --model FOLDER --corpora FOLDER [--rounds 3] [--steps 20]
+        [--precision float32,bfloat16] [--batch 64] [--chunk 32] [--workers 1]
 
-Supervised contrast of NLI triplets, in batches of 64 with in-batch negatives: SimCSE's loss with
-hard negatives here, MultipleNegativesRankingLoss there; both compute the same number. With --chunk
-both run so many texts at a time, there by CachedMultipleNegativesRankingLoss. The two
-alternate in one run, each in a process of its own. Timed is each trainer's whole loop from text
-in memory to the last step: tokenising, batches, forward, backward, clipping and optimiser (ours
-is also made in that time), with validation and checkpoints off; loading is not. Prints for each
-precision seconds a step (the median of the rounds, and each), the process's peak of memory, what of
-it the loop added to the loaded model, the median of the rounds' ratios of the seconds and of the processors'
-seconds, what share each side reached of the processor's peak (a bare product of matrices of that precision;
-the work is three forward passes over the text's own tokens, no padding), and the machine's load at the end:
-above the number of processors others share them, and with --threads 1 the processors' seconds alone mean
-something.
+Both sides have the same model, text, batches, length, precision and loss: supervised contrast of
+NLI triplets, in batches of 64 with in-batch negatives, SimCSE's loss with hard negatives here,
+MultipleNegativesRankingLoss there; both compute the same number. With --chunk both run this number
+of texts at a time, there by CachedMultipleNegativesRankingLoss. The two alternate in one run, each
+in a process of its own. Timed is each trainer's whole loop from text in memory to the last step:
+tokenising, batches, forward, backward, clipping and optimiser (ours is also made in that time),
+with validation and checkpoints off; loading is not.
 
-Two cores of an Intel Xeon with AMX, torch 2.13, sentence-transformers 6.2, a BERT of 4 layers of 384:
+Prints for each precision the seconds per step (the median of the rounds, and each), the process's
+peak of memory, the part of it that the loop added to the loaded model, the median of the rounds'
+ratios of the seconds and of the processors' seconds, the share of the processor's peak that each
+side reached (a bare product of matrices of that precision; the work is three forward passes over
+the text's own tokens, no padding), and the machine's load at the end: above the number of
+processors others share them, and with --threads 1 the processors' seconds alone mean something.
 
-    float32   stsbench               0.594 s a step (0.650, 0.587, 0.594), 1.32 GiB, 0.74 of them by the loop, 58% of the peak
-    float32   sentence-transformers  1.560 s a step (1.560, 1.552, 1.584), 2.32 GiB, 1.71 of them by the loop, 22% of the peak
+Two cores of an Intel Xeon with AMX, torch 2.13, sentence-transformers 6.2, a BERT of 4 layers of
+384 (seconds a step, those of each round, GiB, of them by the loop, share of the peak):
+
+    float32   stsbench               0.594 (0.650, 0.587, 0.594), 1.32, 0.74, 58%
+    float32   sentence-transformers  1.560 (1.560, 1.552, 1.584), 2.32, 1.71, 22%
     float32   times faster: 2.64 (2.40, 2.64, 2.67)
-    bfloat16  stsbench               0.340 s a step (0.385, 0.340, 0.336), 1.29 GiB, 0.69 of them by the loop, 16% of the peak
-    bfloat16  sentence-transformers  0.941 s a step (0.973, 0.941, 0.937), 2.26 GiB, 1.65 of them by the loop, 6% of the peak
+    bfloat16  stsbench               0.340 (0.385, 0.340, 0.336), 1.29, 0.69, 16%
+    bfloat16  sentence-transformers  0.941 (0.973, 0.941, 0.937), 2.26, 1.65, 6%
     bfloat16  times faster: 2.77 (2.53, 2.77, 2.79)
     2 threads of 2 cores, load 1.7; a bare product of matrices, GFLOP/s: float32 314, bfloat16 2035
 """
@@ -47,7 +50,7 @@ LENGTH, RATE, TEMPERATURE = 64, 5e-5, 0.05
 
 
 def ours(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None], int]:
-    """Our loop, ready to run, and its number of steps."""
+    """Return our loop, ready to run, and its number of steps."""
     from stsbench.core.cards import SelectionSection, StudentSection, TrainingSection
     from stsbench.encoders.checkpoint import find_checkpoint
     from stsbench.training.loop.batches import BatchPlan
@@ -59,7 +62,7 @@ def ours(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None],
     columns = _triplets(options)
     student = Student(find_checkpoint(str(options.model)), StudentSection(max_length=LENGTH))
     learner = SimCSE(student, views="triplets", temperature=TEMPERATURE)
-    facts = TrainingSection(
+    section = TrainingSection(
         batch_size=options.batch,
         learning_rate=RATE,
         steps=options.steps,
@@ -67,8 +70,8 @@ def ours(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None],
         clip=1.0,
         chunk=options.chunk or None,
     )
-    run = LoopSettings(
-        batches=BatchPlan(facts, len(columns["anchor"]), seed=0),
+    settings = LoopSettings(
+        batches=BatchPlan(section, len(columns["anchor"]), seed=0),
         selection=SelectionSection(),
         folder=folder,
         place=ProcessGroup.find(),
@@ -79,13 +82,13 @@ def ours(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None],
 
     def work() -> None:
         learner.prepare(columns)
-        train_learner(learner, run)
+        train_learner(learner, settings)
 
     return work, options.steps
 
 
 def theirs(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None], int]:
-    """The library's trainer, ready to run, and its number of steps."""
+    """Return the library's trainer, ready to run, and its number of steps."""
     import torch
     from datasets import Dataset
     from sentence_transformers import (
@@ -95,7 +98,7 @@ def theirs(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None
     )
     from sentence_transformers.sentence_transformer import losses, modules
 
-    # A checkpoint in half precision would be trained in it: asked for, both sides start from float32.
+    # A checkpoint in half precision would be trained in it without this: both start from float32.
     transformer = modules.Transformer(
         str(options.model), max_seq_length=LENGTH, model_kwargs={"dtype": torch.float32}
     )
@@ -147,7 +150,12 @@ SIDES = {"stsbench": ours, "sentence-transformers": theirs}
 
 
 def measure(side: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Run one side in this process: seconds a step and the process's peak memory."""
+    """Run one side in this process.
+
+    Returns:
+        Its seconds and processor seconds per step, its peak memory in bytes, and the part of
+        that which the loop added.
+    """
     import torch
 
     if options.threads:
@@ -155,12 +163,12 @@ def measure(side: str, options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         work, steps = SIDES[side](options, Path(folder))
         loaded = _peak()
-        started, busy = time.perf_counter(), time.process_time()
+        started, busy_seconds = time.perf_counter(), time.process_time()
         work()
-        seconds, busy = time.perf_counter() - started, time.process_time() - busy
+        seconds, busy_seconds = time.perf_counter() - started, time.process_time() - busy_seconds
     return {
         "seconds": seconds / steps,
-        "busy": busy / steps,
+        "busy": busy_seconds / steps,
         "memory": _peak(),
         "added": _peak() - loaded,
     }
@@ -168,7 +176,7 @@ def measure(side: str, options: argparse.Namespace) -> dict[str, Any]:
 
 @cache
 def needed(model: Path, corpora: Path, batch: int) -> float:
-    """FLOP of an average step: the forward pass over its tokens, and twice as much backward."""
+    """Return the FLOP of an average step: a forward pass, and twice as much backward."""
     from stsbench.core.cards import StudentSection
     from stsbench.encoders.checkpoint import find_checkpoint
     from stsbench.training.student import Student
@@ -182,7 +190,7 @@ def needed(model: Path, corpora: Path, batch: int) -> float:
 
 
 def _peak() -> int:
-    """Bytes: the most that this process has held."""
+    """Return the largest number of bytes that this process has held."""
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -212,13 +220,13 @@ def main() -> None:
 
 
 def compare(precision: str, options: argparse.Namespace) -> None:
-    """Alternate the two sides in one precision, and print what each took."""
+    """Alternate the two sides in one precision, and print the numbers of each."""
     import torch
 
-    found: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
+    runs_by_side: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
     for _ in range(options.rounds):
         for side in SIDES:
-            # What is said last counts.
+            # Of repeated options the last one counts.
             command = [
                 sys.executable,
                 __file__,
@@ -228,25 +236,25 @@ def compare(precision: str, options: argparse.Namespace) -> None:
                 "--precision",
                 precision,
             ]
-            said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            found[side].append(json.loads(said.splitlines()[-1]))
+            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            runs_by_side[side].append(json.loads(output.splitlines()[-1]))
     threads = options.threads or torch.get_num_threads()
-    most = product(getattr(torch, precision), threads)
-    for side, all_ in found.items():
-        each = ", ".join(f"{one['seconds']:.3f}" for one in all_)
-        median = statistics.median(one["seconds"] for one in all_)
-        memory, added = (max(one[key] for one in all_) / 2**30 for key in ("memory", "added"))
-        share = needed(options.model, options.corpora, options.batch) / median / most
+    peak = product(getattr(torch, precision), threads)
+    for side, runs in runs_by_side.items():
+        each = ", ".join(f"{run['seconds']:.3f}" for run in runs)
+        median = statistics.median(run["seconds"] for run in runs)
+        memory, added = (max(run[key] for run in runs) / 2**30 for key in ("memory", "added"))
+        share = needed(options.model, options.corpora, options.batch) / median / peak
         print(
             f"{precision:9} {side:22} {median:.3f} s a step ({each}), {memory:.2f} GiB, "
             f"{added:.2f} of them by the loop, "
             f"{100 * share:.0f}% of the peak"
         )
-    for what, key in (("times faster", "seconds"), ("times less of the processors", "busy")):
+    for label, key in (("times faster", "seconds"), ("times less of the processors", "busy")):
         # What others take of the machine changes from round to round, and less within one.
-        ratios = [b[key] / a[key] for a, b in zip(*found.values(), strict=True)]
-        told = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-        print(f"{precision:9} {what}: {statistics.median(ratios):.2f} ({told})", flush=True)
+        ratios = [b[key] / a[key] for a, b in zip(*runs_by_side.values(), strict=True)]
+        ratio_texts = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+        print(f"{precision:9} {label}: {statistics.median(ratios):.2f} ({ratio_texts})", flush=True)
     print(machine(threads), flush=True)
 
 

@@ -53,7 +53,11 @@ def main(sentences: int = 300, rounds: int = 3) -> None:
 
 
 def run(lengths: Lengths, threads: int) -> tuple[dict[str, float], float]:
-    """Pool all batches by both methods; return the seconds by each clock and the largest difference."""
+    """Pool all batches by both methods.
+
+    Returns:
+        The seconds by method and clock, and the largest difference.
+    """
     spent, worst = (
         dict.fromkeys(["loop wall", "loop processor", "wk_pool wall", "wk_pool processor"], 0.0),
         0.0,
