@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from stsbench.bench.embedder import SharedState, TaskEmbedder, open_store
+from stsbench.bench.embedder import TaskEmbedder, open_store
 from stsbench.bench.plan import RunPlan, Store
 from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.protocols import PlannedTask
+from stsbench.bench.run import RunContext
 from stsbench.boards.render.text import csv_text
 from stsbench.core.errors import DataError, EncoderError, StsbenchError
 from stsbench.core.parameters import call_with_params
@@ -295,7 +296,7 @@ class AnalysisContext:
         """Yield each encoder on the task; those of all seeds of a recipe follow each other."""
         names = self.plan.encoders
         catalogue = self.plan.catalogue
-        shared_state = SharedState()
+        context = RunContext(self.plan, self.callbacks.with_raised_failures())
         # Each once, in order.
         specs = list(
             dict.fromkeys(spec for name in names for spec in expand_recipe(name, catalogue))
@@ -304,13 +305,7 @@ class AnalysisContext:
             check_loadable(spec, catalogue)
         for spec in specs:
             named_encoder = load_named(spec, catalogue=catalogue)
-            embedder = TaskEmbedder(
-                named_encoder,
-                [self.loaded_task],
-                self.plan,
-                self.callbacks.with_raised_failures(),
-                shared_state=shared_state,
-            )
+            embedder = context.make_embedder(named_encoder, [self.loaded_task], context.callbacks)
             yield EncoderOnTask(
                 name=named_encoder.name if spec in names else spec,
                 named_encoder=named_encoder,

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.bench.plan import CleanScoreSettings, EncoderPlan
+from stsbench.bench.plan import CleanScoreSettings, EncoderPlan, RunPlan
+from stsbench.bench.progress import RunCallbacks
+from stsbench.bench.protocols import PlannedTask
 from stsbench.core.errors import DataError, EncoderError, StsbenchError
 from stsbench.core.files import strip_folders
 from stsbench.data.corpora.corpus import load_corpus
@@ -32,7 +34,7 @@ from stsbench.results.folder import Arrays, read_item_columns, write_result
 from stsbench.results.record import MIN_SUBSET_PAIRS, CleanScore, Result, digest_columns
 
 if TYPE_CHECKING:
-    from stsbench.bench.run import RunContext
+    pass
 
 OWN_TEXT = "own"
 """Stands for the training text that an encoder's recipe names."""
@@ -52,20 +54,29 @@ class CleanScorer:
     def __init__(
         self,
         settings: CleanScoreSettings,
-        context: RunContext,
+        plan: RunPlan,
+        tasks: Iterable[PlannedTask],
         encoder_plans: Sequence[EncoderPlan],
+        callbacks: RunCallbacks,
     ) -> None:
         """Read the training text, and find the sentences of the tasks in it.
+
+        Args:
+            settings: The training text, and which of its sentences count.
+            plan: The settings of the run.
+            tasks: The tasks of the run, whose data are read already.
+            encoder_plans: The encoders of the run.
+            callbacks: ``on_failure`` is called if a clean score cannot be computed.
 
         Raises:
             StsbenchError: The text is not available, or an encoder has none of its own.
         """
         self._settings = settings
-        self._context = context
-        self._catalogue = context.plan.catalogue
+        self._plan = plan
+        self._callbacks = callbacks
+        self._catalogue = plan.catalogue
         self._sentences_by_split = {
-            (task.name, task.split): task.splits[task.split].texts()
-            for task in context.tasks.values()
+            (task.name, task.split): task.splits[task.split].texts() for task in tasks
         }
         self._text_by_encoder: dict[str, SearchedText] = {}
         text_by_settings: dict[CleanScoreSettings, SearchedText] = {}
@@ -99,7 +110,7 @@ class CleanScorer:
         load = partial(
             load_corpus,
             corpora=settings.folder,
-            data=self._context.plan.data_folder,
+            data=self._plan.data_folder,
             catalogue=self._catalogue,
         )
         corpora = list(map(load, settings.corpora))
@@ -133,14 +144,14 @@ class CleanScorer:
             )
         except StsbenchError as error:
             label = f"clean score of {result.encoder} on {result.task}"
-            self._context.callbacks.on_failure(label, error)
+            self._callbacks.on_failure(label, error)
             return result
         other_scores = [score for score in result.clean if score.name != clean_score.name]
         cleaned = msgspec.structs.replace(result, clean=[*other_scores, clean_score])
         if cleaned.clean != result.clean:
             # The file of its per-item columns exists already.
             without_columns = msgspec.structs.replace(cleaned, per_item={})
-            write_result(without_columns, self._context.plan.results_folder)
+            write_result(without_columns, self._plan.results_folder)
         return cleaned
 
 

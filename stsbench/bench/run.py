@@ -431,7 +431,9 @@ def run(
     encoder_plans = list(context.encoder_plans())
     add_clean_score = None
     if plan.clean is not None:
-        add_clean_score = CleanScorer(plan.clean, context, encoder_plans)
+        add_clean_score = CleanScorer(
+            plan.clean, plan, context.tasks.values(), encoder_plans, callbacks
+        )
     callbacks.on_plan(encoder_plans)
     for result in executor(context, encoder_plans):
         record_current(result, plan.results_folder)

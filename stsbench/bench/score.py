@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 
 from stsbench.bench.embedder import TaskEmbedder
-from stsbench.bench.plan import RunPlan
 from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.protocols import PlannedTask
 from stsbench.core import provenance
@@ -298,42 +297,33 @@ def select_sentences(tasks: Sequence[PlannedTask]) -> list[str]:
 
 
 def measure_encoder(
-    named_encoder: NamedEncoder,
-    tasks: Sequence[PlannedTask],
-    sentences: Sequence[str],
-    plan: RunPlan,
-    callbacks: RunCallbacks,
+    embedder: TaskEmbedder, sentences: Sequence[str], callbacks: RunCallbacks
 ) -> EncoderMeasurement:
-    """Score an encoder on tasks, and embed sentences with it.
+    """Score an encoder on its embedder's tasks, and embed sentences with it.
 
     Args:
-        named_encoder: The encoder.
-        tasks: The tasks, at least one; their data are read already.
+        embedder: Provides the embeddings of the tasks, at least one; their data are read already.
         sentences: The sentences to embed; they need not be of the tasks.
-        plan: The run.
         callbacks: Called with the progress.
 
     Raises:
         StsbenchError: The encoder cannot be scored, or its embeddings are not valid.
     """
-    callbacks = callbacks.with_raised_failures()
-    embedder = TaskEmbedder(named_encoder, tasks, plan, callbacks)
-    cells = dict.fromkeys((task, 0) for task in tasks)
-    results = list(score_tasks(embedder, cells, callbacks=callbacks))
-    embeddings = _embed_sentences(embedder, tasks, sentences)
-    check_embeddings(embeddings, sentences, named_encoder.name)
-    variant = find_variant(named_encoder.encoder)
+    cells = dict.fromkeys((task, 0) for task in embedder.tasks)
+    results = list(score_tasks(embedder, cells, callbacks=callbacks.with_raised_failures()))
+    embeddings = _embed_sentences(embedder, sentences)
+    check_embeddings(embeddings, sentences, embedder.encoder.name)
+    variant = find_variant(embedder.encoder.encoder)
     embedding_type = FLOAT_TYPE if variant is None else variant.embeddings
     return EncoderMeasurement(results, embeddings, embedding_type)
 
 
-def _embed_sentences(
-    embedder: TaskEmbedder, tasks: Sequence[PlannedTask], sentences: Sequence[str]
-) -> FloatArray:
+def _embed_sentences(embedder: TaskEmbedder, sentences: Sequence[str]) -> FloatArray:
     """Return embeddings (n, d), of each sentence as for the first task that has it.
 
     Sentences of none of the tasks are embedded as for the first task.
     """
+    tasks = embedder.tasks
     task_by_sentence = {text: task for task in reversed(tasks) for text in task.texts()}
     embedding_by_sentence: dict[str, FloatArray] = {}
     for task in tasks:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -49,7 +48,8 @@ def parity_command(
     Example: stsbench parity minilm minilm+dtype=bfloat16 --tasks stsb
     """
     from stsbench.bench.plan import RunPlan
-    from stsbench.bench.protocols import load_tasks
+    from stsbench.bench.progress import RunCallbacks
+    from stsbench.bench.run import RunContext
     from stsbench.bench.score import measure_encoder, select_sentences
     from stsbench.encoders.load import load_named
     from stsbench.significance.comparison import compare
@@ -70,19 +70,16 @@ def parity_command(
         tasks=tasks, protocol=protocol, data=data, split=split, store=kept, catalogue=catalogue
     )
 
-    def refuse(what: str, error: StsbenchError) -> None:
-        raise error
-
-    scored = load_tasks(plan.planned_tasks, refuse)
-    sentences = [*PROBES, *((OF_TASKS, text) for text in select_sentences(scored))]
-    with show_work() as shown:
-        texts, listener = (
-            [text for _, text in sentences],
-            partial(shown.make_callbacks, on_notice=print_error),
-        )
-        sides = [
-            measure_encoder(one, scored, texts, plan, listener(name)) for name, one in known.items()
-        ]
+    context = RunContext(plan, RunCallbacks().with_raised_failures())
+    planned_tasks = list(context.tasks.values())
+    sentences = [*PROBES, *((OF_TASKS, text) for text in select_sentences(planned_tasks))]
+    texts = [text for _, text in sentences]
+    sides = []
+    with show_work() as display:
+        for name, encoder in known.items():
+            callbacks = display.make_callbacks(name, on_notice=print_error).with_raised_failures()
+            embedder = context.make_embedder(encoder, planned_tasks, callbacks)
+            sides.append(measure_encoder(embedder, texts, callbacks))
     embedded = [
         EncoderEmbeddings(
             EmbeddingForm(side.embedding_type, side.embeddings.shape[1]), side.embeddings

@@ -196,8 +196,8 @@ def _rebuild(value: Any) -> Any:  # noqa: ANN401 - whatever the pickle holds
     """Return a value of a pickle with arrays, numbers and texts in place of stand-ins and bytes."""
     if isinstance(value, _Array):
         _, shape, dtype, is_fortran, content = value.state
-        order = "F" if is_fortran else "C"
-        return np.frombuffer(content, _rebuild_dtype(dtype)).reshape(shape, order=order)
+        values = np.frombuffer(content, _rebuild_dtype(dtype))
+        return values.reshape(shape, order="F" if is_fortran else "C")
     if isinstance(value, _Scalar):
         dtype, content = value.arguments[0], value.arguments[1]
         return np.frombuffer(content, _rebuild_dtype(dtype))[0].item()

@@ -284,7 +284,7 @@ def test_a_killed_run_is_resumed_to_the_same_weights(tmp_path, cards, masked_lm,
     assert (whole.folder / "model.safetensors").read_bytes() == (
         cut.folder / "model.safetensors"
     ).read_bytes()
-    assert whole.facts["curve"] == cut.facts["curve"]
+    assert whole.record["curve"] == cut.record["curve"]
 
 
 @pytest.mark.slow

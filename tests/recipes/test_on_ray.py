@@ -165,7 +165,7 @@ def test_what_is_trained_starts_no_ray(plan, monkeypatch):
     monkeypatch.setattr("stsbench.recipes.ray_training.connect_ray", None)
     with LAUNCHERS.load_at("ray")("ray", 2, print) as train:
         again = train(plan, on_progress=lambda progress: None)
-    assert again.facts == done.facts
+    assert again.record == done.record
 
 
 def test_of_what_workers_raise_a_mistake_is_told_before_what_came_of_it():

@@ -142,7 +142,7 @@ def test_a_stopped_run_is_resumed_to_the_same_bytes(tmp_path, monkeypatch, capsy
     recipe = write(tmp_path)
     assert train(recipe, "--seeds", "1") == 0
     (whole,) = trained_runs("tiny", tmp_path / "runs")
-    weights, curve = (whole.folder / "model.safetensors").read_bytes(), whole.facts["curve"]
+    weights, curve = (whole.folder / "model.safetensors").read_bytes(), whole.record["curve"]
 
     def press(**seen: Any) -> TrainingProgress:
         if seen["score"] is not None:
@@ -159,7 +159,7 @@ def test_a_stopped_run_is_resumed_to_the_same_bytes(tmp_path, monkeypatch, capsy
     assert (whole.folder / STATE_FILE).is_file() and not trained_runs("tiny", tmp_path / "runs")
     assert train(recipe, "--seeds", "1") == 0
     (resumed,) = trained_runs("tiny", tmp_path / "runs")
-    assert resumed.facts["curve"] == curve
+    assert resumed.record["curve"] == curve
     assert (whole.folder / "model.safetensors").read_bytes() == weights
     assert not (whole.folder / STATE_FILE).exists()
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import cached_property
 from modulefinder import ModuleFinder
 from pathlib import Path
@@ -19,11 +21,11 @@ import msgspec
 import numpy as np
 
 from stsbench.core import provenance
+from stsbench.core.errors import OutputError
 from stsbench.core.files import file_digest, write_atomically
 from stsbench.encoders.backends import uses_tf32
 from stsbench.encoders.base import Encoder, FloatArray
 from stsbench.encoders.checkpoint import read_record
-from stsbench.encoders.engine.store import archive_folder
 from stsbench.encoders.metadata import layers_of, read_metadata
 
 METADATA_FILE = "samples.json"
@@ -259,6 +261,26 @@ def _largest_move(old_rows: FloatArray, new_rows: FloatArray) -> float:
 
 SKETCH_SIZE = 16
 """The number of values that :func:`sketch` keeps of an embedding."""
+
+
+def archive_folder(folder: Path) -> Path:
+    """Rename a folder of stored embeddings, so that they are not reused, and return its new path.
+
+    Raises:
+        OutputError: The folder cannot be renamed.
+    """
+    timestamp = datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S")
+    # Clocks may show the same second twice.
+    archive_path = folder.with_name(f"{folder.name}.aside-{timestamp}-{secrets.token_hex(4)}")
+    try:
+        # Another process may have done so.
+        with suppress(FileNotFoundError):
+            folder.rename(archive_path)
+    except OSError as error:
+        raise OutputError(
+            f"{folder}: cannot be set aside: {error.strerror}", hint="pass `no_store`"
+        ) from error
+    return archive_path
 
 
 def sketch(embeddings: FloatArray) -> FloatArray:

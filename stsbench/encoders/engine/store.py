@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import hashlib
 import io
-import secrets
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +25,7 @@ import numpy.typing as npt
 from stsbench.core.errors import OutputError
 from stsbench.core.files import file_digest, remove, remove_stale, write_atomically
 from stsbench.encoders.base import Embeddings, FloatArray
-
-if TYPE_CHECKING:
-    from stsbench.encoders.engine.drift import DriftMonitor
+from stsbench.encoders.engine.drift import DriftMonitor, archive_folder
 
 KEY = np.dtype([("hi", "<u8"), ("lo", "<u8")])
 """The two halves of a text's hash."""
@@ -319,23 +314,3 @@ def _open_block(path: Path) -> StoredBlock | None:
     except Exception:
         # A damaged header makes numpy's parser raise many kinds, tokenize.TokenError among them.
         return None
-
-
-def archive_folder(folder: Path) -> Path:
-    """Rename a folder of stored embeddings, so that they are not reused, and return its new path.
-
-    Raises:
-        OutputError: The folder cannot be renamed.
-    """
-    timestamp = datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S")
-    # Clocks may show the same second twice.
-    archive_path = folder.with_name(f"{folder.name}.aside-{timestamp}-{secrets.token_hex(4)}")
-    try:
-        # Another process may have done so.
-        with suppress(FileNotFoundError):
-            folder.rename(archive_path)
-    except OSError as error:
-        raise OutputError(
-            f"{folder}: cannot be set aside: {error.strerror}", hint="pass `no_store`"
-        ) from error
-    return archive_path
