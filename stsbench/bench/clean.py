@@ -33,9 +33,6 @@ from stsbench.numbers.statistics import (
 from stsbench.results.folder import Arrays, read_item_columns, write_result
 from stsbench.results.record import MIN_SUBSET_PAIRS, CleanScore, Result, digest_columns
 
-if TYPE_CHECKING:
-    pass
-
 OWN_TEXT = "own"
 """Stands for the training text that an encoder's recipe names."""
 
