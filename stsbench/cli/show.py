@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -33,7 +33,8 @@ from stsbench.training.methods.registry import METHODS, METHODS_BY_TRAINER
 if TYPE_CHECKING:
     from stsbench.core.catalogue import Catalogue
 
-CardFacts = dict[str, Any]
+CardFields = dict[str, Any]
+"""What is printed about a name, by the words that are printed before each value."""
 
 
 def show_command(
@@ -52,45 +53,49 @@ def show_command(
     catalogue = opt.read_cards(cards)
     opt.TypedOptions.from_context(context).forbid_beside("--curve", "--json")
     if curve is not None:
-        _draw(name, curve)
+        _draw_curves(name, curve)
         return
-    meant, found = name, _find(name, catalogue)
-    if not found:
-        # All cards are read for their titles, which other names need not wait for.
-        meant = opt.resolve_spec(name, catalogue)
-        found = _find(meant, catalogue) if meant != name else []
-    if not found:
-        raise _unknown(name, catalogue)
+    card_id = name
+    matches = _find_cards(card_id, catalogue)
+    if not matches:
+        # All cards are read for their titles, for which other names need not wait.
+        card_id = opt.resolve_spec(name, catalogue)
+        matches = _find_cards(card_id, catalogue) if card_id != name else []
+    if not matches:
+        raise _unknown_name(name, catalogue)
     if as_json:
-        (kind, facts), *others = found
-        also = {"also": [other for other, _ in others]} if others else {}
-        print_json({"card": kind, "id": meant, **facts, **also})
+        (kind, fields), *further_matches = matches
+        also = [further_kind for further_kind, _ in further_matches]
+        print_json({"card": kind, "id": card_id, **fields, **({"also": also} if also else {})})
         return
-    for place, (kind, facts) in enumerate(found):
-        print_text(f"{meant}: {kind}\n" if place == 0 else f"\n{meant}: {kind}\n")
+    for index, (kind, fields) in enumerate(matches):
+        print_text(f"{card_id}: {kind}\n" if index == 0 else f"\n{card_id}: {kind}\n")
+        rows = _flatten(fields)
         print_facts(
-            [[key, _text(value)] for key, value in _flat(facts) if value not in ("", None, [], {})]
+            [[key, _format_value(value)] for key, value in rows if value not in ("", None, [], {})]
         )
 
 
-def _find(name: str, catalogue: Catalogue) -> list[tuple[str, CardFacts]]:
-    # Whoever asks for a card waits for nothing that is slow to read.
+def _find_cards(name: str, catalogue: Catalogue) -> list[tuple[str, CardFields]]:
+    """Return the kinds and fields of all cards, runs and tables with a name."""
+    # Tables and protocols are slow to read, and need not be read for the name of a card.
     is_card = any(name in catalogue.paths(kind) for kind in ("tasks", "baselines", "trainers"))
-    asked = {
-        kind: of for kind, of in KINDS.items() if not (is_card and kind in ("table", "protocol"))
-    }
-    known = {
-        kind: facts for kind, of in asked.items() if (facts := of(name, catalogue)) is not None
-    }
+    fields_by_kind: dict[str, CardFields] = {}
+    for kind, read_fields in CARD_READERS.items():
+        if is_card and kind in ("table", "protocol"):
+            continue
+        fields = read_fields(name, catalogue)
+        if fields is not None:
+            fields_by_kind[kind] = fields
     # What a recipe has trained is shown with it, and with the encoder that it makes.
-    hidden = {"encoder": ("recipe", "run"), "recipe": ("run",)}
-    left_out = {other for kind in known for other in hidden.get(kind, ())}
-    return [(kind, facts) for kind, facts in known.items() if kind not in left_out]
+    hidden_by_kind = {"encoder": ("recipe", "run"), "recipe": ("run",)}
+    hidden = {kind for shown in fields_by_kind for kind in hidden_by_kind.get(shown, ())}
+    return [(kind, fields) for kind, fields in fields_by_kind.items() if kind not in hidden]
 
 
-def _unknown(name: str, catalogue: Catalogue) -> UnknownName:
-    cards = (one for kind in ("tasks", "baselines", "trainers") for one in catalogue.paths(kind))
-    known = [
+def _unknown_name(name: str, catalogue: Catalogue) -> UnknownName:
+    cards = [card for kind in ("tasks", "baselines", "trainers") for card in catalogue.paths(kind)]
+    known_names = [
         *cards,
         *catalogue.suites(),
         *catalogue.corpora(),
@@ -100,215 +105,277 @@ def _unknown(name: str, catalogue: Catalogue) -> UnknownName:
     hint = (
         "'stsbench list' shows them: tasks, encoders, recipes, suites, corpora, tables, protocols"
     )
-    return UnknownName("name", name, known, hint=hint)
+    return UnknownName("name", name, known_names, hint=hint)
 
 
-def _encoder(name: str, catalogue: Catalogue) -> CardFacts | None:
+def _encoder_fields(name: str, catalogue: Catalogue) -> CardFields | None:
     baselines, trainers = catalogue.paths("baselines"), catalogue.paths("trainers")
-    stem, changes = (name, {}) if name in baselines else list(split_params(name))[-1]
-    if stem not in baselines or (changes and stem in trainers):
+    stem, params = (name, {}) if name in baselines else list(split_params(name))[-1]
+    if stem not in baselines or (params and stem in trainers):
         return None
     card = catalogue.encoder(stem)
-    if changes:
-        title = redact_name(f"{card.name}{name.removeprefix(stem)}")
+    if params:
         card = msgspec.structs.replace(
-            card, params={**card.params, **changes}, published=[], name=title
+            card,
+            params={**card.params, **params},
+            published=[],
+            name=redact_name(f"{card.name}{name.removeprefix(stem)}"),
         )
-    facts: CardFacts = msgspec.to_builtins(card) | {"params": redact(card.params)}
-    facts |= {"to run it": describe_requirements(card, catalogue), "how exact": how_exact(card)}
+    fields: CardFields = {
+        **msgspec.to_builtins(card),
+        "params": redact(card.params),
+        "to run it": describe_requirements(card, catalogue),
+        "how exact": describe_exactness(card),
+    }
     if name in trainers:
         recipe = catalogue.recipe(name)
-        facts |= {
-            "to train it": to_train(name, recipe, catalogue),
-            "recipe": _values(name, recipe),
-            **_runs(name),
+        fields |= {
+            "to train it": describe_training(name, recipe, catalogue),
+            "recipe": _recipe_values(name, recipe),
+            **_run_fields(name),
         }
-    return facts
+    return fields
 
 
-def _recipe(name: str, catalogue: Catalogue) -> CardFacts | None:
-    # Of a recipe trained with values replaced, the name says which.
+def _recipe_fields(name: str, catalogue: Catalogue) -> CardFields | None:
+    # The name of a recipe that was trained with replaced values lists these behind a plus.
     stem = name.partition("+")[0]
     if stem not in catalogue.paths("trainers"):
         return None
-    recipe, runs = catalogue.recipe(stem), trained_runs(name)
-    # A name that says which values were replaced is of a run: these are its values.
-    facts = (
-        dict(msgspec.to_builtins(runs[0].card)) if runs and "+" in name else _values(name, recipe)
-    )
-    return (
-        facts
-        | _runs(name)
-        | {"to run it": to_train(name, recipe, catalogue), "how exact": how_exact(recipe)}
-    )
-
-
-def _values(name: str, recipe: RecipeCard) -> CardFacts:
-    if recipe.method in METHODS_BY_TRAINER["rounds"]:
-        # Loads torch: of other cards nobody waits for it.
-        from stsbench.recipes.trainers import values_taken
-
-        return values_taken(name, recipe, METHODS.load(recipe.method))
-    facts: CardFacts = msgspec.to_builtins(recipe)
-    return facts
-
-
-def _run(name: str, catalogue: Catalogue) -> CardFacts | None:
-    """Runs that have a name or a folder of their own."""
-    runs = _trained_runs(name)
-    if not runs and not _unfinished_runs(name):
-        return None
-    values = dict(msgspec.to_builtins(runs[0].card)) if runs else {}
-    return values | _runs(name)
-
-
-def _trained_runs(name: str) -> Sequence[TrainedRun]:
-    # No folder has a name that is too long for one, which Path would raise.
-    is_folder = os.path.isfile(Path(name, RUN_FILE))  # noqa: PTH113
-    return [TrainedRun.read(Path(name))] if is_folder else trained_runs(name)
-
-
-def _unfinished_runs(name: str) -> Sequence[UnfinishedRun]:
-    found = UnfinishedRun.read(Path(name)) if os.path.isdir(name) else None  # noqa: PTH112
-    return [found] if found else unfinished_runs(name)
-
-
-def _runs(name: str) -> CardFacts:
-    unfinished = [
-        {"folder": str(run.folder), "to finish it": run.command} for run in _unfinished_runs(name)
-    ]
-    found = {"trained": [_trained(run) for run in _trained_runs(name)]}
-    return {**found, "not finished": unfinished} if unfinished else found
-
-
-def _trained(run: TrainedRun) -> CardFacts:
-    """What a finished run is: its folder, the score it was chosen by, and which tests it has seen."""
-    chosen, seen = run.chosen, dict[str, list[str]]()
-    for task, overlap in run.overlap.items():
-        if overlap in ("text", "gold"):
-            seen.setdefault(f"{overlap} of", []).append(task)
+    recipe = catalogue.recipe(stem)
+    runs = trained_runs(name)
+    if runs and "+" in name:
+        values = dict(msgspec.to_builtins(runs[0].card))
+    else:
+        values = _recipe_values(name, recipe)
     return {
-        "folder": str(run.folder),
-        "score": f"{100 * chosen.score:.2f}" if chosen else None,
-        **seen,
+        **values,
+        **_run_fields(name),
+        "to run it": describe_training(name, recipe, catalogue),
+        "how exact": describe_exactness(recipe),
     }
 
 
-def _table(name: str, catalogue: Catalogue) -> CardFacts | None:
+def _recipe_values(name: str, recipe: RecipeCard) -> CardFields:
+    """Return the values of a recipe; of one trained in rounds with its method's defaults."""
+    if recipe.method in METHODS_BY_TRAINER["rounds"]:
+        # Imports torch, for which other cards need not wait.
+        from stsbench.recipes.trainers import values_taken
+
+        return values_taken(name, recipe, METHODS.load(recipe.method))
+    values: CardFields = msgspec.to_builtins(recipe)
+    return values
+
+
+def _own_run_fields(name: str, catalogue: Catalogue) -> CardFields | None:
+    """Return the fields of runs by their own name or folder."""
+    runs = _find_trained_runs(name)
+    if not runs and not _find_unfinished_runs(name):
+        return None
+    values = dict(msgspec.to_builtins(runs[0].card)) if runs else {}
+    return values | _run_fields(name)
+
+
+def _find_trained_runs(name: str) -> Sequence[TrainedRun]:
+    # Unlike Path.is_file, os.path.isfile raises nothing for a name too long to be a path.
+    if os.path.isfile(Path(name, RUN_FILE)):  # noqa: PTH113
+        return [TrainedRun.read(Path(name))]
+    return trained_runs(name)
+
+
+def _find_unfinished_runs(name: str) -> Sequence[UnfinishedRun]:
+    run = UnfinishedRun.read(Path(name)) if os.path.isdir(name) else None  # noqa: PTH112
+    return [run] if run else unfinished_runs(name)
+
+
+def _run_fields(name: str) -> CardFields:
+    """Return the trained and the unfinished runs of a recipe, run or folder."""
+    fields: CardFields = {"trained": [_trained_fields(run) for run in _find_trained_runs(name)]}
+    unfinished = [
+        {"folder": str(run.folder), "to finish it": run.command}
+        for run in _find_unfinished_runs(name)
+    ]
+    if unfinished:
+        fields["not finished"] = unfinished
+    return fields
+
+
+def _trained_fields(run: TrainedRun) -> CardFields:
+    """Return a run's folder, the score that selected its weights, and which tests it has seen."""
+    tasks_by_overlap: dict[str, list[str]] = {}
+    for task, overlap in run.overlap.items():
+        if overlap in ("text", "gold"):
+            tasks_by_overlap.setdefault(f"{overlap} of", []).append(task)
+    return {
+        "folder": str(run.folder),
+        "score": f"{100 * run.chosen.score:.2f}" if run.chosen else None,
+        **tasks_by_overlap,
+    }
+
+
+def _table_fields(name: str, catalogue: Catalogue) -> CardFields | None:
     from stsbench.boards.published.rows import read_table_card, table_names
 
     if name not in table_names() and not (name.endswith(".toml") and Path(name).is_file()):
         return None
     card = read_table_card(name)
+    columns = [
+        column if isinstance(column, str) else column.task or column.average_of
+        for column in card.columns
+    ]
+    rows = [row if isinstance(row, str) else row.row for group in card.groups for row in group.rows]
     return {
-        "title": card.title, "paper": card.paper, "number": card.table, "protocol": card.protocol,
-        "suite": card.suite, "columns": [one if isinstance(one, str) else one.task or one.average_of for one in card.columns],
-        "rows": [row if isinstance(row, str) else row.row for group in card.groups for row in group.rows],
-        "note": card.note, "to print it": f"stsbench leaderboard --table {name}",
-    }  # fmt: skip
+        "title": card.title,
+        "paper": card.paper,
+        "number": card.table,
+        "protocol": card.protocol,
+        "suite": card.suite,
+        "columns": columns,
+        "rows": rows,
+        "note": card.note,
+        "to print it": f"stsbench leaderboard --table {name}",
+    }
 
 
-def _protocols() -> Mapping[str, CardFacts]:
+def _protocols() -> Mapping[str, CardFields]:
     from stsbench.evaluators.registry import all_protocols
 
     return all_protocols()
 
 
-KINDS: Mapping[str, Callable[[str, Catalogue], CardFacts | None]] = {
-    "task": lambda name, known: (
-        msgspec.to_builtins(known.task(name)) if name in known.paths("tasks") else None
-    ),
-    "suite": lambda name, known: msgspec.to_builtins(known.suites().get(name)),
-    "encoder": _encoder,
-    "recipe": _recipe,
-    "corpus": lambda name, known: msgspec.to_builtins(known.corpora().get(name)),
-    "table": _table,
-    "run": _run,
-    "protocol": lambda name, known: _protocols().get(name),
+def _task_fields(name: str, catalogue: Catalogue) -> CardFields | None:
+    return msgspec.to_builtins(catalogue.task(name)) if name in catalogue.paths("tasks") else None
+
+
+CARD_READERS: Mapping[str, Callable[[str, Catalogue], CardFields | None]] = {
+    "task": _task_fields,
+    "suite": lambda name, catalogue: msgspec.to_builtins(catalogue.suites().get(name)),
+    "encoder": _encoder_fields,
+    "recipe": _recipe_fields,
+    "corpus": lambda name, catalogue: msgspec.to_builtins(catalogue.corpora().get(name)),
+    "table": _table_fields,
+    "run": _own_run_fields,
+    "protocol": lambda name, catalogue: _protocols().get(name),
 }
-"""What a name may be of, in the order in which they are looked for; each gives its facts, or None where it has no such name."""
+"""The kinds that a name may have, in the order in which they are printed.
+
+Each function returns the fields, or None if its kind has no such name.
+"""
 
 
-def _draw(names: str, path: Path) -> None:
-    found: list[tuple[str, int, Any, SelectionSection, float | None]] = []
-    for name in split_names(names):
-        done, under_way = _trained_runs(name), _unfinished_runs(name)
-        if not done and not under_way:
-            others = trained_variants(re.split("[+@]", name, maxsplit=1)[0])
-            near = suggest(name, others) or (f"; there is {', '.join(others)}" if others else "")
-            raise DataError(f"there are no runs of '{name}'{near}; 'stsbench train' makes them")
-        for run in done:
-            kept = run.chosen.step if run.chosen else None
-            found.append((run.recipe, run.seed, run.curve, run.card.selection, kept))
-        found += [(one.recipe, one.start.seed, one.curve, one.selection, None) for one in under_way]
-    measures = list(
-        dict.fromkeys(f"{selection.task} {selection.split}" for *_, selection, _ in found)
+class _TrainingCurve(NamedTuple):
+    """The curve of one run, finished or not."""
+
+    recipe: str
+    seed: int
+    points: Sequence[Any]
+    selection: SelectionSection
+    kept_step: float | None
+    """The step whose weights were kept; None while the run is unfinished."""
+
+
+def _draw_curves(names: str, path: Path) -> None:
+    """Draw the training curves of runs, a comma list, into a file."""
+    training_curves = [curve for name in split_names(names) for curve in _read_curves(name)]
+    score_labels = list(
+        dict.fromkeys(
+            f"{curve.selection.task} {curve.selection.split}" for curve in training_curves
+        )
     )
-    if len(measures) > 1:
-        what = f"these runs were validated on {' and '.join(measures)}"
-        raise DataError(f"{what}, which one axis cannot show; draw them apart")
-    several = len({recipe for recipe, *_ in found}) > 1
+    if len(score_labels) > 1:
+        raise DataError(
+            f"these runs were validated on {' and '.join(score_labels)}, "
+            "which one axis cannot show; draw them apart"
+        )
+    has_recipes = len({curve.recipe for curve in training_curves}) > 1
     curves = [
         Curve(
-            name=f"{recipe} seed {seed}" if several else f"seed {seed}",
+            name=f"{curve.recipe} seed {curve.seed}" if has_recipes else f"seed {curve.seed}",
             points=[
-                CurvePoint(one.step or 0, one.score and 100 * one.score, one.loss) for one in points
+                CurvePoint(point.step or 0, point.score and 100 * point.score, point.loss)
+                for point in curve.points
             ],
-            kept_step=kept,
+            kept_step=curve.kept_step,
         )
-        for recipe, seed, points, _, kept in found
+        for curve in training_curves
     ]
-    emit(draw_curves(curves, score_label=measures[0]), path)
+    emit(draw_curves(curves, score_label=score_labels[0]), path)
 
 
-def _flat(facts: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+def _read_curves(name: str) -> list[_TrainingCurve]:
+    """Return the curves of all runs with a name; raise DataError if there are none."""
+    trained, unfinished = _find_trained_runs(name), _find_unfinished_runs(name)
+    if not trained and not unfinished:
+        variants = trained_variants(re.split("[+@]", name, maxsplit=1)[0])
+        hint = suggest(name, variants)
+        if not hint and variants:
+            hint = f"; there is {', '.join(variants)}"
+        raise DataError(f"there are no runs of '{name}'{hint}; 'stsbench train' makes them")
+    curves = [
+        _TrainingCurve(
+            run.recipe,
+            run.seed,
+            run.curve,
+            run.card.selection,
+            run.chosen.step if run.chosen else None,
+        )
+        for run in trained
+    ]
+    curves += [
+        _TrainingCurve(run.recipe, run.start.seed, run.curve, run.selection, None)
+        for run in unfinished
+    ]
+    return curves
+
+
+def _flatten(fields: CardFields, prefix: str = "") -> list[tuple[str, Any]]:
+    """Return keys and values; a table of tables becomes keys with dots."""
     rows: list[tuple[str, Any]] = []
-    for key, value in facts.items():
-        if isinstance(value, dict) and any(isinstance(v, dict | list) for v in value.values()):
-            rows += _flat(value, f"{prefix}{key}.")
+    for key, value in fields.items():
+        if isinstance(value, dict) and any(
+            isinstance(inner_value, dict | list) for inner_value in value.values()
+        ):
+            rows += _flatten(value, f"{prefix}{key}.")
         else:
             rows.append((prefix + key, value))
     return rows
 
 
-def _text(value: Any) -> str:  # noqa: ANN401 - any TOML value
+def _format_value(value: Any) -> str:  # noqa: ANN401 - any TOML value
+    """Return a value as text: lists of tables with one table per line."""
     if isinstance(value, dict):
-        return ", ".join(f"{k} {_text(v)}" for k, v in value.items() if v not in ("", None))
-    if isinstance(value, list | tuple):
-        return (
-            "\n".join(map(_text, value))
-            if value and isinstance(value[0], dict)
-            else ", ".join(map(_text, value))
+        return ", ".join(
+            f"{key} {_format_value(inner_value)}"
+            for key, inner_value in value.items()
+            if inner_value not in ("", None)
         )
+    if isinstance(value, list | tuple):
+        separator = "\n" if value and isinstance(value[0], dict) else ", "
+        return separator.join(map(_format_value, value))
     return str(value)
 
 
 SCRATCH = "trained from scratch"
-"""What a recipe notes of its base where it has none."""
+"""The note of a recipe without a base model."""
 
 
 def describe_requirements(card: EncoderCard, catalogue: Catalogue) -> str:
-    """What must be there to run an encoder, and whether it is."""
+    """Return what must be available to run an encoder, and whether it is."""
     params, model = card.params, card.params.get("model")
     if card.reproducible == "quoted":
         return "weights that nobody has published"
     if base := str(params.get("base", "")):
-        fit = str(params.get("fit", "target"))
-        own = fit.partition(".")[0].partition("+")[0] == "target"
-        known = base in catalogue.paths("baselines")
-        of_base = f": {describe_requirements(catalogue.encoder(base), catalogue)}" if known else ""
-        texts = "each task's own sentences" if own else f"the sentences of {fit}"
-        return f"{texts}; the encoder {base}{of_base}"
+        return _describe_fitted(base, str(params.get("fit", "target")), catalogue)
     if "package" in params:
         package = str(params["package"])
-        return (
-            f"the Python package {package}, {_which_is(settings.package_folder(package))} installed"
-        )
+        installed = _which_is(settings.package_folder(package))
+        return f"the Python package {package}, {installed} installed"
     if card.kind == "openai":
         key = f", and its key in {params['key_variable']}" if params.get("key_variable") else ""
         return f"the server at {params.get('url') or '--set url=ADDRESS'}{key}"
     if card.kind == "use":
-        return f"TensorFlow, {_which_is(find_spec('tensorflow'))} installed, and {model} or --set model=FOLDER"
+        installed = _which_is(find_spec("tensorflow"))
+        return f"TensorFlow, {installed} installed, and {model} or --set model=FOLDER"
     if model is not None:
         revision = str(params.get("revision", "unpinned"))
         return f"the checkpoint {model} ({revision[:12]}) from the Hub, or --set model=FOLDER"
@@ -318,38 +385,68 @@ def describe_requirements(card: EncoderCard, catalogue: Catalogue) -> str:
         return "a folder made by 'stsbench convert' or by a recipe: --set model=FOLDER"
     if card.kind == "words":
         file, folder = str(params.get("file", "")), settings.vectors_folder()
-        return f"the file {file}, {_which_is(folder and (folder / file).is_file())} in STSBENCH_VECTORS"
+        available = _which_is(folder and (folder / file).is_file())
+        return f"the file {file}, {available} in STSBENCH_VECTORS"
     return "nothing but its own code"
 
 
-def _which_is(there: object) -> str:
-    return "which is" if there else "which is not"
+def _describe_fitted(base: str, fit: str, catalogue: Catalogue) -> str:
+    """Return what an encoder needs that is fitted on texts.
+
+    Args:
+        base: The encoder whose embeddings are transformed.
+        fit: The texts: "target" for those of each task, or the name of a task or corpus.
+        catalogue: The cards.
+    """
+    is_target = fit.partition(".")[0].partition("+")[0] == "target"
+    texts = "each task's own sentences" if is_target else f"the sentences of {fit}"
+    text = f"{texts}; the encoder {base}"
+    if base in catalogue.paths("baselines"):
+        text += f": {describe_requirements(catalogue.encoder(base), catalogue)}"
+    return text
 
 
-def to_train(name: str, card: RecipeCard, catalogue: Catalogue) -> str:
-    """What must be there to train a recipe, whose name may say which values are replaced."""
-    base, corpus, corpora = card.base, card.data.corpus, catalogue.corpora()
+def _which_is(is_available: object) -> str:
+    return "which is" if is_available else "which is not"
+
+
+def describe_training(name: str, card: RecipeCard, catalogue: Catalogue) -> str:
+    """Return what must be available to train a recipe, and the command.
+
+    Args:
+        name: The recipe, with the values that are replaced.
+        card: The recipe's card.
+        catalogue: The cards.
+    """
+    base, corpus = card.base, card.data.corpus
     if base.recipe:
         start = f"from what the recipe {base.recipe} has left for the same seed"
     elif base.model:
-        start = (
-            f"from the checkpoint {base.model} ({base.revision[:12]}) of the Hub or --base FOLDER"
-        )
+        revision = base.revision[:12]
+        start = f"from the checkpoint {base.model} ({revision}) of the Hub or --base FOLDER"
+    elif base.note and base.note != SCRATCH:
+        start = f"from --base FOLDER ({base.note})"
     else:
-        start = (
-            f"from --base FOLDER ({base.note})" if base.note and base.note != SCRATCH else SCRATCH
-        )
-    text = f"the file {corpus}"
-    if corpus in corpora:
-        of = corpora[corpus]
-        hub = f", or {of.repo} of the Hub" if of.repo else ""
-        home = f": the file {of.file or of.path} in STSBENCH_CORPORA{hub}, or --text FILE"
-        text = f"{corpus}, text of the evaluation data" if of.tasks else f"{corpus}{home}"
+        start = SCRATCH
+    text = _describe_corpus(corpus, catalogue)
     return f"'stsbench train {shlex.quote(name)}', {start}, on {text}"
 
 
-def how_exact(card: EncoderCard | RecipeCard) -> str:
-    """How near its scores can come to the published ones."""
+def _describe_corpus(corpus: str, catalogue: Catalogue) -> str:
+    """Return what a corpus, by its name or file, is made of or where it is."""
+    corpora = catalogue.corpora()
+    if corpus not in corpora:
+        return f"the file {corpus}"
+    card = corpora[corpus]
+    if card.tasks:
+        return f"{corpus}, text of the evaluation data"
+    hub = f", or {card.repo} of the Hub" if card.repo else ""
+    file = card.file or card.path
+    return f"{corpus}: the file {file} in STSBENCH_CORPORA{hub}, or --text FILE"
+
+
+def describe_exactness(card: EncoderCard | RecipeCard) -> str:
+    """Return how near scores can come to the published ones."""
     if isinstance(card, RecipeCard) and not card.published:
         return "no published scores are its own"
     return REPRODUCIBLE[card.reproducible]
