@@ -6,13 +6,13 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
 from stsbench.cli.printing import print_json, print_records, print_text
@@ -21,6 +21,9 @@ from stsbench.core import settings
 from stsbench.core.cards import TaskCard
 from stsbench.core.errors import DataError
 from stsbench.core.provenance import processor, version_of
+
+if TYPE_CHECKING:
+    from stsbench.core.catalogue import Catalogue
 
 ANCHORS = "STSBENCH_CHECKPOINTS=HUB_CACHE pytest -m slow tests/test_checkpoint_anchors.py"
 HUB_PACKAGES = ("python", "torch", "transformers", "tokenizers", "huggingface-hub", "datasets")
@@ -43,95 +46,111 @@ def doctor_command(
     """
     catalogue = opt.read_cards(cards)
     opt.TypedOptions.from_context(context).forbid_beside("--hub", "--data")
-    versions = list(_versions())
     report: dict[str, Any] = {
         "stsbench": version_of("stsbench"),
-        "versions": versions,
+        "versions": list(_package_versions()),
         "devices": list(_devices()),
     }
     if hub:
-        from stsbench.cli.hub_check import minilm_trial, try_hub
-
-        settings.cache_folder().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=settings.cache_folder(), prefix="doctor-") as folder:
-            found = try_hub(replace(minilm_trial(), catalogue=catalogue, folder=Path(folder)))
-        report |= {
-            "versions": [one for one in versions if one["package"] in HUB_PACKAGES],
-            "steps": found,
-        }
-        problems = [
-            f"{one['step']}: {one['detail']}" for one in found if one["verdict"] == "failed"
-        ]
+        report |= _check_hub(report["versions"], catalogue)
     else:
-        states = {
-            n: _state(catalogue.task(n), data or settings.data_folder())
-            for n in catalogue.paths("tasks")
-        }
-        wrong = {task: state for task, state in states.items() if state not in ("found", "missing")}
-        suites = [
-            (name, [states[task] for task in suite.tasks])
-            for name, suite in catalogue.suites().items()
-        ]
-        missing = {
-            name: use for name, (package, use) in EXTRAS.items() if find_spec(package) is None
-        }
-        report["folders"] = list(_folders())
-        report["data"] = [
-            {
-                "suite": name,
-                "found": (there := mine.count("found")),
-                "missing": (gone := mine.count("missing")),
-            }
-            | {"wrong": len(mine) - there - gone}
-            for name, mine in suites
-        ]
-        report["missing extras"] = [{"extra": name, "for": use} for name, use in missing.items()]
-        problems = [
-            f"{one['package']} {one['here']} is not {one['allowed']}"
-            for one in versions
-            if not one["fits"]
-        ]
-        problems += [f"{task}: {why}" for task, why in wrong.items()]
-    report = _without_places({**report, "problems": problems})
+        report |= _check_machine(report["versions"], data, catalogue)
+    report = _hide_folders(report)
     if as_json:
         print_json(report)
     else:
-        print_text(f"stsbench {report['stsbench']}")
-        for title, rows in report.items():
-            if rows and title not in ("stsbench", "problems"):
-                print_text(f"\n{title}")
-                shown = [
-                    {column: value for column, value in row.items() if column != "fits"}
-                    for row in rows
-                ]
-                print_records(shown, right=["found", "missing", "wrong", "size"])
+        _print_report(report, hub=hub)
+    return 2 if report["problems"] else 0
+
+
+def _check_hub(versions: Sequence[dict[str, Any]], catalogue: Catalogue) -> dict[str, Any]:
+    """Return the part of the report on the Hub: versions of its packages, steps, problems."""
+    from stsbench.cli.hub_check import minilm_check, run_hub_check
+
+    cache = settings.cache_folder()
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache, prefix="doctor-") as folder:
+        steps = run_hub_check(replace(minilm_check(), catalogue=catalogue, folder=Path(folder)))
+    return {
+        "versions": [row for row in versions if row["package"] in HUB_PACKAGES],
+        "steps": steps,
+        "problems": [
+            f"{step['step']}: {step['detail']}" for step in steps if step["verdict"] == "failed"
+        ],
+    }
+
+
+def _check_machine(
+    versions: Sequence[dict[str, Any]], data: Path | None, catalogue: Catalogue
+) -> dict[str, Any]:
+    """Return the part of the report on folders, data, extras, and problems with them."""
+    data_folder = data or settings.data_folder()
+    states = {
+        task: _check_data(catalogue.task(task), data_folder) for task in catalogue.paths("tasks")
+    }
+    problems = [
+        f"{row['package']} {row['here']} is not {row['allowed']}"
+        for row in versions
+        if not row["fits"]
+    ]
+    problems += [
+        f"{task}: {state}" for task, state in states.items() if state not in ("found", "missing")
+    ]
+    return {
+        "folders": list(_folders()),
+        "data": [
+            _count_states(name, [states[task] for task in suite.tasks])
+            for name, suite in catalogue.suites().items()
+        ],
+        "missing extras": [
+            {"extra": extra, "for": purpose}
+            for extra, (package, purpose) in EXTRAS.items()
+            if find_spec(package) is None
+        ],
+        "problems": problems,
+    }
+
+
+def _count_states(suite: str, states: Sequence[str]) -> dict[str, Any]:
+    n_found, n_missing = states.count("found"), states.count("missing")
+    return {
+        "suite": suite,
+        "found": n_found,
+        "missing": n_missing,
+        "wrong": len(states) - n_found - n_missing,
+    }
+
+
+def _print_report(report: Mapping[str, Any], *, hub: bool) -> None:
+    print_text(f"stsbench {report['stsbench']}")
+    for title, rows in report.items():
+        if rows and title not in ("stsbench", "problems"):
+            print_text(f"\n{title}")
+            records = [
+                {column: value for column, value in row.items() if column != "fits"} for row in rows
+            ]
+            print_records(records, right=["found", "missing", "wrong", "size"])
+    problems = [f"problem: {problem}" for problem in report["problems"]]
+    print_text("\n".join(["", *(problems or ["no problems found"])]))
+    if hub:
         print_text(
-            "\n".join(
-                [
-                    "",
-                    *(
-                        [f"problem: {problem}" for problem in report["problems"]]
-                        or ["no problems found"]
-                    ),
-                ]
-            )
+            "\nPaste the above into an issue: it holds no folders and no token. "
+            f"Then, in a checkout: {ANCHORS}"
         )
-        if hub:
-            print_text(
-                f"\nPaste the above into an issue: it holds no folders and no token. Then, in a checkout: {ANCHORS}"
-            )
-    return 2 if problems else 0
 
 
-def _without_places(report: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
-    """The same without folders of this machine and without what looks like a token."""
+def _hide_folders(report: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the report without folders of this machine and without what looks like a token."""
     text = json.dumps(report, ensure_ascii=False)
-    places = {
-        "CACHE": settings.cache_folder(), "DATA": settings.data_folder(), "HERE": Path.cwd(), "HOME": Path.home(),
-    }  # fmt: skip
-    for name, place in places.items():
-        if place is not None and len(str(place)) > 1:
-            text = text.replace(str(place), f"<{name}>")
+    folders = {
+        "CACHE": settings.cache_folder(),
+        "DATA": settings.data_folder(),
+        "HERE": Path.cwd(),
+        "HOME": Path.home(),
+    }
+    for name, folder in folders.items():
+        if folder is not None and len(str(folder)) > 1:
+            text = text.replace(str(folder), f"<{name}>")
     text = re.sub(rf"(?<![\w:/.>]){re.escape(os.sep)}[^\s'\",;:()\\]+", "<PATH>", text)
     return json.loads(re.sub(r"\bhf_\w+", "<TOKEN>", text))
 
@@ -152,45 +171,52 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
     "nncf": ("nncf", "convert openvino-int8"),
     "use": ("tensorflow_hub", "Universal Sentence Encoder"),
 }
-"""The extras: a package of each that tells whether it is there, and what it is for."""
+"""The extras: a package by which each is recognised, and what the extra is for."""
 
 
-def _versions() -> Iterator[dict[str, Any]]:
+def _package_versions() -> Iterator[dict[str, Any]]:
+    """Yield the installed, the allowed and the results' version of Python and each package."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
     from stsbench.core.catalogue import card_folder
 
-    # A wheel carries it beside the cards, a checkout holds it at its top.
+    # A wheel carries the file beside the cards, a checkout has it at its top.
     path = card_folder("tasks").parent / "constraints.txt"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     pins = [line.partition("==") for line in lines]
-    made_with = {canonicalize_name(name): version.strip() for name, _, version in pins}
-    asked: list[str] = []
+    pinned_versions = {canonicalize_name(name): version.strip() for name, _, version in pins}
+    requirements: list[str] = []
     with suppress(metadata.PackageNotFoundError):
-        asked.append(f"python{metadata.metadata('stsbench')['Requires-Python']}")
-        asked += metadata.requires("stsbench") or []
-    for one in map(Requirement, asked):
-        if one.marker is None:
-            here, package = version_of(one.name), canonicalize_name(one.name)
-            fits = bool(here) and one.specifier.contains(here, prereleases=True)
-            facts = {"package": package, "here": here or "missing", "allowed": str(one.specifier)}
-            yield {**facts, "results": made_with.get(package, ""), "fits": fits}
+        requirements.append(f"python{metadata.metadata('stsbench')['Requires-Python']}")
+        requirements += metadata.requires("stsbench") or []
+    for requirement in map(Requirement, requirements):
+        # Requirements with a marker are those of extras.
+        if requirement.marker is not None:
+            continue
+        installed = version_of(requirement.name)
+        package = canonicalize_name(requirement.name)
+        yield {
+            "package": package,
+            "here": installed or "missing",
+            "allowed": str(requirement.specifier),
+            "results": pinned_versions.get(package, ""),
+            "fits": bool(installed) and requirement.specifier.contains(installed, prereleases=True),
+        }
 
 
 def _devices() -> Iterator[dict[str, str]]:
     import torch
 
     yield {"device": "processor", "what": f"{processor()}, {torch.get_num_threads()} threads"}
-    for number in range(gpus := torch.cuda.device_count()):
-        facts = torch.cuda.get_device_properties(number)
-        yield {
-            "device": f"cuda:{number}",
-            "what": f"{facts.name}, {facts.total_memory / (1 << 30):.0f} GB",
-        }
+    n_gpus = torch.cuda.device_count()
+    for number in range(n_gpus):
+        gpu = torch.cuda.get_device_properties(number)
+        memory = gpu.total_memory / (1 << 30)
+        yield {"device": f"cuda:{number}", "what": f"{gpu.name}, {memory:.0f} GB"}
     if torch.backends.mps.is_available():
         yield {"device": "mps", "what": "Apple's GPU"}
-    elif not gpus:
+    elif not n_gpus:
         yield {
             "device": "no GPU",
             "what": "needed for dtype float16, and for training at the papers' sizes",
@@ -198,10 +224,13 @@ def _devices() -> Iterator[dict[str, str]]:
 
 
 def _folders() -> Iterator[dict[str, str]]:
-    """The user's folders, then the caches part by part. Where they lie is nobody else's business."""
+    """Yield the state and size of the user's folders, then of each part of the caches.
+
+    Their paths are private and not part of the report.
+    """
     from huggingface_hub import constants
 
-    cache, hub = settings.cache_folder(), Path(constants.HF_HUB_CACHE)
+    cache = settings.cache_folder()
     parts = [path for path in sorted(cache.iterdir()) if path.is_dir()] if cache.is_dir() else []
     not_there, not_made = "set to a folder that does not exist", "not made yet"
     folders: list[tuple[str, Path | None, str]] = [
@@ -210,39 +239,42 @@ def _folders() -> Iterator[dict[str, str]]:
         ("STSBENCH_VECTORS", settings.vectors_folder(), not_there),
         ("cache (STSBENCH_CACHE)", cache, not_made),
         *((f"cache/{part.name}", part, "") for part in parts),
-        ("the Hub's cache (HF_HOME)", hub, not_made),
+        ("the Hub's cache (HF_HOME)", Path(constants.HF_HUB_CACHE), not_made),
     ]
-    for name, path, otherwise in folders:
-        state, size = "not set" if path is None else otherwise, ""
+    for name, path, state_if_absent in folders:
+        state, size = "not set" if path is None else state_if_absent, ""
         if path is not None and path.is_dir():
             state = "found"
-            # Of the cache the parts say it. Links in the Hub's cache point to its own blobs.
-            files = (
-                one
-                for one in path.rglob("*")
-                if path != cache and not one.is_symlink() and one.is_file()
-            )
-            size = (
-                f"{sum(one.lstat().st_size for one in files) / 1e6:,.1f} MB"
-                if path != cache
-                else ""
-            )
+            # The cache's size is printed for its parts.
+            size = "" if path == cache else f"{_folder_size(path) / 1e6:,.1f} MB"
         yield {"folder": name, "state": state, "size": size}
 
 
-def _state(card: TaskCard, data: Path | None) -> str:
+def _folder_size(folder: Path) -> int:
+    """Return the bytes of a folder's files; links in the Hub's cache point to files in it."""
+    return sum(
+        path.lstat().st_size
+        for path in folder.rglob("*")
+        if not path.is_symlink() and path.is_file()
+    )
+
+
+def _check_data(card: TaskCard, data: Path | None) -> str:
+    """Return the state of a task's data: "found", "missing", or what is wrong."""
     from stsbench.data.splits import check_file
     from stsbench.data.task import source_files
 
-    files = [one for split in card.splits for one in source_files(card.local, split, data)]
-    if card.package is not None or not files:
-        return "missing" if card.package is None else "found"
-    gone = [path.name for path, _ in files if not path.is_file()]
-    if gone:
-        return "missing" if len(gone) == len(files) else f"{gone[0]} is missing"
-    for path, fact in files:
+    if card.package is not None:
+        return "found"
+    files = [file for split in card.splits for file in source_files(card.local, split, data)]
+    missing_names = [path.name for path, _ in files if not path.is_file()]
+    if len(missing_names) == len(files):
+        return "missing"
+    if missing_names:
+        return f"{missing_names[0]} is missing"
+    for path, card_file in files:
         try:
-            check_file(path, fact)
+            check_file(path, card_file)
         except DataError as error:
             return describe_error_line(error).replace(str(path), path.name)
         except OSError as error:

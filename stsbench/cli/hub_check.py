@@ -18,9 +18,9 @@ from stsbench.encoders.metadata import read_metadata
 from stsbench.encoders.named import NamedEncoder
 from stsbench.results.record import Result
 
-POINTS = 0.05
-"""How far a score may be from the published one, of 100: libraries multiply in other orders."""
-NEEDS: Mapping[str, tuple[str, ...]] = {
+MAX_DIFFERENCE = 0.05
+"""How far a score, of 100, may be from the published one: libraries add in other orders."""
+STEPS: Mapping[str, tuple[str, ...]] = {
     "Hub": (),
     "data": ("Hub",),
     "checkpoint": ("Hub",),
@@ -30,12 +30,15 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "store": ("device",),
     "score": ("device",),
 }
-"""The steps in their order, each a method of the trial, and which of them must have gone well before."""
+"""The steps in their order, each a method of the check, and the steps that it needs."""
 
 
 @dataclass(kw_only=True)
 class HubCheck:
-    """What is fetched, and what it must give; each step says what it has found, or raises StsbenchError."""
+    """What to fetch, and what it must give.
+
+    Each step returns as text what it has found, or raises StsbenchError.
+    """
 
     model: str
     revision: str
@@ -43,10 +46,10 @@ class HubCheck:
     ids: tuple[int, ...]
     """The token ids of the sentence, special ones included."""
     published: Mapping[str, float]
-    """The score of each task, of 100."""
+    """The published score of each task, of 100."""
     catalogue: Catalogue = field(default_factory=Catalogue)
     folder: Path = Path()
-    """For a store, and data of nobody's."""
+    """A folder for a store of embeddings, and for a data folder without data."""
 
     @cached_property
     def encoder(self) -> NamedEncoder:
@@ -58,37 +61,34 @@ class HubCheck:
 
         from stsbench.data.hub.repository import Repository
 
-        found = Repository(
+        listing = Repository(
             self.model, revision="main", kind="model", offline_hint=""
         ).request_listing()
-        return f"answers, with{'' if get_token() else 'out'} a token; {self.model} is at {found.commit[:12]}"
+        token = "with a token" if get_token() else "without a token"
+        return f"answers, {token}; {self.model} is at {listing.commit[:12]}"
 
     def _data(self) -> str:
-        # Without the user's folder, whatever it holds.
-        tasks = [
-            replace(load_task(name, catalogue=self.catalogue), data=None) for name in self.published
-        ]
-        loaded = [(task.name, task.loaded(task.card.score_split)) for task in tasks]
-        return ", ".join(
-            f"{name} {one.split.n} pairs ({(one.revision or one.source)[:12]})"
-            for name, one in loaded
-        )
+        descriptions = []
+        for name in self.published:
+            # The user's data folder is not read, whatever it holds.
+            task = replace(load_task(name, catalogue=self.catalogue), data=None)
+            loaded = task.loaded(task.card.score_split)
+            origin = (loaded.revision or loaded.source)[:12]
+            descriptions.append(f"{name} {loaded.split.n} pairs ({origin})")
+        return ", ".join(descriptions)
 
     def _checkpoint(self) -> str:
         from stsbench.encoders.checkpoint import find_checkpoint
 
-        size = sum(
-            path.stat().st_size
-            for path in find_checkpoint(self.model, revision=self.revision).weights
-        )
+        checkpoint = find_checkpoint(self.model, revision=self.revision)
+        size = sum(path.stat().st_size for path in checkpoint.weights)
         return f"{self.model} ({self.revision[:12]}), weights of {size / 1e6:.0f} MB"
 
     def _cache(self) -> str:
         from huggingface_hub import try_to_load_from_cache
 
-        if not isinstance(
-            try_to_load_from_cache(self.model, "config.json", revision=self.revision), str
-        ):
+        config = try_to_load_from_cache(self.model, "config.json", revision=self.revision)
+        if not isinstance(config, str):
             raise DataError(
                 f"{self.model} is not in the Hub's cache; is HF_HOME or HF_HUB_CACHE set?"
             )
@@ -108,41 +108,54 @@ class HubCheck:
         return f"'{self.sentence}' gives the {len(ids)} tokens that it should"
 
     def _device(self) -> str:
-        encoded = sum(one.run["encoded"] for one in self._scored().values())
-        return f"{encoded} sentences embedded on {read_metadata(self.encoder.encoder).device_used}"
+        n_encoded = sum(result.run["encoded"] for result in self._results().values())
+        device = read_metadata(self.encoder.encoder).device_used
+        return f"{n_encoded} sentences embedded on {device}"
 
     def _store(self) -> str:
-        found = self._scored().values()
-        if encoded := sum(one.run["encoded"] for one in found):
+        results = self._results().values()
+        if n_encoded := sum(result.run["encoded"] for result in results):
             raise EncoderError(
-                f"{encoded} embeddings were stored a moment ago and are not found again"
+                f"{n_encoded} embeddings were stored a moment ago and are not found again"
             )
-        return f"all {sum(one.run['from_store'] for one in found)} embeddings are found again"
+        n_stored = sum(result.run["from_store"] for result in results)
+        return f"all {n_stored} embeddings are found again"
 
     def _score(self) -> str:
-        found = self._scored()
-        pairs = [(task, 100 * found[task].score, value) for task, value in self.published.items()]
+        results = self._results()
+        scores = {task: 100 * results[task].score for task in self.published}
         text = ", ".join(
-            f"{task} {score:.2f} (published {value:.2f})" for task, score, value in pairs
+            f"{task} {score:.2f} (published {self.published[task]:.2f})"
+            for task, score in scores.items()
         )
-        if any(abs(score - value) > POINTS for _, score, value in pairs):
-            raise EncoderError(f"{text}: more than {POINTS} apart")
+        differences = [abs(score - self.published[task]) for task, score in scores.items()]
+        if any(difference > MAX_DIFFERENCE for difference in differences):
+            raise EncoderError(f"{text}: more than {MAX_DIFFERENCE} apart")
         return text
 
-    def _scored(self) -> dict[str, Result]:
-        # From the Hub, and with a store of our own.
+    def _results(self) -> dict[str, Result]:
+        """Score the encoder on each task, with data from the Hub and a store of its own."""
         from stsbench.bench.run import iterate
 
-        nowhere, kept = self.folder / "no data", self.folder / "store"
-        nowhere.mkdir(exist_ok=True)
-        tasks = list(self.published)
-        found = iterate(self.encoder, tasks, data=nowhere, store=kept, catalogue=self.catalogue)
-        return {result.task: result for result in found}
+        empty_folder = self.folder / "no data"
+        empty_folder.mkdir(exist_ok=True)
+        results = iterate(
+            self.encoder,
+            list(self.published),
+            data=empty_folder,
+            store=self.folder / "store",
+            catalogue=self.catalogue,
+        )
+        return {result.task: result for result in results}
 
 
-def minilm_trial() -> HubCheck:
-    """All-MiniLM-L6-v2 (90 MB) on 250 and 1,379 pairs; the ids are those of BERT's vocabulary."""
-    scores = {one.task: one.value for one in published_row("mteb/results/all-MiniLM-L6-v2").scores}
+def minilm_check() -> HubCheck:
+    """Return the check of all-MiniLM-L6-v2 (90 MB) on 250 and 1,379 pairs.
+
+    The token ids are those of BERT's vocabulary.
+    """
+    row = published_row("mteb/results/all-MiniLM-L6-v2")
+    scores = {score.task: score.value for score in row.scores}
     return HubCheck(
         model="sentence-transformers/all-MiniLM-L6-v2",
         revision="1110a243fdf4706b3f48f1d95db1a4f5529b4d41",
@@ -152,17 +165,21 @@ def minilm_trial() -> HubCheck:
     )
 
 
-def try_hub(trial: HubCheck) -> list[dict[str, str]]:
-    """Take every step that can be taken: what came of each; a mistake or a fault of the network is reported, a bug is raised."""
-    found: dict[str, dict[str, str]] = {}
-    for step, needs in NEEDS.items():
-        verdict = "not tried"
-        if missing := [need for need in needs if found[need]["verdict"] != "fine"]:
-            detail = f"needs {missing[0]}"
+def run_hub_check(check: HubCheck) -> list[dict[str, str]]:
+    """Return the verdict and details of each step.
+
+    Errors of the user and the network are reported; a bug is raised. Steps that need a failed one
+    are not tried.
+    """
+    rows: dict[str, dict[str, str]] = {}
+    for step, needed_steps in STEPS.items():
+        unmet = [needed for needed in needed_steps if rows[needed]["verdict"] != "fine"]
+        if unmet:
+            verdict, detail = "not tried", f"needs {unmet[0]}"
         else:
             try:
-                verdict, detail = "fine", getattr(trial, f"_{step.lower()}")()
+                verdict, detail = "fine", getattr(check, f"_{step.lower()}")()
             except StsbenchError as error:
                 verdict, detail = "failed", describe_error_line(error)
-        found[step] = {"step": step, "verdict": verdict, "detail": detail}
-    return list(found.values())
+        rows[step] = {"step": step, "verdict": verdict, "detail": detail}
+    return list(rows.values())

@@ -1,20 +1,21 @@
-"""``stsbench timing``: seconds that training and inference take here, as in SG-OPT's table 6 (arXiv 2106.07345).
+"""``stsbench timing``: the seconds of training and inference, as in SG-OPT's table 6.
 
-Inference is ``encode`` called with some sentences at a time, after a first batch; training is a recipe's whole loop with its
-validations, or the fitting of an encoder on texts. Loading models, reading data and writing encoders are in neither.
+The paper is arXiv 2106.07345. Inference is ``encode`` called with some sentences at a time, after a
+first batch; training is a recipe's whole loop with its validations, or the fitting of an encoder on
+texts. Loading models, reading data and writing encoders are in neither.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -24,19 +25,18 @@ from stsbench.core.errors import CardError, look_up
 from stsbench.core.provenance import processor, versions
 
 if TYPE_CHECKING:
-    from stsbench.boards.tables.layout import Layout
+    from stsbench.boards.tables.layout import Layout, TableLine
     from stsbench.core.catalogue import Catalogue
     from stsbench.data.task import Task
     from stsbench.encoders.base import Encoder
     from stsbench.recipes.train_plan import TrainPlan
 
-ENCODERS, RECIPES = (
-    ["bert-base-mean", "bert-base-wk", "bert-base-flow", "bert-base-whitening"],
-    ["sg-opt-bert-base"],
-)
+ENCODERS = ["bert-base-mean", "bert-base-wk", "bert-base-flow", "bert-base-whitening"]
+RECIPES = ["sg-opt-bert-base"]
 """What SG-OPT's table 6 times, and whitening."""
 PUBLISHED = "SG-OPT, table 6: BERT-base on STS-B, batches of 16, another machine that is not named"
-Facts = dict[str, Any]
+Record = dict[str, Any]
+"""Part of the report, as it is written to JSON."""
 
 
 def timing_command(
@@ -67,71 +67,71 @@ def timing_command(
     from stsbench.api.names import NameResolver
     from stsbench.boards.render.text import to_markdown
     from stsbench.data.task import load_task
-    from stsbench.encoders.load import load_named
     from stsbench.encoders.metadata import read_metadata
 
     catalogue = opt.read_cards(cards)
-    given, usual = opt.TypedOptions.from_context(context), not (encoder or recipe)
-    if encoder and not recipe:
-        given.forbid("without --recipe", "--base", "--steps", "--device")
-    if recipe and not encoder:
-        given.forbid("without --encoder", "--set")
-    look_up("format", output, dict.fromkeys(("terminal", "markdown", "json")))
-    params, names = opt.parse_assignments(assign), NameResolver(catalogue)
-    more: Facts = {
-        "catalogue": catalogue,
-        "base": names.resolve_spec(base),
-        "data": data,
-        "device": device,
-    }
-    plans = [_plan(name, **more) for name in (RECIPES if usual else names.resolve_specs(recipe))]
-    loaded = load_task(task, data=data, catalogue=catalogue)
-    sentences, rows = loaded.texts([split], repeated=True), list[Facts]()
-    with show_work("loading") as shown:
-        for name in ENCODERS if usual else names.resolve_specs(encoder):
-            shown.update("work", label=name)
-            known = load_named(name, params=params, catalogue=catalogue)
-            made, training = _fitted(known.encoder, loaded, catalogue)
-            facts = {
-                "name": known.name,
-                "method": known.card.method if known.card else "",
-                "training": training,
-            }
-            rows.append(facts | _inference(made, sentences, batch_size, rounds))
+    _check_options(context, encoder, recipe, output)
+    params = opt.parse_assignments(assign)
+    names = NameResolver(catalogue)
+    is_default = not (encoder or recipe)
+    base = names.resolve_spec(base)
+    plans = [
+        _plan_training(name, catalogue, base=base, data=data, device=device)
+        for name in (RECIPES if is_default else names.resolve_specs(recipe))
+    ]
+    loaded_task = load_task(task, data=data, catalogue=catalogue)
+    sentences = loaded_task.texts([split], repeated=True)
+    rows: list[Record] = []
+    with show_work("loading") as display:
+        for spec in ENCODERS if is_default else names.resolve_specs(encoder):
+            display.update("work", label=spec)
+            timed = _time_encoder(spec, params, loaded_task, catalogue)
+            rows.append(timed.row | _time_inference(timed.encoder, sentences, batch_size, rounds))
         for plan in plans:
-            shown.update("work", label=f"{plan.name}: training")
-            made, training = _trained(plan, steps)
-            facts = {
-                "name": plan.name,
-                "method": plan.card.label or plan.card.method,
-                "training": training,
-            }
-            rows.append(facts | _inference(made, sentences, batch_size, rounds))
-    found: Facts = {
+            display.update("work", label=f"{plan.name}: training")
+            timed = _time_training(plan, steps)
+            rows.append(timed.row | _time_inference(timed.encoder, sentences, batch_size, rounds))
+    import torch
+
+    report: Record = {
         "rows": rows,
         "task": task,
         "split": split,
         "sentences": len(sentences),
         "batch_size": batch_size,
-    }
-    found |= {
         "rounds": rounds,
-        "device": read_metadata(made).device_used or "cpu",
+        "device": read_metadata(timed.encoder).device_used or "cpu",
         "processor": processor(),
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    import torch
-
-    created = datetime.now(UTC).isoformat(timespec="seconds")
-    found |= {"threads": torch.get_num_threads(), "versions": versions(), "created": created}
     if output == "terminal" and out is None:
-        print_table(to_layout(found))
+        print_table(to_layout(report))
+    elif output == "json":
+        emit(json.dumps(report, indent=1, ensure_ascii=False) + "\n", out)
     else:
-        as_json = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
-        emit(as_json if output == "json" else to_markdown([to_layout(found)]), out)
+        emit(to_markdown([to_layout(report)]), out)
 
 
-def _plan(name: str, catalogue: Catalogue, **more: Any) -> TrainPlan:  # noqa: ANN401 - fields of a plan
-    """A recipe to be timed; what cannot be timed says so before minutes are spent on the others."""
+def _check_options(
+    context: opt.Context, encoders: Sequence[str], recipes: Sequence[str], output: str
+) -> None:
+    typed = opt.TypedOptions.from_context(context)
+    if encoders and not recipes:
+        typed.forbid("without --recipe", "--base", "--steps", "--device")
+    if recipes and not encoders:
+        typed.forbid("without --encoder", "--set")
+    look_up("format", output, dict.fromkeys(("terminal", "markdown", "json")))
+
+
+def _plan_training(
+    name: str, catalogue: Catalogue, *, base: str, data: Path | None, device: str
+) -> TrainPlan:
+    """Plan the training of a recipe; raise CardError if it cannot be timed.
+
+    All recipes are planned first, before minutes are spent on one of them.
+    """
     from stsbench.recipes.train_plan import TrainPlan, read_recipe, uses_training_loop
 
     _, card = read_recipe(name, catalogue)
@@ -140,34 +140,67 @@ def _plan(name: str, catalogue: Catalogue, **more: Any) -> TrainPlan:  # noqa: A
             f"recipe {name}: method '{card.method}' trains itself and is not timed; "
             f"run 'stsbench train {name}', its run.json says the seconds"
         )
-    # The whole is timed, however its scores go, and without checkpoints.
-    card = msgspec.structs.replace(
-        card, selection=msgspec.structs.replace(card.selection, patience=0)
+    # All steps are timed, whatever the development scores are.
+    selection = msgspec.structs.replace(card.selection, patience=0)
+    return TrainPlan(
+        name=name,
+        card=msgspec.structs.replace(card, selection=selection),
+        seed=0,
+        out=Path(),
+        # No checkpoint is written.
+        checkpoint_seconds=float("inf"),
+        fresh=True,
+        catalogue=catalogue,
+        base=base,
+        data=data,
+        device=device,
     )
-    rest: Facts = {
-        "seed": 0,
-        "out": Path(),
-        "checkpoint_seconds": float("inf"),
-        "fresh": True,
-        "catalogue": catalogue,
-    }
-    return TrainPlan(name=name, card=card, **rest, **more)
 
 
-def _timed(work: Callable[..., Any], seconds: list[float]) -> Callable[..., Any]:
-    """The same function, which notes how long each call takes."""
+class TimedTraining(NamedTuple):
+    """An encoder after its training or fitting."""
+
+    encoder: Encoder
+    row: Record
+    """Its name and method, and what its training took; ``None`` if it was not fitted."""
+
+
+def _measure_seconds(function: Callable[..., Any], seconds: list[float]) -> Callable[..., Any]:
+    """Return the same function, which appends the duration of each call to ``seconds``."""
 
     def call(*args: Any) -> Any:  # noqa: ANN401 - whatever the function takes
         started = perf_counter()
-        done = work(*args)
+        value = function(*args)
         seconds.append(perf_counter() - started)
-        return done
+        return value
 
     return call
 
 
-def _fitted(encoder: Encoder, task: Task, catalogue: Catalogue) -> tuple[Encoder, Facts | None]:
-    """An encoder that is fitted on texts, whatever fits are kept, and how long that took; any other as it is."""
+def _time_encoder(
+    spec: str, params: Mapping[str, Any], task: Task, catalogue: Catalogue
+) -> TimedTraining:
+    """Load an encoder and, if it is fitted on texts, fit it and measure the time."""
+    from stsbench.encoders.load import load_named
+
+    named = load_named(spec, params=params, catalogue=catalogue)
+    encoder, fitting = _time_fitting(named.encoder, task, catalogue)
+    row = {
+        "name": named.name,
+        "method": named.card.method if named.card else "",
+        "training": fitting,
+    }
+    return TimedTraining(encoder, row)
+
+
+def _time_fitting(
+    encoder: Encoder, task: Task, catalogue: Catalogue
+) -> tuple[Encoder, Record | None]:
+    """Fit an encoder anew, even if a fit is stored.
+
+    Returns:
+        The fitted encoder with seconds and number of texts; one that is not fitted with None.
+    """
     from stsbench.bench.embedder import read_texts_to_fit
     from stsbench.encoders.base import FittableEncoder
     from stsbench.encoders.fitted import FittedEncoder, read_fit
@@ -176,132 +209,197 @@ def _fitted(encoder: Encoder, task: Task, catalogue: Catalogue) -> tuple[Encoder
     if not isinstance(encoder, FittableEncoder):
         return encoder, None
     texts = read_texts_to_fit(read_fit(encoder), task=task, catalogue=catalogue, data=task.data)
+    # The first batch, which takes longer, is not timed.
     if (base := find_base(encoder)) is not None:
         base.encode(texts[:16])
     started = perf_counter()
-    made = encoder.fit_texts(texts)
-    if isinstance(made, FittedEncoder):
-        made.learned = made.method.fit(made.base, made.sentences)
-    return made, {"seconds": perf_counter() - started, "texts": len(texts)}
+    fitted = encoder.fit_texts(texts)
+    if isinstance(fitted, FittedEncoder):
+        fitted.learned = fitted.method.fit(fitted.base, fitted.sentences)
+    return fitted, {"seconds": perf_counter() - started, "texts": len(texts)}
 
 
-def _trained(plan: TrainPlan, steps: int | None) -> tuple[Encoder, Facts]:
-    """What a recipe trains, and how long its whole takes; where fewer steps are taken, that is estimated from them."""
+def _time_training(plan: TrainPlan, max_steps: int | None) -> TimedTraining:
+    """Train a recipe and measure the time.
+
+    Args:
+        plan: The training.
+        max_steps: Take at most so many steps, and estimate the whole time from them; None for all.
+    """
     from stsbench.recipes.train import load_trainer
 
+    training_seconds: list[float] = []
+    validation_seconds: list[float] = []
     with TemporaryDirectory(prefix="stsbench-timing-") as folder:
         trainer: Any = load_trainer(replace(plan, out=Path(folder)))
-        whole, training, in_all, validations = (
-            trainer.batches.steps,
-            plan.card.training,
-            list[float](),
-            list[float](),
+        total_steps = trainer.batches.steps
+        training = plan.card.training
+        if max_steps is not None and max_steps < total_steps:
+            training = msgspec.structs.replace(training, steps=max_steps, epochs=None)
+        encoders = trainer.learner.encoders()
+        # The first batch, which takes longer, is not timed.
+        encoders[0].encode(["a sentence"])
+        shorter_card = msgspec.structs.replace(plan.card, training=training)
+        timed_trainer = replace(
+            trainer,
+            plan=replace(trainer.plan, card=shorter_card),
+            validate=_measure_seconds(trainer.validate, validation_seconds),
         )
-        encoder, *others = trainer.learner.encoders()
-        encoder.encode(["a sentence"])
-        if steps is not None and steps < whole:
-            training = msgspec.structs.replace(training, steps=steps, epochs=None)
-        fewer = replace(trainer.plan, card=msgspec.structs.replace(plan.card, training=training))
-        made = replace(trainer, plan=fewer, validate=_timed(trainer.validate, validations))
-        measured = _timed(made.run_loop, in_all)().steps
-    a_step = (in_all[0] - sum(validations)) / measured
-    a_validation = sum(validations) / max(len(validations), 1) * (1 + len(others))
-    estimated = a_step * whole + a_validation * trainer.validations
-    facts = {
-        "seconds": in_all[0] if measured == whole else estimated,
-        "steps": whole,
-        "measured": measured,
+        n_steps = _measure_seconds(timed_trainer.run_loop, training_seconds)().steps
+    (seconds,) = training_seconds
+    if n_steps != total_steps:
+        step_seconds = (seconds - sum(validation_seconds)) / n_steps
+        mean_validation = sum(validation_seconds) / max(len(validation_seconds), 1)
+        # Each validation calls the measured function once per encoder.
+        seconds = step_seconds * total_steps + mean_validation * len(encoders) * trainer.validations
+    # From here on the encoder is used as after training.
+    student = trainer.learner.student
+    student.validation_pooling = student.test_pooling
+    row = {
+        "name": plan.name,
+        "method": plan.card.label or plan.card.method,
+        "training": {
+            "seconds": seconds,
+            "steps": total_steps,
+            "measured": n_steps,
+            "validations": trainer.validations,
+            "corpus": trainer.corpus.name,
+            "batch_size": training.batch_size * training.accumulate,
+        },
     }
-    facts |= {"validations": trainer.validations, "corpus": trainer.corpus.name}
-    # It is chosen no more, but used.
-    trainer.learner.student.validation_pooling = trainer.learner.student.test_pooling
-    return trainer.learner.encoders()[0], facts | {
-        "batch_size": training.batch_size * training.accumulate
-    }
+    return TimedTraining(trainer.learner.encoders()[0], row)
 
 
-def _inference(encoder: Encoder, sentences: Sequence[str], size: int, rounds: int) -> Facts:
-    width, batches, at_once = (
-        encoder.encode(sentences[:size]).shape[1],
-        list[list[float]](),
-        list[float](),
-    )
+def _time_inference(
+    encoder: Encoder, sentences: Sequence[str], batch_size: int, rounds: int
+) -> Record:
+    """Return the median seconds to embed sentences in batches and at once, and the dimensions."""
+    # The first batch, which takes longer, is not timed.
+    n_dimensions = encoder.encode(sentences[:batch_size]).shape[1]
+    batched_seconds: list[float] = []
+    at_once_seconds: list[float] = []
     for _ in range(rounds):
-        batches.append([])
-        for start in range(0, len(sentences), size):
-            _timed(encoder.encode, batches[-1])(sentences[start : start + size])
-        _timed(encoder.encode, at_once)(sentences)
-    return {"inference": median(map(sum, batches)), "at_once": median(at_once), "size": width}
+        batch_seconds: list[float] = []
+        encode_batch = _measure_seconds(encoder.encode, batch_seconds)
+        for start in range(0, len(sentences), batch_size):
+            encode_batch(sentences[start : start + batch_size])
+        batched_seconds.append(sum(batch_seconds))
+        _measure_seconds(encoder.encode, at_once_seconds)(sentences)
+    return {
+        "inference": median(batched_seconds),
+        "at_once": median(at_once_seconds),
+        "size": n_dimensions,
+    }
 
 
-def to_layout(found: Facts) -> Layout:
-    """The table, the published one under it where the same text is timed, and what was timed."""
-    from stsbench.boards.published.rows import published_rows
-    from stsbench.boards.tables.layout import DisplayCell, Layout, LayoutBlock, TableLine
+class TimedRow(NamedTuple):
+    """A row of the table, in seconds; None for what is not known."""
 
-    ours = [
-        (
-            f"{one['name']}{_star(one)}",
-            one["training"] and one["training"]["seconds"],
-            one["inference"],
-            one["at_once"],
+    label: str
+    training: float | None
+    inference: float
+    at_once: float | None
+
+
+def to_layout(report: Record) -> Layout:
+    """Return the table of a report, with the published one under it if both time STS-B."""
+    from stsbench.boards.tables.layout import Layout, LayoutBlock
+
+    own_rows = [
+        TimedRow(
+            label=f"{row['name']}{_estimate_symbol(row)}",
+            training=row["training"] and row["training"]["seconds"],
+            inference=row["inference"],
+            at_once=row["at_once"],
         )
-        for one in found["rows"]
+        for row in report["rows"]
     ]
-    rows = [
-        one for one in published_rows().values() if (one.paper, one.table) == ("sgopt", "table-6")
+    published = _read_published() if report["task"] == "stsb" else []
+    blocks = [
+        LayoutBlock(title=title, lines=_make_lines(rows))
+        for title, rows in (("", own_rows), (PUBLISHED, published))
+        if rows
     ]
-    held = [
-        (one.row, {score.metric: score.value for score in one.scores})
-        for one in rows
-        if found["task"] == "stsb"
-    ]
-    theirs = [(row, of.get("training_seconds"), of["inference_seconds"], None) for row, of in held]
-    blocks = []
-    for title, timed in (("", ours), (PUBLISHED, theirs)):
-        lines = []
-        for label, training, inference, at_once in timed:
-            seconds = (training, inference, inference / timed[0][2], at_once)
-            cells = [DisplayCell("–" if one is None else f"{one:.2f}") for one in seconds]
-            lines.append(TableLine(label=label, cells=cells))
-        blocks += [LayoutBlock(title=title, lines=lines)] if lines else []
-    how = f"{found['sentences']:,} sentences, {found['batch_size']} at a time"
-    caption = f"Seconds on {found['task']}, split {found['split']}: {how}"
-    heads = ["training", "inference", "of first", "at once"]
-    return Layout(caption=caption, heads=heads, blocks=blocks, legend=list(_notes(found)))
+    batches = f"{report['sentences']:,} sentences, {report['batch_size']} at a time"
+    return Layout(
+        caption=f"Seconds on {report['task']}, split {report['split']}: {batches}",
+        heads=["training", "inference", "of first", "at once"],
+        blocks=blocks,
+        legend=list(_legend(report)),
+    )
 
 
-def _star(one: Facts) -> str:
-    training = one["training"] or {}
+def _read_published() -> list[TimedRow]:
+    from stsbench.boards.published.rows import published_rows
+
+    rows = []
+    for row in published_rows().values():
+        if (row.paper, row.table) == ("sgopt", "table-6"):
+            seconds = {score.metric: score.value for score in row.scores}
+            training, inference = seconds.get("training_seconds"), seconds["inference_seconds"]
+            rows.append(TimedRow(row.row, training, inference, None))
+    return rows
+
+
+def _make_lines(rows: Sequence[TimedRow]) -> list[TableLine]:
+    from stsbench.boards.tables.layout import DisplayCell, TableLine
+
+    lines = []
+    for row in rows:
+        ratio = row.inference / rows[0].inference
+        numbers = (row.training, row.inference, ratio, row.at_once)
+        cells = [DisplayCell("–" if number is None else f"{number:.2f}") for number in numbers]
+        lines.append(TableLine(label=row.label, cells=cells))
+    return lines
+
+
+def _estimate_symbol(row: Record) -> str:
+    """Return a star if the time of a row's training is estimated from some of its steps."""
+    training = row["training"] or {}
     return "*" if training.get("measured", 0) < training.get("steps", 0) else ""
 
 
-def _notes(found: Facts) -> Iterator[str]:
-    rounds = "One round." if found["rounds"] == 1 else f"Median of {found['rounds']} rounds."
+def _legend(report: Record) -> Iterator[str]:
+    n_rounds = report["rounds"]
+    rounds = "One round." if n_rounds == 1 else f"Median of {n_rounds} rounds."
     yield (
-        f"Inference: encode called with {found['batch_size']} sentences at a time, in the order of the data, both of each pair "
-        "and repeated ones again; 'of first' is how many times the first row's. At once: one call with all of them, as "
-        "'stsbench run' does, each distinct one embedded once. Tokenisation is in both, loading the model and a first batch "
-        f"in neither. {rounds}"
+        f"Inference: encode called with {report['batch_size']} sentences at a time, in the order "
+        "of the data, both of each pair and repeated ones again; 'of first' is how many times the "
+        "first row's. At once: one call with all of them, as 'stsbench run' does, each distinct "
+        "one embedded once. Tokenisation is in both, loading the model and a first batch in "
+        f"neither. {rounds}"
     )
-    for one in filter(lambda one: one["training"], found["rows"]):
-        facts, star = one["training"], _star(one)
-        if "texts" in facts:
-            how = f"fitted on {facts['texts']:,} sentences; embedding them is in it, loading the model is not"
-        else:
-            how = f"{facts['steps']:,} steps of {facts['batch_size']} rows of {facts['corpus']} and {facts['validations']} validations"
-            how = (
-                f"estimated for {how}, from {facts['measured']} steps taken"
-                if star
-                else f"{how}, no early stopping"
-            )
-            how += "; loading model and text and writing the encoder are not in it"
-        yield f"Training of {one['name']}{star}: {how}."
-    shown = [
-        name
+    for row in report["rows"]:
+        if row["training"]:
+            yield _describe_training(row)
+    packages = [
+        f"{name} {report['versions'][name]}"
         for name in ("python", "stsbench", "torch", "transformers")
-        if name in found["versions"]
+        if name in report["versions"]
     ]
-    named = ", ".join(f"{name} {found['versions'][name]}" for name in shown)
-    threads = f"{found['threads']} thread{'s' if found['threads'] > 1 else ''}"
-    yield f"Machine: {found['processor']}, device {found['device']}, {threads}; {named}; {found['created'][:10]}."
+    threads = f"{report['threads']} thread{'s' if report['threads'] > 1 else ''}"
+    yield (
+        f"Machine: {report['processor']}, device {report['device']}, {threads}; "
+        f"{', '.join(packages)}; {report['created'][:10]}."
+    )
+
+
+def _describe_training(row: Record) -> str:
+    """Return what is in the time of a row's training."""
+    training, symbol = row["training"], _estimate_symbol(row)
+    if "texts" in training:
+        text = (
+            f"fitted on {training['texts']:,} sentences; embedding them is in it, "
+            "loading the model is not"
+        )
+    else:
+        text = (
+            f"{training['steps']:,} steps of {training['batch_size']} rows of "
+            f"{training['corpus']} and {training['validations']} validations"
+        )
+        if symbol:
+            text = f"estimated for {text}, from {training['measured']} steps taken"
+        else:
+            text += ", no early stopping"
+        text += "; loading model and text and writing the encoder are not in it"
+    return f"Training of {row['name']}{symbol}: {text}."

@@ -14,7 +14,7 @@ import pytest
 
 from stsbench.cli import hub_check as hub_trial
 from stsbench.cli.doctor import EXTRAS
-from stsbench.cli.hub_check import NEEDS, HubCheck
+from stsbench.cli.hub_check import STEPS, HubCheck
 from tests import hub_server
 from tests.cli.commands import HEAD, Command, make_own, write
 from tests.hub_files import ROWS, jsonl, tiny_bert
@@ -38,7 +38,7 @@ def trial(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HubCheck
         ids=(2, 5, 33, 3),
         published={"three": 50.0},
     )
-    monkeypatch.setattr(hub_trial, "minilm_trial", lambda: made)
+    monkeypatch.setattr(hub_trial, "minilm_check", lambda: made)
     return made
 
 
@@ -50,12 +50,12 @@ def steps(stsbench: Command, code: int = 2) -> dict[str, tuple[str, str]]:
 
 def test_all_is_fine(stsbench, trial, monkeypatch, tmp_path):
     found = steps(stsbench)
-    assert {step for step, (verdict, _) in found.items() if verdict == "fine"} == {*NEEDS} - {
+    assert {step for step, (verdict, _) in found.items() if verdict == "fine"} == {*STEPS} - {
         "score"
     }
     score = float(found["score"][1].split()[1])
     monkeypatch.setattr(
-        hub_trial, "minilm_trial", lambda: replace(trial, published={"three": score})
+        hub_trial, "minilm_check", lambda: replace(trial, published={"three": score})
     )
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijk")
     found = steps(stsbench, 0)
@@ -107,7 +107,7 @@ def test_a_broken_file_is_named_and_the_other_steps_are_taken(stsbench, trial, h
 def test_the_real_trial_is_of_tasks_that_the_hub_has():
     from stsbench.core.catalogue import Catalogue
 
-    trial, catalogue = hub_trial.minilm_trial(), Catalogue()
+    trial, catalogue = hub_trial.minilm_check(), Catalogue()
     assert trial.published == pytest.approx({"sts17-en-en": 87.5878, "stsb-raw": 82.0325})
     for name in trial.published:
         source = catalogue.task(name).hub
