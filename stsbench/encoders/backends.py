@@ -1,6 +1,7 @@
-"""Where a model runs, by what, and in which numbers: devices, and the backends, chosen by name.
+"""The device, the runtime and the type of numbers that a model runs with: backends, by name.
 
-A device says nothing of an embedding: it stands in no name and in no fingerprint. Under each backend tokens, batches and pooling are ours.
+A device does not change an embedding: it is in no name and in no fingerprint. With each backend the
+tokens, batches and pooling are our own.
 """
 
 from __future__ import annotations
@@ -33,24 +34,36 @@ if TYPE_CHECKING:
 
 
 DTYPES = ("float32", "bfloat16", "float16")
+"""The types of numbers that any backend can compute in."""
 
 
 def check_device(name: str) -> None:
-    """Refuse a device that cannot be used here, before anything is taken from the store; raises as :func:`open_device`."""
-    # These are everywhere: torch is not imported for them.
+    """Refuse a device that cannot be used here, before anything is read from the store.
+
+    Raises:
+        CardError, EncoderError: As :func:`open_device`.
+    """
+    # These two always exist: torch is not imported for them.
     if name not in ("auto", "cpu"):
         open_device(name)
 
 
 def pick_device(name: str) -> str:
-    """The device of this name; ``auto`` is a GPU where there is one."""
+    """Return the name of a device; ``auto`` is a GPU if there is one."""
     import torch
 
-    return name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    if name != "auto":
+        return name
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def open_device(name: str) -> torch.device:
-    """The device of this name. Raises EncoderError: there is no such device; CardError: it is no device's name."""
+    """Return the device of a name, after a first use of it.
+
+    Raises:
+        CardError: It is no name of a device.
+        EncoderError: There is no such device here.
+    """
     import torch
 
     try:
@@ -67,19 +80,23 @@ def open_device(name: str) -> torch.device:
 
 
 def move_to(device: torch.device, array: npt.NDArray[Any]) -> torch.Tensor:
-    """An array as a tensor on a device; a GPU copies it from pinned memory, while it computes."""
+    """Return an array as a tensor on a device.
+
+    A GPU copies it from pinned memory, while it computes something else.
+    """
     import torch
 
     tensor = torch.from_numpy(array)
-    return (
-        tensor.pin_memory().to(device, non_blocking=True)
-        if device.type == "cuda"
-        else tensor.to(device)
-    )
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def uses_tf32() -> bool:
-    """Whether a program has asked torch for products of float32 with ten bits alone, TF32, as GPUs offer; torch itself does not."""
+    """Return whether a program has set torch to multiply float32 in TF32 on a GPU.
+
+    TF32 keeps ten bits of each number. By default torch does not use it.
+    """
     torch = sys.modules.get("torch")
     return (
         torch is not None
@@ -91,68 +108,103 @@ def uses_tf32() -> bool:
 def is_padding_invariant(
     alone: npt.NDArray[np.float32], beside: npt.NDArray[np.float32], dtype: str
 ) -> bool:
-    """Whether what is computed in a type of numbers is the same beside longer sentences as alone, but for rounding."""
+    """Return whether numbers computed beside longer sentences and alone differ by rounding only.
+
+    Args:
+        alone: The numbers of sentences that were computed alone.
+        beside: Those of the same sentences beside longer ones.
+        dtype: The type of numbers that they were computed in.
+    """
     import torch
 
-    finite = np.isfinite(alone)
-    far = np.abs(alone[finite] - beside[finite]).max(initial=0)
-    return bool(
-        far <= sqrt(torch.finfo(getattr(torch, dtype)).eps) * np.abs(alone[finite]).max(initial=0)
-    )
+    is_finite = np.isfinite(alone)
+    largest_difference = np.abs(alone[is_finite] - beside[is_finite]).max(initial=0)
+    largest_value = np.abs(alone[is_finite]).max(initial=0)
+    relative_tolerance = sqrt(torch.finfo(getattr(torch, dtype)).eps)
+    return bool(largest_difference <= relative_tolerance * largest_value)
 
 
 MAX_DIFFERENCE = {"float32": 1e-2, "bfloat16": 1e-1}
 MAX_QUANTISED_DIFFERENCE = 0.5
-"""How far a runtime's hidden states may be from torch's, as a share of their length; rounding in float32 comes to 1e-6."""
+"""How far a runtime's hidden states may be from torch's, as a share of their length.
+
+Rounding in float32 comes to 1e-6.
+"""
 
 
 class TorchBackend:
-    """PyTorch itself, and what other ways to run a network begin from; made of what :func:`backend_kind` has checked, without loading."""
+    """PyTorch, and the base class of other backends.
+
+    It is made from what :func:`backend_kind` has checked; the model is not loaded.
+
+    Attributes:
+        folder: The checkpoint's folder.
+        dtype: The type of numbers to compute in.
+        device: The name of the device.
+        runtime_file: The runtime's own file in the folder; None if there is none.
+        precision: The type of the numbers, for results; that of a quantised file is the file's.
+    """
 
     dtypes: ClassVar[Sequence[str]] = DTYPES
-    """The types of numbers that it computes in."""
+    """The types of numbers that it can compute in."""
     libraries: ClassVar[Sequence[str]] = ()
-    """The packages whose versions may change what it computes, beside those of every transformer."""
+    """The packages that may change its numbers, besides those of every transformer."""
     default_file: ClassVar[str] = ""
-    """Where its file lies in a checkpoint, as sentence-transformers and optimum write it."""
+    """The path of its file in a checkpoint, as sentence-transformers and optimum write it."""
     suffixes: ClassVar[Sequence[str]] = ()
-    """What names of its files end in; none: it takes no file."""
+    """The suffixes of its files; empty if it reads none."""
     fingerprint_fields: Mapping[str, Any] = {}
-    """What of it decides an embedding, as JSON values; nothing of torch, whose encoders keep their fingerprints."""
+    """What can change an embedding, as JSON values; empty for torch, whose fingerprints stay."""
     notes: Sequence[str] = ()
-    """What a reader of the scores should know."""
+    """Notes for the readers of scores."""
 
     def __init__(self, folder: Path, *, file: str, dtype: str, device: str) -> None:
-        """Find the file of this name in the checkpoint's folder; raises CardError: it takes none; UnknownName."""
+        """Find the backend's file in the checkpoint's folder.
+
+        Args:
+            folder: The checkpoint's folder.
+            file: The path of the file in the folder; empty for the default.
+            dtype: The type of numbers to compute in.
+            device: The name of the device.
+
+        Raises:
+            CardError: The backend reads no file.
+            UnknownName: There is no such file.
+        """
         if file and not self.suffixes:
             raise CardError(
                 f"'file' ({file}) is a runtime's; give backend=onnx or backend=openvino with it"
             )
-        self.folder, self.dtype, self.device = folder, dtype, device
-        self.runtime_file = (
-            find_runtime_file(folder, file, usual=self.default_file, suffixes=self.suffixes)
-            if self.suffixes
-            else None
-        )
-        self.precision = (
-            f"int{self.runtime_file.bits}"
-            if self.runtime_file is not None and self.runtime_file.bits
-            else dtype
-        )
-        """The type of the numbers, for results: that of a quantised file is the file's."""
+        self.folder = folder
+        self.dtype = dtype
+        self.device = device
+        self.runtime_file: RuntimeFile | None = None
+        if self.suffixes:
+            self.runtime_file = find_runtime_file(
+                folder, file, default_file=self.default_file, suffixes=self.suffixes
+            )
+        bits = self.runtime_file.bits if self.runtime_file is not None else None
+        self.precision = f"int{bits}" if bits else dtype
 
     @classmethod
     def hub_files(cls, file: str) -> list[str]:
-        """What those of its files are called that a checkpoint on the Hub may have."""
+        """Return the names that the backend's files may have in a checkpoint on the Hub.
+
+        Args:
+            file: The path of the file in the checkpoint; empty for the default.
+        """
         path = PurePosixPath(file or cls.default_file)
         if path.suffix not in cls.suffixes:
             return []
-        return [
-            str(one) for one in (path, path.with_suffix(".bin"), f"{path}_data", f"{path}.data")
-        ]
+        # The weights lie beside the file, under one of three names.
+        return [str(path), str(path.with_suffix(".bin")), f"{path}_data", f"{path}.data"]
 
     def model(self, network: Network) -> Any:  # noqa: ANN401 - transformers is untyped
-        """Return what is called as a model of transformers is, loaded; raises EncoderError."""
+        """Return a loaded model, which is called as one of transformers is.
+
+        Raises:
+            EncoderError: The network cannot be loaded.
+        """
         from stsbench.encoders.transformer.cpu_kernels import (
             pack_linears,
             runs_on_tokens,
@@ -162,33 +214,45 @@ class TorchBackend:
         model = network.load(self.dtype).to(self.torch_device)
         if self.torch_device.type == "cpu":
             pack_linears(model)
-            # Mamba multiplies with the weights of a layer itself.
+            # Mamba multiplies with the weights of a layer itself, and so cannot be packed.
             return model if runs_on_tokens(model) else network.load(self.dtype)
         if self.torch_device.type == "cuda":
             use_flash_attention(model)
         return model
 
     def library(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of no types
-        """Return the ``SentenceTransformer`` that ``load`` makes, run here; ``state`` is what decides its numbers."""
+        """Return a ``SentenceTransformer`` that this backend runs.
+
+        Args:
+            load: Loads it in torch; called with ``dtype`` and ``device``.
+            state: Everything that can change its numbers, as JSON values.
+        """
         return load(dtype=self.dtype, device=pick_device(self.device))
 
     @cached_property
     def torch_device(self) -> torch.device:
-        """The device that it runs on; raises EncoderError where there is none."""
+        """The device that it runs on.
+
+        Raises:
+            EncoderError: There is no such device here.
+        """
         return open_device(self.device)
 
 
 class RuntimeBackend(TorchBackend):
-    """A runtime beside torch: takes the checkpoint's own file for it, or has torch export one into the cache folder."""
+    """A runtime besides torch.
+
+    It runs the checkpoint's own file for it, or one that torch exports into the cache folder.
+    """
 
     runtime: ClassVar[str]
-    """What messages call it."""
+    """Its name in messages."""
     fingerprint_name: ClassVar[str]
-    """What fingerprints call it."""
+    """Its name in fingerprints."""
 
     @abstractmethod
     def open(self, file: RuntimeFile) -> OpenedFile:
-        """Load a file, to run in this dtype on as many threads as torch would."""
+        """Load a file, to run in the backend's type on as many threads as torch would."""
 
     @cached_property
     def fingerprint_fields(self) -> Mapping[str, Any]:  # type: ignore[override]
@@ -204,19 +268,16 @@ class RuntimeBackend(TorchBackend):
     @property
     def notes(self) -> Sequence[str]:  # type: ignore[override]
         """See :class:`TorchBackend`."""
-        run = f"run by {' and '.join(f'{name} {version(name)}' for name in self.libraries)} from "
-        if self.runtime_file is None:
-            return [f"{run}a file exported from the checkpoint"]
-        alone = ", one sentence at a time: in a batch, its int8 numbers would depend on all of it"
-        line = f"{run}its file {self.runtime_file.name}{alone if self.runtime_file.depends_on_batch else ''}"
-        return [
-            line,
-            *(
-                [f"{self.runtime_file.name} was {self.runtime_file.origin_note}"]
-                if self.runtime_file.origin_note
-                else []
-            ),
-        ]
+        file = self.runtime_file
+        versions = " and ".join(f"{name} {version(name)}" for name in self.libraries)
+        if file is None:
+            return [f"run by {versions} from a file exported from the checkpoint"]
+        note = f"run by {versions} from its file {file.name}"
+        if file.depends_on_batch:
+            note += (
+                ", one sentence at a time: in a batch, its int8 numbers would depend on all of it"
+            )
+        return [note, f"{file.name} was {file.origin_note}"] if file.origin_note else [note]
 
     def model(self, network: Network) -> Any:  # noqa: ANN401 - see TorchBackend
         """See :meth:`TorchBackend.model`."""
@@ -232,24 +293,30 @@ class RuntimeBackend(TorchBackend):
     def library(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see TorchBackend
         """See :meth:`TorchBackend.library`."""
         library = load(dtype="float32", device="cpu")
-        first = library[0]
-        if first.config.output_hidden_states:
+        transformer = library[0]
+        if transformer.config.output_hidden_states:
             raise EncoderError(
                 f"{self.folder}: its modules take hidden states of all layers; leave 'backend' out"
             )
-        loaded = first.model
+        torch_model = transformer.model
         network = Network(
-            folder=self.folder, state=state, load=lambda dtype: loaded, tokenizer=first.tokenizer
+            folder=self.folder,
+            state=state,
+            load=lambda dtype: torch_model,
+            tokenizer=transformer.tokenizer,
         )
-        first.model = self.model(network)
+        transformer.model = self.model(network)
         return library
 
 
 class OnnxBackend(RuntimeBackend):
-    """ONNX Runtime: computes in the numbers that a file is written in."""
+    """ONNX Runtime, which computes in the type of numbers that a file has."""
 
-    dtypes, libraries = ("float32",), ("onnxruntime",)
-    default_file, suffixes, fingerprint_name = "onnx/model.onnx", (".onnx",), "OnnxSession"
+    dtypes = ("float32",)
+    libraries = ("onnxruntime",)
+    default_file = "onnx/model.onnx"
+    suffixes = (".onnx",)
+    fingerprint_name = "OnnxSession"
     runtime = "ONNX Runtime"
 
     def open(self, file: RuntimeFile) -> OpenedFile:
@@ -257,34 +324,34 @@ class OnnxBackend(RuntimeBackend):
         import onnxruntime
         import torch
 
-        # It sends its makers how it is used, on Windows.
+        # On Windows it would report its use to its makers.
         onnxruntime.disable_telemetry_events()
         options = onnxruntime.SessionOptions()
-        # Of what it has to say, errors alone.
-        options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 3
+        options.intra_op_num_threads = torch.get_num_threads()
+        # Errors only.
+        options.log_severity_level = 3
         session = onnxruntime.InferenceSession(
             file.path, options, providers=["CPUExecutionProvider"]
         )
 
-        def call(feeds: dict[str, npt.NDArray[Any]], names: list[str]) -> NamedArrays:
-            return dict(zip(names, session.run(names, feeds), strict=True))
+        def run(inputs: dict[str, npt.NDArray[Any]], names: list[str]) -> NamedArrays:
+            return dict(zip(names, session.run(names, inputs), strict=True))
 
-        return (
-            [one.name for one in session.get_inputs()],
-            [one.name for one in session.get_outputs()],
-            call,
+        return OpenedFile(
+            inputs=[node.name for node in session.get_inputs()],
+            outputs=[node.name for node in session.get_outputs()],
+            run=run,
         )
 
 
 class OpenVinoBackend(RuntimeBackend):
-    """OpenVINO: its own files, and ONNX's."""
+    """OpenVINO, which reads its own files, and those of ONNX."""
 
-    dtypes, libraries = ("float32", "bfloat16"), ("openvino",)
-    default_file, suffixes, fingerprint_name = (
-        "openvino/openvino_model.xml",
-        (".xml", ".onnx"),
-        "OpenVinoSession",
-    )
+    dtypes = ("float32", "bfloat16")
+    libraries = ("openvino",)
+    default_file = "openvino/openvino_model.xml"
+    suffixes = (".xml", ".onnx")
+    fingerprint_name = "OpenVinoSession"
     runtime = "OpenVINO"
 
     def open(self, file: RuntimeFile) -> OpenedFile:
@@ -292,28 +359,36 @@ class OpenVinoBackend(RuntimeBackend):
         import openvino
         import torch
 
-        core, precision = openvino.Core(), {"float32": "f32", "bfloat16": "bf16"}[self.dtype]
-        # Said even of float32: where a processor has bfloat16, OpenVINO would take that.
-        hint = {
+        core = openvino.Core()
+        precision = {"float32": "f32", "bfloat16": "bf16"}[self.dtype]
+        # Set for float32 too: by default OpenVINO uses bfloat16 if the processor has it.
+        config = {
             "INFERENCE_PRECISION_HINT": precision,
             "INFERENCE_NUM_THREADS": torch.get_num_threads(),
         }
-        network = core.read_model(
-            file.path, *(path for path in file.weights if path.suffix == ".bin")
-        )
-        compiled = core.compile_model(network, "CPU", hint)
+        weights = [path for path in file.weights if path.suffix == ".bin"]
+        compiled = core.compile_model(core.read_model(file.path, *weights), "CPU", config)
         if compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name() != precision:
             raise EncoderError(
                 f"this processor does not compute in {self.dtype}; leave 'dtype' out"
             )
         request = compiled.create_infer_request()
-        places = {name: i for i, one in enumerate(compiled.outputs) for name in one.names}
+        # An output may have several names.
+        positions_by_name = {
+            name: position
+            for position, output in enumerate(compiled.outputs)
+            for name in output.names
+        }
 
-        def call(feeds: dict[str, npt.NDArray[Any]], names: list[str]) -> NamedArrays:
-            found = request.infer(feeds, share_inputs=True)
-            return {name: found[places[name]] for name in names}
+        def run(inputs: dict[str, npt.NDArray[Any]], names: list[str]) -> NamedArrays:
+            arrays = request.infer(inputs, share_inputs=True)
+            return {name: arrays[positions_by_name[name]] for name in names}
 
-        return [one.any_name for one in compiled.inputs], list(places), call
+        return OpenedFile(
+            inputs=[node.any_name for node in compiled.inputs],
+            outputs=list(positions_by_name),
+            run=run,
+        )
 
 
 BACKENDS: dict[str, type[TorchBackend]] = {
@@ -321,28 +396,41 @@ BACKENDS: dict[str, type[TorchBackend]] = {
     "onnx": OnnxBackend,
     "openvino": OpenVinoBackend,
 }
-"""Every backend; adding one is a class above and its name here."""
+"""Every backend by name; to add one, write a class above and add its name here."""
 
 
 def backend_kind(name: str, *, dtype: str, device: str) -> type[TorchBackend]:
-    """Return the backend of this name, checked before a checkpoint is looked for.
+    """Return the class of a backend, after checks that need no checkpoint.
 
-    Raises UnknownName; CardError: it has no such type or device; EncoderError: it or the device is not there.
+    Args:
+        name: The name of the backend.
+        dtype: The type of numbers to compute in.
+        device: The name of the device.
+
+    Raises:
+        UnknownName: There is no such backend.
+        CardError: The backend does not compute in this type, or not on this device.
+        EncoderError: Its packages are not installed, or there is no such device here.
     """
-    kind = look_up("backend", name, BACKENDS)
-    if dtype not in kind.dtypes:
-        near = f" of backend '{name}'" if dtype in DTYPES else suggest(dtype, kind.dtypes)
-        raise CardError(f"unknown dtype '{dtype}'{near}; known: {', '.join(kind.dtypes)}")
-    if not kind.suffixes:
+    backend_class = look_up("backend", name, BACKENDS)
+    if dtype not in backend_class.dtypes:
+        is_known = dtype in DTYPES
+        advice = f" of backend '{name}'" if is_known else suggest(dtype, backend_class.dtypes)
+        raise CardError(
+            f"unknown dtype '{dtype}'{advice}; known: {', '.join(backend_class.dtypes)}"
+        )
+    if not backend_class.suffixes:
         check_device(device)
-    elif device not in ("auto", "cpu"):
+        return backend_class
+    if device not in ("auto", "cpu"):
         raise CardError(
             f"backend '{name}' runs on the CPU here, not on '{device}'; leave 'device' out"
         )
-    elif lacking := [
-        one for one in (*kind.libraries, "onnx", "onnxscript") if find_spec(one) is None
-    ]:
+    packages = (*backend_class.libraries, "onnx", "onnxscript")
+    missing_packages = [package for package in packages if find_spec(package) is None]
+    if missing_packages:
         raise EncoderError(
-            f"backend '{name}' needs {', '.join(lacking)}; run: pip install 'stsbench[{name}]'"
+            f"backend '{name}' needs {', '.join(missing_packages)}; "
+            f"run: pip install 'stsbench[{name}]'"
         )
-    return kind
+    return backend_class

@@ -1,4 +1,7 @@
-"""A network that is to be run by a backend, and a runtime's own files of it: kept to the checkpoint's folder, known by their hashes."""
+"""A network that a backend will run, and a runtime's own files of it.
+
+Files are read from the checkpoint's folder only, and identified by their hashes.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PureWindowsPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
@@ -16,71 +19,102 @@ from stsbench.core.files import file_digest, read_bounded
 from stsbench.core.wording import escape_controls, format_repr, join_lines
 
 _QUANTISED = re.compile(rb'element_type="[iu]([48])"')
-"""Weights of a few bits in OpenVINO's XML: counts and ids are of more, and of bits."""
-_LONGEST_NOTE = 1000
+"""Weights of 4 or 8 bits in OpenVINO's XML; counts and ids have more bits."""
+_MAX_NOTE_BYTES = 1000
+"""The maximum size of a note beside a file."""
 NamedArrays = Mapping[str, npt.NDArray[Any]]
-OpenedFile = tuple[
-    list[str], list[str], Callable[[dict[str, npt.NDArray[Any]], list[str]], NamedArrays]
-]
-"""Of a file that is loaded the names of inputs and outputs, and what runs it: from all inputs, and names of outputs, to these."""
+"""The inputs or outputs of a network, by name."""
+RunFunction = Callable[[dict[str, npt.NDArray[Any]], list[str]], NamedArrays]
+"""Computes outputs from all inputs and the names of the outputs."""
+
+
+class OpenedFile(NamedTuple):
+    """A runtime's file that is loaded."""
+
+    inputs: list[str]
+    """The names of its inputs."""
+    outputs: list[str]
+    """The names of its outputs."""
+    run: RunFunction
 
 
 def origin_note_path(path: Path) -> Path:
-    """Where a line says how a file was made."""
+    """Return the path of the line beside a file that describes how the file was made."""
     return path.with_name(f"{path.name}.made.txt")
 
 
 class RuntimeFile:
-    """A network as a runtime's file, and the files with its weights where they lie beside it."""
+    """A network as a runtime's file, and the files beside it with its weights."""
 
     bits: int | None
-    """The fewest bits that its quantised weights have; None where none is quantised."""
+    """The fewest bits of its quantised weights; None if none is quantised."""
     depends_on_batch = False
-    """Whether it takes the range of its activations from a whole batch, so that an embedding depends on its neighbours."""
+    """Whether it scales its activations by their range in a batch, whose sentences then interact."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        """Read where its weights are, and how they are kept; raises EncoderError: broken, or not all in its folder."""
-        self.folder, self.name, self.path = folder, name, folder / name
+        """Read the paths and the types of its weights.
+
+        Args:
+            folder: The checkpoint's folder.
+            name: The path of the file in the folder.
+
+        Raises:
+            EncoderError: The file is broken, or its weights are not in its folder.
+        """
+        self.folder = folder
+        self.name = name
+        self.path = folder / name
         if self.path.suffix == ".xml":
-            beside = {self.path.with_suffix(".bin").name}
+            weights_names = {self.path.with_suffix(".bin").name}
             self.bits = min(map(int, _QUANTISED.findall(self.path.read_bytes())), default=None)
         else:
-            beside = self._read_onnx()
-        for part in sorted(beside):
-            # Parts by Windows' rules are parts by any: both slashes, drives, roots.
-            place = PureWindowsPath(part)
-            if place.anchor or ".." in place.parts or not part.isprintable():
+            weights_names = self._read_onnx()
+        for weights_name in sorted(weights_names):
+            # A path that is split by Windows' rules is split by any: both slashes, drives, roots.
+            relative_path = PureWindowsPath(weights_name)
+            is_outside = relative_path.anchor or ".." in relative_path.parts
+            if is_outside or not weights_name.isprintable():
                 raise EncoderError(
-                    f"{self.path}: points at weights outside its folder ({format_repr(part)}); it is not read"
+                    f"{self.path}: points at weights outside its folder "
+                    f"({format_repr(weights_name)}); it is not read"
                 )
-            if not (self.path.parent / part).is_file():
+            if not (self.path.parent / weights_name).is_file():
                 raise EncoderError(
-                    f"{self.path}: its weights '{part}' are not beside it; copy them there"
+                    f"{self.path}: its weights '{weights_name}' are not beside it; copy them there"
                 )
-        self.weights = [self.path.parent / part for part in sorted(beside)]
+        self.weights = [self.path.parent / name for name in sorted(weights_names)]
 
     def _read_onnx(self) -> set[str]:
+        """Set the facts about the weights, and return the names of the files that hold them."""
         import onnx
 
         with translate_errors(f"{self.path}: cannot be read as ONNX", EncoderError):
-            graph = onnx.load(str(self.path), load_external_data=False)
-        kinds = onnx.TensorProto
-        widths = {kinds.INT8: 8, kinds.UINT8: 8, kinds.INT4: 4, kinds.UINT4: 4}
-        messages = list(_messages(graph))
-        tensors = [message for message in messages if isinstance(message, kinds)]
+            model = onnx.load(str(self.path), load_external_data=False)
+        tensor_class = onnx.TensorProto
+        bits_by_type = {
+            tensor_class.INT8: 8,
+            tensor_class.UINT8: 8,
+            tensor_class.INT4: 4,
+            tensor_class.UINT4: 4,
+        }
+        messages = list(_iter_messages(model))
+        tensors = [message for message in messages if isinstance(message, tensor_class)]
+        types = [tensor.data_type for tensor in tensors]
         self.bits = min(
-            (widths[one.data_type] for one in tensors if one.data_type in widths), default=None
+            (bits_by_type[data_type] for data_type in types if data_type in bits_by_type),
+            default=None,
         )
         nodes = [message for message in messages if isinstance(message, onnx.NodeProto)]
         self.depends_on_batch = any(node.op_type == "DynamicQuantizeLinear" for node in nodes)
-        outside = [one for one in tensors if one.data_location == kinds.EXTERNAL]
-        return {
-            {entry.key: entry.value for entry in one.external_data}.get("location", "")
-            for one in outside
-        }
+        names = set()
+        for tensor in tensors:
+            if tensor.data_location == tensor_class.EXTERNAL:
+                fields = {field.key: field.value for field in tensor.external_data}
+                names.add(fields.get("location", ""))
+        return names
 
     def digests(self) -> dict[str, str]:
-        """The sha256 of all its files, by their paths in the folder."""
+        """Return the sha256 of all its files, by their paths in the folder."""
         return {
             path.relative_to(self.folder).as_posix(): file_digest(path)
             for path in (self.path, *self.weights)
@@ -88,103 +122,124 @@ class RuntimeFile:
 
     @property
     def origin_note(self) -> str:
-        """How it was made, as a line beside it says; empty where there is none. Raises DataError where that is too long."""
-        note = origin_note_path(self.path)
-        return (
-            escape_controls(
-                join_lines(read_bounded(note, _LONGEST_NOTE).decode("utf-8", "replace"))
-            )
-            if note.is_file()
-            else ""
-        )
+        """How the file was made, from the line beside it; empty if there is none.
+
+        Raises:
+            DataError: The line is too long.
+        """
+        path = origin_note_path(self.path)
+        if not path.is_file():
+            return ""
+        content = read_bounded(path, _MAX_NOTE_BYTES).decode("utf-8", "replace")
+        return escape_controls(join_lines(content))
 
 
 def find_runtime_file(
-    folder: Path, name: str, *, usual: str, suffixes: Sequence[str]
+    folder: Path, name: str, *, default_file: str, suffixes: Sequence[str]
 ) -> RuntimeFile | None:
-    """The file of this name in a checkpoint's folder, or the usual one if it is there; raises UnknownName."""
+    """Return a runtime's file in a checkpoint's folder.
+
+    Args:
+        folder: The checkpoint's folder.
+        name: The path of the file in the folder; empty for the usual one.
+        default_file: The path of the usual file.
+        suffixes: The suffixes of the runtime's files.
+
+    Returns:
+        None if no file is named and there is no usual one.
+
+    Raises:
+        UnknownName: There is no file of this name.
+        EncoderError: As :class:`RuntimeFile`.
+    """
     if not name:
-        return RuntimeFile(folder, usual) if (folder / usual).is_file() else None
-    found = (
-        path
-        for suffix in suffixes
-        for place in ("*", "*/*")
-        for path in folder.glob(place + suffix)
-    )
-    known = sorted(path.relative_to(folder).as_posix() for path in found)
-    if name not in known:
+        return RuntimeFile(folder, default_file) if (folder / default_file).is_file() else None
+    paths: list[Path] = []
+    for suffix in suffixes:
+        paths += [*folder.glob(f"*{suffix}"), *folder.glob(f"*/*{suffix}")]
+    choices = sorted(path.relative_to(folder).as_posix() for path in paths)
+    if name not in choices:
         raise UnknownName(
-            "file", name, known, hint=f"{folder} has {', '.join(known) or f'no {suffixes[0]}'}"
+            "file", name, choices, hint=f"{folder} has {', '.join(choices) or f'no {suffixes[0]}'}"
         )
     return RuntimeFile(folder, name)
 
 
-def _messages(message: Any) -> Iterator[Any]:  # noqa: ANN401 - protobuf's
-    """All messages within one, wherever they stand: in graphs inside nodes, in functions, in sparse tensors."""
+def _iter_messages(message: Any) -> Iterator[Any]:  # noqa: ANN401 - protobuf's
+    """Yield all messages within one: in graphs inside nodes, in functions, in sparse tensors."""
     for field, value in message.ListFields():
         if field.message_type is not None:
-            for one in [value] if hasattr(value, "ListFields") else value:
-                yield one
-                yield from _messages(one)
+            inner_messages = [value] if hasattr(value, "ListFields") else value
+            for inner_message in inner_messages:
+                yield inner_message
+                yield from _iter_messages(inner_message)
 
 
 CODE_VERSION = 1
-"""Raise when a change of how networks are exported or run can change an embedding: stored ones are then not reused."""
+"""Raise it when a change of how networks are exported or run can change an embedding.
+
+Stored embeddings are then not reused.
+"""
 LAST, HEAD = "last_hidden_state", "pooler_output"
+"""The names of the last hidden states, and of the output of the model's own head."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """A transformer that is to be run, and what is asked of it."""
+    """A transformer that a backend will run, and the outputs that it must have."""
 
     folder: Path
-    """Where its ``config.json`` lies."""
+    """The folder of its ``config.json``."""
     state: Mapping[str, Any]
-    """What decides its numbers, as JSON values: the hashes of its files."""
+    """Everything that can change its numbers, as JSON values: the hashes of its files."""
     load: Callable[[str], Any]
-    """Loads it in torch, its numbers of this type, in evaluation mode on the CPU."""
+    """Loads it in torch with numbers of a type, in evaluation mode on the CPU."""
     layer_indices: Callable[[int], Sequence[int]] = lambda depth: (-1,)
-    """The hidden states that are asked for, given how many layers there are; the last is always given."""
+    """Returns the hidden states to output for a number of layers; the last is always output."""
     through_head: bool = False
-    """Whether the model's own head is asked for."""
+    """Whether the output of the model's own head is needed."""
     tokenizer: Any = None
 
     @cached_property
     def torch_model(self) -> Any:  # noqa: ANN401 - transformers is untyped
-        """The network in torch, in float32: what is exported, and what a runtime's numbers are compared with."""
+        """The network in torch, in float32, which is exported, and compared with the runtime."""
         return self.load("float32")
 
     @cached_property
     def config(self) -> Any:  # noqa: ANN401 - transformers is untyped
-        """Its configuration alone; raises EncoderError."""
+        """Its configuration, without the model.
+
+        Raises:
+            EncoderError: It cannot be read, or lacks the number of layers or words.
+        """
         import transformers
 
         with translate_errors(f"{self.folder}: config.json cannot be read", EncoderError):
-            local = {"local_files_only": True, "trust_remote_code": False}
-            config = transformers.AutoConfig.from_pretrained(str(self.folder), **local)
-            # Not every architecture says these.
+            local_only = {"local_files_only": True, "trust_remote_code": False}
+            config = transformers.AutoConfig.from_pretrained(str(self.folder), **local_only)
+            # Looked up here because not every architecture has these.
             _ = config.num_hidden_layers, config.vocab_size
             return config
 
     @cached_property
     def outputs(self) -> Mapping[str, int]:
-        """The names of what a runtime has to give, and of which layer each is; the last hidden states are the first."""
+        """The index of the hidden states by the name of each output; the last are the first."""
         depth = self.config.num_hidden_layers
-        earlier = () if self.through_head else self.layer_indices(depth)
-        names = {output_name(layer, depth): layer for layer in (-1, *earlier)}
-        return {**names, HEAD: -1} if self.through_head else names
+        other_layers = () if self.through_head else self.layer_indices(depth)
+        layers_by_name = {output_name(layer, depth): layer for layer in (-1, *other_layers)}
+        return {**layers_by_name, HEAD: -1} if self.through_head else layers_by_name
 
     def call(self, model: Any, **inputs: Any) -> list[Any]:  # noqa: ANN401 - transformers is untyped
-        """Of what a model gives for these inputs the outputs that are asked for."""
-        found = model(**inputs, output_hidden_states=not {LAST, HEAD}.issuperset(self.outputs))
-        named = self.outputs.items()
+        """Return those of a model's outputs for these inputs that are needed, in their order."""
+        needs_layers = not {LAST, HEAD}.issuperset(self.outputs)
+        result = model(**inputs, output_hidden_states=needs_layers)
         return [
-            getattr(found, one) if one in (LAST, HEAD) else found.hidden_states[layer]
-            for one, layer in named
+            getattr(result, name) if name in (LAST, HEAD) else result.hidden_states[layer]
+            for name, layer in self.outputs.items()
         ]
 
 
 def output_name(layer: int, depth: int) -> str:
-    """What files call the hidden states of a layer of a network with ``depth`` layers."""
-    number = layer % (depth + 1)
-    return LAST if number == depth else f"hidden_states.{number}"
+    """Return the name in files for the hidden states of a layer of ``depth`` layers."""
+    index = layer % (depth + 1)
+    return LAST if index == depth else f"hidden_states.{index}"

@@ -1,4 +1,7 @@
-"""A checkpoint's copy with an int8 file for a runtime, made from the float32 file that the runtime would run."""
+"""A checkpoint's copy with an int8 file for a runtime.
+
+The file is made from the float32 file that the runtime would run.
+"""
 
 from __future__ import annotations
 
@@ -23,33 +26,59 @@ from stsbench.encoders.runtimes import RuntimeModel, silence_libraries
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 
-ONNX_FILE, OPENVINO_FILE = "onnx/model_int8.onnx", "openvino/openvino_model_int8.xml"
-SENTENCES, SMOOTHING = 300, 0.7
-"""What activations are measured on, and how much of their range moves into the weights (SmoothQuant's alpha)."""
+ONNX_FILE = "onnx/model_int8.onnx"
+OPENVINO_FILE = "openvino/openvino_model_int8.xml"
+SENTENCES = 300
+"""The maximum number of sentences on which activations are measured."""
+SMOOTHING = 0.7
+"""The share of the activations' range that moves into the weights (SmoothQuant's alpha)."""
+WriteFunction = Callable[[Encoder, RuntimeModel, Path], str]
+"""Writes an int8 file, and returns the line that describes how it was made."""
 
 
 def quantise_onnx(name: str | Path, out: Path) -> None:
-    """Write a checkpoint's copy with an int8 file by ONNX Runtime, which takes activations' range from each input.
+    """Write a checkpoint's copy with an int8 file by ONNX Runtime.
 
-    Raises CardError: the encoder has no transformer of its own, or is quantised already. EncoderError: it cannot be.
-    OutputError: the folder is there, or cannot be written.
+    The file takes the range of activations from each input.
+
+    Args:
+        name: The encoder: a name, or a checkpoint's folder.
+        out: The folder to write.
+
+    Raises:
+        CardError: The encoder has no transformer of its own, or is quantised already.
+        EncoderError: It cannot be loaded or quantised.
+        OutputError: The folder exists, or cannot be written.
     """
 
     def write(encoder: Encoder, model: RuntimeModel, path: Path) -> str:
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
-        # The default, one scale a matrix, moves embeddings much farther.
+        # By default there is one scale per matrix, which moves embeddings much farther.
         quantize_dynamic(model.file.path, path, weight_type=QuantType.QInt8, per_channel=True)
-        return f"made int8 by the dynamic quantisation of onnxruntime {version('onnxruntime')}, a scale a channel"
+        return (
+            "made int8 by the dynamic quantisation of onnxruntime "
+            f"{version('onnxruntime')}, a scale a channel"
+        )
 
-    _write(name, out, "onnx", ONNX_FILE, write)
+    _write_copy(name, out, "onnx", ONNX_FILE, write)
 
 
 def quantise_openvino(name: str | Path, out: Path, corpus: Corpus) -> None:
-    """Write a checkpoint's copy with an int8 file by NNCF with SmoothQuant (Xiao et al. 2022, arXiv 2211.10438).
+    """Write a checkpoint's copy with an int8 file by NNCF with SmoothQuant.
 
-    The range of activations is measured on up to 300 sentences of the corpus, drawn with seed 0. Raises as
-    :func:`quantise_onnx`, and EncoderError where NNCF is not installed.
+    The method is that of Xiao et al. 2022 (arXiv 2211.10438). The range of activations is measured
+    on up to 300 sentences of the corpus, drawn with seed 0.
+
+    Args:
+        name: The encoder: a name, or a checkpoint's folder.
+        out: The folder to write.
+        corpus: The corpus to measure on.
+
+    Raises:
+        CardError: As :func:`quantise_onnx`.
+        EncoderError: As :func:`quantise_onnx`, or NNCF is not installed.
+        OutputError: As :func:`quantise_onnx`.
     """
     if find_spec("nncf") is None:
         raise EncoderError("int8 for OpenVINO needs nncf; run: pip install 'stsbench[nncf]'")
@@ -60,20 +89,20 @@ def quantise_openvino(name: str | Path, out: Path, corpus: Corpus) -> None:
         import nncf
         import openvino
 
+        # Inputs are recorded as the encoder makes them of each text, prompt and tokens.
+        recorded_inputs: list[dict[str, npt.NDArray[Any]]] = []
         run = model.call
-        seen: list[dict[str, npt.NDArray[Any]]] = []
 
-        def watched(feeds: dict[str, npt.NDArray[Any]], names: list[str]) -> NamedArrays:
-            seen.append(feeds)
-            return run(feeds, names)
+        def run_and_record(inputs: dict[str, npt.NDArray[Any]], names: list[str]) -> NamedArrays:
+            recorded_inputs.append(inputs)
+            return run(inputs, names)
 
-        # Tokens and prompt of a text alone, as the encoder makes them.
-        model.call = watched
+        model.call = run_and_record
         for text in texts.column("text"):
             encoder.encode([text])
         quantised = nncf.quantize(
             openvino.Core().read_model(model.file.path),
-            nncf.Dataset(seen),
+            nncf.Dataset(recorded_inputs),
             model_type=nncf.ModelType.TRANSFORMER,
             subset_size=len(texts),
             advanced_parameters=nncf.AdvancedQuantizationParameters(
@@ -81,19 +110,26 @@ def quantise_openvino(name: str | Path, out: Path, corpus: Corpus) -> None:
             ),
         )
         openvino.save_model(quantised, path, compress_to_fp16=False)
-        by = f"made int8 by nncf {version('nncf')} with SmoothQuant {SMOOTHING:g}"
-        return f"{by}, measured on {len(texts)} sentences of {Path(texts.name).name} (sha256 {texts.sha256[:12]})"
+        return (
+            f"made int8 by nncf {version('nncf')} with SmoothQuant {SMOOTHING:g}, measured on "
+            f"{len(texts)} sentences of {Path(texts.name).name} (sha256 {texts.sha256[:12]})"
+        )
 
-    _write(name, out, "openvino", OPENVINO_FILE, write)
+    _write_copy(name, out, "openvino", OPENVINO_FILE, write)
 
 
-def _write(
-    name: str | Path,
-    out: Path,
-    backend: str,
-    file: str,
-    write: Callable[[Encoder, RuntimeModel, Path], str],
+def _write_copy(
+    name: str | Path, out: Path, backend: str, int8_name: str, write: WriteFunction
 ) -> None:
+    """Copy a checkpoint to a folder, and write an int8 file and its note into the copy.
+
+    Args:
+        name: The encoder: a name, or a checkpoint's folder.
+        out: The folder to write.
+        backend: The name of the backend that runs the file.
+        int8_name: The path of the int8 file below the transformer's folder.
+        write: Writes the int8 file.
+    """
     if out.exists():
         raise OutputError(f"{out} is there already; give a folder that is not")
     encoder = load_encoder(name, params={"backend": backend})
@@ -102,18 +138,20 @@ def _write(
     if encoder.dtype != "float32":
         raise CardError(f"'{name}' is {encoder.dtype} already; give it without 'file' and 'dtype'")
     if isinstance(encoder, TransformerEncoder):
-        folder, model = encoder.checkpoint.folder, encoder.backbone.model
+        folder = encoder.checkpoint.folder
+        model = encoder.backbone.model
     else:
-        folder, model = encoder.root, encoder.network[0].model
+        folder = encoder.root
+        model = encoder.network[0].model
     scratch = scratch_beside(out)
-    path = scratch / encoder.backend.folder.relative_to(folder) / file
+    int8_path = scratch / encoder.backend.folder.relative_to(folder) / int8_name
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(folder, scratch)
-        path.parent.mkdir(exist_ok=True)
+        int8_path.parent.mkdir(exist_ok=True)
         with silence_libraries():
-            made = write(encoder, model, path)
-        origin_note_path(path).write_text(f"{made}\n", encoding="utf-8")
+            note = write(encoder, model, int8_path)
+        origin_note_path(int8_path).write_text(f"{note}\n", encoding="utf-8")
         scratch.rename(out)
     except OSError as error:
         raise OutputError(f"{out}: cannot be written: {join_lines(error)}") from error

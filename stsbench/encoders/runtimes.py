@@ -1,7 +1,11 @@
-"""Networks in runtimes beside torch: exported by torch as ONNX, loaded, called as models of transformers are, compared with torch.
+"""Networks in runtimes besides torch.
 
-sentence-transformers exports by optimum (optimum-onnx), which wants transformers below 4.58 and gives the last hidden
-states alone; so torch's own exporter writes the file, with the layers that a pooling asks for.
+Torch exports a network as ONNX, a runtime loads it, and it is called as a model of transformers is,
+after a comparison with torch.
+
+sentence-transformers exports with optimum (optimum-onnx), which needs transformers below 4.58 and
+outputs the last hidden states only. So torch's own exporter writes the file, with the layers that a
+pooling needs.
 """
 
 from __future__ import annotations
@@ -39,11 +43,11 @@ from stsbench.encoders.network import (
 )
 
 OLD_NAMES = {LAST: "token_embeddings"}
-"""What older exports call an output."""
+"""The names of outputs in older exports."""
 
 
 class RuntimeModel(torch.nn.Module):
-    """A network in a runtime, called as a model of transformers is."""
+    """A network in a runtime, which is called as a model of transformers is."""
 
     def __init__(
         self,
@@ -52,68 +56,96 @@ class RuntimeModel(torch.nn.Module):
         network: Network,
         open: Callable[[RuntimeFile], OpenedFile],
     ) -> None:
-        """Load a network's file as the runtime of this name does.
+        """Load a network's file.
 
-        Raises EncoderError: it cannot be loaded, wants other inputs than a sentence has, or lacks an output.
+        Args:
+            runtime: The name of the runtime, for messages.
+            file: The file.
+            network: The network, which defines the outputs that are needed.
+            open: Loads the file in the runtime.
+
+        Raises:
+            EncoderError: The file cannot be loaded, needs other inputs than a sentence has, or
+                lacks an output.
         """
         super().__init__()
-        self.runtime, self.file, self.config, self.dtype = (
-            runtime,
-            file,
-            network.config,
-            torch.float32,
-        )
+        self.runtime = runtime
+        self.file = file
+        self.config = network.config
+        self.dtype = torch.float32
         with translate_errors(f"{file.path}: {runtime} cannot load it", EncoderError):
             self.inputs, outputs, self.call = open(file)
-        self.names = {
+        self.file_names = {
             name: name if name in outputs else OLD_NAMES.get(name, name) for name in network.outputs
         }
-        leave = "give another file, or leave 'backend' out"
-        if lost := [name for name, own in self.names.items() if own not in outputs]:
+        """The names of the needed outputs in the file, by their names in the network."""
+        missing = [name for name, file_name in self.file_names.items() if file_name not in outputs]
+        if missing:
             raise EncoderError(
-                f"{file.path}: has no output '{lost[0]}', only {', '.join(outputs)}; {leave}"
+                f"{file.path}: has no output '{missing[0]}', only {', '.join(outputs)}",
+                hint=_OTHER_FILE_HINT,
             )
-        one = np.ones((1, 1), np.int64)
-        if odd := set(self.inputs) - set(_feeds(one, one)):
+        one_token = np.ones((1, 1), np.int64)
+        unknown_inputs = set(self.inputs) - set(_make_inputs(one_token, one_token))
+        if unknown_inputs:
             raise EncoderError(
-                f"{file.path}: asks for '{min(odd)}', which is not made of a sentence; {leave}"
+                f"{file.path}: asks for '{min(unknown_inputs)}', which is not made of a sentence",
+                hint=_OTHER_FILE_HINT,
             )
 
     def get_input_embeddings(self) -> torch.nn.Embedding:
-        """As many as the vocabulary has; the vectors are in the file."""
+        """Return a table of the vocabulary's size; its vectors are in the file."""
         return torch.nn.Embedding(self.config.vocab_size, 0, device="meta")
 
     def forward(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **others: object
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **options: object
     ) -> BaseModelOutputWithPooling:
-        """Return the outputs for token ids (b, t), padded on the right; ``others`` are for transformers' models."""
+        """Return the outputs for a batch.
+
+        Args:
+            input_ids: The token ids (b, t), with padding on the right.
+            attention_mask: 1 at tokens and 0 at padding, (b, t); None if there is no padding.
+            options: Options of transformers' models, which are ignored.
+        """
         ids = input_ids.numpy()
-        mask = (
-            np.ones_like(ids) if attention_mask is None else attention_mask.numpy().astype(np.int64)
-        )
-        if self.file.depends_on_batch:
-            rows = [self._run(ids[[i], :n], mask[[i], :n]) for i, n in enumerate(mask.sum(axis=1))]
-            t = ids.shape[1]
-            found: NamedArrays = {
-                name: np.concatenate([_padded(row[name], t) for row in rows]) for name in rows[0]
-            }
+        if attention_mask is None:
+            mask = np.ones_like(ids)
         else:
-            found = self._run(ids, mask)
-        outputs = {name: torch.from_numpy(found[named]) for name, named in self.names.items()}
+            mask = attention_mask.numpy().astype(np.int64)
+        arrays = self._run_rows(ids, mask) if self.file.depends_on_batch else self._run(ids, mask)
+        outputs = {
+            name: torch.from_numpy(arrays[file_name]) for name, file_name in self.file_names.items()
+        }
         return BaseModelOutputWithPooling(
             last_hidden_state=outputs[LAST],
             pooler_output=outputs.get(HEAD),
-            hidden_states=_States(self, outputs),
+            hidden_states=_LayerStates(self, outputs),
         )
 
     def _run(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArrays:
-        feeds = _feeds(ids, mask)
+        inputs = _make_inputs(ids, mask)
         with translate_errors(
             f"{self.file.path}: {self.runtime} cannot embed with it", EncoderError
         ):
-            return self.call({name: feeds[name] for name in self.inputs}, list(self.names.values()))
+            return self.call(
+                {name: inputs[name] for name in self.inputs}, list(self.file_names.values())
+            )
+
+    def _run_rows(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArrays:
+        """Run the sentences of a batch one by one, without padding, and join their outputs."""
+        lengths = mask.sum(axis=1)
+        rows = [
+            self._run(ids[[row], :length], mask[[row], :length])
+            for row, length in enumerate(lengths)
+        ]
+        n_tokens = ids.shape[1]
+        return {
+            name: np.concatenate([_pad_states(row[name], n_tokens) for row in rows])
+            for name in rows[0]
+        }
 
 
+_OTHER_FILE_HINT = "give another file, or leave 'backend' out"
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 COMPARED = (
     "A man is playing a guitar.",
@@ -124,45 +156,57 @@ COMPARED = (
 
 
 @torch.inference_mode()
-def check_against_torch(model: RuntimeModel, network: Network, farthest: float) -> None:
-    """Refuse, by an EncoderError, a file with states farther from torch's than this share of their length."""
+def check_against_torch(model: RuntimeModel, network: Network, max_difference: float) -> None:
+    """Refuse a file whose hidden states differ from torch's by more than rounding.
+
+    Args:
+        model: The network in the runtime.
+        network: The network.
+        max_difference: The largest difference that is allowed, as a share of the states' length.
+
+    Raises:
+        EncoderError: The difference is larger.
+    """
     for sentence in COMPARED:
-        ids = torch.tensor(
-            [
-                network.tokenizer(sentence, truncation=True, max_length=32, verbose=False)[
-                    "input_ids"
-                ]
-            ]
+        encoded = network.tokenizer(sentence, truncation=True, max_length=32, verbose=False)
+        ids = torch.tensor([encoded["input_ids"]])
+        inputs: Any = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        outputs = network.call(model, **inputs)
+        expected_outputs = network.call(network.torch_model, **inputs)
+        difference = max(
+            float((output - expected).norm() / expected.norm())
+            for output, expected in zip(outputs, expected_outputs, strict=True)
         )
-        given: Any = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        pairs = zip(
-            network.call(model, **given), network.call(network.torch_model, **given), strict=True
-        )
-        share = max(float((one - other).norm() / other.norm()) for one, other in pairs)
-        # Not a number is not near.
-        if not share <= farthest:
-            what = f"{model.runtime} computes other numbers with it than torch with the checkpoint"
-            by = f"they differ by {share:.0%} of their length, {farthest:.0%} may be rounding"
+        # Negated, so that NaN is refused too.
+        if not difference <= max_difference:
             raise EncoderError(
-                f"{model.file.path}: {what} ({by}); give another file, or leave 'backend' out"
+                f"{model.file.path}: {model.runtime} computes other numbers with it than torch "
+                f"with the checkpoint (they differ by {difference:.0%} of their length, "
+                f"{max_difference:.0%} may be rounding)",
+                hint=_OTHER_FILE_HINT,
             )
 
 
-class _States:
+class _LayerStates:
+    """The hidden states of a runtime's model by layer, as transformers' models have them."""
+
     def __init__(self, model: RuntimeModel, outputs: dict[str, torch.Tensor]) -> None:
-        self.model, self.outputs = model, outputs
+        self.model = model
+        self.outputs = outputs
 
     def __getitem__(self, layer: int) -> torch.Tensor:
-        if (
-            found := self.outputs.get(output_name(layer, self.model.config.num_hidden_layers))
-        ) is not None:
-            return found
-        raise EncoderError(
-            f"{self.model.file.path}: gives no hidden states of layer {layer}; leave 'backend' out"
-        )
+        """Return the states (b, t, h) of a layer; raises EncoderError if the file lacks them."""
+        states = self.outputs.get(output_name(layer, self.model.config.num_hidden_layers))
+        if states is None:
+            raise EncoderError(
+                f"{self.model.file.path}: gives no hidden states of layer {layer}; "
+                "leave 'backend' out"
+            )
+        return states
 
 
-def _feeds(ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArrays:
+def _make_inputs(ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArrays:
+    """Return all inputs that can be made of token ids and their mask, both (b, t)."""
     positions = np.tile(np.arange(ids.shape[1], dtype=np.int64), (len(ids), 1))
     return {
         "input_ids": ids,
@@ -172,25 +216,34 @@ def _feeds(ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArra
     }
 
 
-def _padded(array: npt.NDArray[Any], width: int) -> npt.NDArray[Any]:
-    # (1, t, h) with zeros up to so many tokens; what has no tokens, (1, h), as it is.
-    return (
-        array if array.ndim == 2 else np.pad(array, ((0, 0), (0, width - array.shape[1]), (0, 0)))
-    )
+def _pad_states(array: npt.NDArray[Any], n_tokens: int) -> npt.NDArray[Any]:
+    """Pad states (1, t, h) with zeros to a number of tokens; an output (1, h) stays as it is."""
+    if array.ndim == 2:
+        return array
+    return np.pad(array, ((0, 0), (0, n_tokens - array.shape[1]), (0, 0)))
 
 
 FILE = "model.onnx"
+"""The name of an exported file."""
 EXAMPLE = (2, 9)
-"""Sentences and tokens of the example by which torch follows the network; any others may come afterwards."""
+"""The sentences and tokens of the example with which torch traces the network.
+
+The exported file runs with any other numbers of them.
+"""
 
 
 def export_network(network: Network) -> RuntimeFile:
-    """Export a network, or find it exported and whole; raises EncoderError: torch cannot export it; OutputError."""
-    made_by = {name: version(name) for name in ("torch", "transformers", "onnxscript")}
-    facts = json.dumps(
-        [CODE_VERSION, network.state, list(network.outputs), made_by], sort_keys=True
+    """Export a network to the cache folder, unless it is there already.
+
+    Raises:
+        EncoderError: Torch cannot export it.
+        OutputError: The cache folder cannot be written.
+    """
+    versions = {name: version(name) for name in ("torch", "transformers", "onnxscript")}
+    cache_key = json.dumps(
+        [CODE_VERSION, network.state, list(network.outputs), versions], sort_keys=True
     )
-    target = settings.cache_folder() / "exported" / hashlib.sha256(facts.encode()).hexdigest()
+    target = settings.cache_folder() / "exported" / hashlib.sha256(cache_key.encode()).hexdigest()
     if not is_sealed(target):
         with sealed_folder(target) as scratch:
             _export(network, scratch / FILE)
@@ -198,10 +251,11 @@ def export_network(network: Network) -> RuntimeFile:
 
 
 def _export(network: Network, path: Path) -> None:
-    words = network.torch_model.get_input_embeddings().num_embeddings
-    ids = torch.arange(EXAMPLE[0] * EXAMPLE[1]).reshape(EXAMPLE) % words
+    n_words = network.torch_model.get_input_embeddings().num_embeddings
+    n_sentences, n_tokens = EXAMPLE
+    ids = torch.arange(n_sentences * n_tokens).reshape(EXAMPLE) % n_words
     mask = torch.ones_like(ids)
-    mask[1, EXAMPLE[1] // 2 :] = 0
+    mask[1, n_tokens // 2 :] = 0
     sizes = {0: torch.export.Dim("sentences"), 1: torch.export.Dim("tokens")}
     try:
         with silence_libraries():
@@ -219,7 +273,7 @@ def _export(network: Network, path: Path) -> None:
     except OSError:
         raise
     except Exception as error:  # whatever a network makes torch's exporter raise
-        # Around its cause torch puts a page on how to report it, in colours.
+        # Torch puts a page around the cause, on how to report it, in colours.
         cause = _COLOURS.sub("", str(error.__cause__ or error)).partition("\n")[0]
         raise EncoderError(
             f"{network.folder}: torch cannot export it to ONNX: {join_lines(cause)[:300]}; "
@@ -228,9 +282,12 @@ def _export(network: Network, path: Path) -> None:
 
 
 class _RequestedOutputs(torch.nn.Module):
+    """A network that returns only the outputs that are needed, for torch's exporter."""
+
     def __init__(self, network: Network) -> None:
         super().__init__()
-        self.network, self.model = network, network.torch_model
+        self.network = network
+        self.model = network.torch_model
 
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor
@@ -243,12 +300,12 @@ class _RequestedOutputs(torch.nn.Module):
 @contextmanager
 def silence_libraries() -> Iterator[None]:
     """Keep libraries from reporting on what they export or quantise."""
-    level = logging.root.manager.disable
+    old_level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        # Some versions of onnxscript say on stdout what they have done; NNCF draws bars there.
+        # Some versions of onnxscript print to stdout; NNCF draws progress bars there.
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(level)
+        logging.disable(old_level)
