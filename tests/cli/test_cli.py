@@ -115,7 +115,7 @@ def test_version(stsbench):
         ("RUN --name minilm+pooling=cls", "--name 'minilm+pooling=cls': give a line of text without @ and +"),
         ("RUN --name ..", "--name '..': give a line of text without @ and +"),
         ("leaderboard --table simcse5", "unknown table 'simcse5'; did you mean 'simcse-5'"),
-        ("leaderboard --table gone.toml", "unknown table 'gone.toml'; 'stsbench list tables' shows them"),
+        ("leaderboard --table gone.toml", "unknown table 'gone.toml'; 'stsbench list tables' lists them"),
         ("leaderboard --table sts --show publishd", "unknown choice of --show 'publishd'; did you mean 'published'?"),
         ("leaderboard --table sts --format htm", "unknown format 'htm'; did you mean 'html'"),
         ("leaderboard --table simcse-5 --show difference", "table 'simcse-5': nothing to show as 'difference', for n"),

@@ -1,4 +1,7 @@
-"""What papers print, and how each table is laid out: columns, groups of rows and averages as data, one TOML file a table."""
+"""The published scores, and the cards of tables: columns, groups of rows and averages as data.
+
+Each table is a TOML file; the published scores are one CSV file.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stsbench.core.cards import Overlap, Supervision
-from stsbench.core.errors import CardError, UnknownName, suggest
+from stsbench.core.errors import CardError, Remedy, UnknownName, suggest
 from stsbench.core.toml import StrictRecord, convert, parse_toml
 from stsbench.core.wording import join_lines
 from stsbench.numbers.statistics import CORRELATIONS
@@ -26,7 +29,7 @@ Split = Literal["test", "validation"]
 
 
 class PublishedFacts(StrictRecord, frozen=True, kw_only=True):
-    """Which row of which table, and what it is of; ``quoted`` is the paper its numbers were taken over from."""
+    """The row of a table that a score stands in, and the encoder that it is of."""
 
     paper: str
     table: str
@@ -37,38 +40,38 @@ class PublishedFacts(StrictRecord, frozen=True, kw_only=True):
     method: str = ""
     backbone: str = ""
     quoted: str = ""
+    """The paper that the numbers were taken over from; empty if they are the paper's own."""
 
     @property
     def key(self) -> str:
-        """What the row is called: ``paper/table/row``."""
+        """The name of the row: ``paper/table/row``."""
         return f"{self.paper}/{self.table}/{self.row}"
 
 
 class PublishedScore(PublishedFacts, frozen=True, kw_only=True):
-    """One printed number, a line of the file: of which task, scored how, and how it was checked.
-
-    ``protocol`` is the name of ours that scores so, empty where none does. ``verified``: read in the
-    paper's text (``yes``), in another work that quotes it, read off a figure, or not found (``no``).
-    """
+    """One printed number, which is a line of the file: its task, its protocol, how it was checked."""
 
     task: str
     split: Split
     metric: str
     score: str
     verified: Literal["yes", "secondary", "figure", "no"]
+    """Where it was read: in the paper's text (``yes``), in a work that quotes it
+    (``secondary``), off a figure, or nowhere (``no``)."""
     protocol: str = ""
+    """The protocol of ours that scores alike; empty if there is none."""
     aggregation: Literal["", "all", "mean", "wmean", "unknown"] = ""
     deviation: float | None = None
     note: str = ""
 
     @property
     def value(self) -> float:
-        """The number."""
+        """The printed number."""
         return float(self.score)
 
     @property
     def decimals(self) -> int:
-        """How many are printed."""
+        """The number of decimals that are printed."""
         return len(self.score.partition(".")[2])
 
 
@@ -89,7 +92,10 @@ class Paper(StrictRecord, frozen=True, kw_only=True):
 
 
 class Misprint(StrictRecord, frozen=True, kw_only=True):
-    """A printed number that cannot be right, or that another source has otherwise, and why; without a task, the whole row."""
+    """A printed number that cannot be right, or that differs in another source, and why.
+
+    Without a task, the whole row is wrong.
+    """
 
     row: str
     kind: Literal["average", "rounding", "value", "deviation", "label", "source"]
@@ -99,7 +105,7 @@ class Misprint(StrictRecord, frozen=True, kw_only=True):
 
 
 class PublishedSources(StrictRecord, frozen=True, kw_only=True):
-    """All sources by id, and the tasks of theirs that are none of ours."""
+    """All sources by id, and the tasks that they have and we do not."""
 
     papers: dict[str, Paper]
     extras: dict[str, str]
@@ -107,28 +113,33 @@ class PublishedSources(StrictRecord, frozen=True, kw_only=True):
 
 @cache
 def published_rows(path: Path = FOLDER / "published.csv") -> Mapping[str, PublishedRow]:
-    """All published rows by key, in the order of the file; raises CardError that names a wrong line."""
-    rows: dict[str, list[PublishedScore]] = {}
+    """Read all published rows by key, in the order of the file.
+
+    Raises:
+        CardError: A line is not valid; the message names it.
+    """
+    scores_by_key: dict[str, list[PublishedScore]] = {}
     with path.open(encoding="utf-8", newline="") as stream:
-        for number, cells in enumerate(csv.DictReader(stream, strict=True), start=2):
+        for line_number, cells in enumerate(csv.DictReader(stream, strict=True), start=2):
+            filled_cells = {column: cell for column, cell in cells.items() if cell}
             try:
-                score = msgspec.convert(
-                    {key: cell for key, cell in cells.items() if cell}, PublishedScore, strict=False
-                )
+                score = msgspec.convert(filled_cells, PublishedScore, strict=False)
             except msgspec.ValidationError as error:
-                raise CardError(f"{path}: line {number}: {join_lines(error)}") from error
-            rows.setdefault(score.key, []).append(score)
-    names = PublishedFacts.__struct_fields__
-    return {
-        key: PublishedRow(
-            scores=tuple(scores), **{name: getattr(scores[0], name) for name in names}
-        )
-        for key, scores in rows.items()
-    }
+                raise CardError(f"{path}: line {line_number}: {join_lines(error)}") from error
+            scores_by_key.setdefault(score.key, []).append(score)
+    rows = {}
+    for key, scores in scores_by_key.items():
+        facts = {name: getattr(scores[0], name) for name in PublishedFacts.__struct_fields__}
+        rows[key] = PublishedRow(scores=tuple(scores), **facts)
+    return rows
 
 
 def published_row(key: str) -> PublishedRow:
-    """The row of this key; raises UnknownName with the nearest."""
+    """Return the published row of a key.
+
+    Raises:
+        UnknownName: There is no such row; the message suggests the nearest.
+    """
     rows = published_rows()
     if key not in rows:
         raise UnknownName("published row", key, rows, hint="keys are paper/table/row")
@@ -137,28 +148,33 @@ def published_row(key: str) -> PublishedRow:
 
 @cache
 def sources() -> PublishedSources:
-    """All sources, and the extra tasks."""
+    """Read all sources of published scores, and the extra tasks that they have."""
     return msgspec.convert(parse_toml(FOLDER / "papers.toml"), PublishedSources)
 
 
 @cache
 def misprints() -> Mapping[tuple[str, str], Misprint]:
-    """All misprints by row key and task, the task empty for a whole row."""
-    found = msgspec.convert(parse_toml(FOLDER / "misprints.toml")["misprints"], list[Misprint])
-    return {(one.row, one.task): one for one in found}
+    """Read all misprints by row key and task, which is empty for a whole row."""
+    entries = parse_toml(FOLDER / "misprints.toml")["misprints"]
+    return {
+        (misprint.row, misprint.task): misprint
+        for misprint in msgspec.convert(entries, list[Misprint])
+    }
 
 
 class Metric(NamedTuple):
-    """One kind of number, and whether tables print it times 100."""
+    """A kind of number that tables hold."""
 
     better: Literal["high", "low", ""] = "high"
+    """The end of its scale that is the better one; empty if neither is."""
     in_points: bool = True
+    """Whether tables print it times 100."""
 
 
 METRICS: dict[str, Metric] = {
     **{row.name: Metric(row.better) for row in CORRELATIONS.values()},
-    # ``spearman_max`` is the best of four similarities, as early sentence-transformers reported it; ``mixed`` a mean over
-    # tasks that are scored in different ways.
+    # ``spearman_max`` is the best of four similarities, as early sentence-transformers reported it;
+    # ``mixed`` is a mean over tasks that are scored in different ways.
     **dict.fromkeys(
         (
             "matthews",
@@ -198,7 +214,7 @@ METRICS: dict[str, Metric] = {
 
 
 class ProtocolFacts(StrictRecord, frozen=True, kw_only=True):
-    """What a protocol's scores are: metric, aggregation, and by evaluator the fields results must have."""
+    """The metric and aggregation of a protocol, and the fields that results must have by evaluator."""
 
     metric: str
     aggregation: str = ""
@@ -206,7 +222,7 @@ class ProtocolFacts(StrictRecord, frozen=True, kw_only=True):
 
 
 class ColumnFacts(StrictRecord, frozen=True, kw_only=True):
-    """One column that is more than a task scored as its table says: or another table's average."""
+    """A column with a split, protocol, metric or head of its own, or with another table's average."""
 
     task: str = ""
     split: Split = "test"
@@ -217,19 +233,17 @@ class ColumnFacts(StrictRecord, frozen=True, kw_only=True):
 
 
 class RowFacts(StrictRecord, frozen=True, kw_only=True):
-    """A published row under another label, or one that the paper scored otherwise than its columns say.
-
-    ``metric`` is that of a row whose numbers measure something else than those of other rows of the table.
-    """
+    """A published row with another label, or with another protocol than its columns."""
 
     row: str
     label: str = ""
     protocol: str | None = None
     metric: str = ""
+    """The metric of the row, if its numbers measure something else than those of other rows."""
 
 
 class GroupFacts(StrictRecord, frozen=True, kw_only=True):
-    """Rows between two rules: best and second best are taken among them."""
+    """Rows between two rules, among which best and second best are marked."""
 
     rows: list[str | RowFacts]
     title: str = ""
@@ -238,46 +252,47 @@ class GroupFacts(StrictRecord, frozen=True, kw_only=True):
 
 
 class AverageFacts(StrictRecord, frozen=True, kw_only=True):
-    """The average column: of which columns, rounded when, and what the file of published scores calls it.
-
-    ``rounding``: ``cells`` averages the cells as printed, ``once`` the exact ones, ``never`` leaves the average exact. In
-    ``of``, a list among the keys counts as one, its mean. ``composite`` allows columns that are scored in different ways.
-    """
+    """The average column of a table."""
 
     task: str
+    """The name that the file of published scores has for the average."""
     head: str = "Avg."
     rounding: str = "once"
+    """``cells`` averages the cells as printed and ``once`` the exact ones, both then rounded;
+    ``never`` leaves the average exact."""
     of: list[str | list[str]] = []
+    """The averaged columns by key; a list among them counts as one, by its mean."""
     composite: bool = False
+    """Whether the columns may be scored in different ways."""
 
 
 class DeltaFacts(StrictRecord, frozen=True, kw_only=True):
-    """A further column: the distance of each row to this one, in the average or in the column of this key."""
+    """A column with the difference of each row to one row, in the average or in another column."""
 
     row: str
     column: str = ""
 
 
 class BoardFacts(StrictRecord, frozen=True, kw_only=True):
-    """A board of our own: its rows are whatever was measured or published, not a paper's."""
+    """A board of our own, whose rows are all that was measured or published."""
 
     whole: bool = True
     """Whether a published row must fill all columns to be shown."""
     published: bool = True
-    """Whether published rows are shown; without them rows have the encoders' names and stand in one group."""
+    """Whether published rows are shown; without them rows have the encoders' names, and there is
+    a single group."""
 
 
 class TableCard(StrictRecord, frozen=True, kw_only=True):
-    """One table.
-
-    ``fields``, if there are any, are all fields of the protocol that results must have: their own score is shown.
-    """
+    """A table of a paper, or a board."""
 
     title: str
     paper: str = ""
     table: str = ""
     protocol: str = ""
     fields: dict[str, Any] = {}
+    """All fields of the protocol that results must have, whose own score is shown; empty if
+    ``protocol`` names it."""
     suite: str = ""
     columns: list[str | ColumnFacts] = []
     heads: dict[str, str] = {}
@@ -290,57 +305,65 @@ class TableCard(StrictRecord, frozen=True, kw_only=True):
 
 
 def table_names() -> list[str]:
-    """The names of all tables: our own boards first, then papers', each in order."""
+    """Return the names of all tables: our own boards first, then those of papers."""
     names = {path.stem for path in (FOLDER / "tables").glob("*.toml")}
     return [*(name for name in BOARDS if name in names), *sorted(names - {*BOARDS})]
 
 
 def read_table_card(name: str) -> TableCard:
-    """The table of this name, or of a TOML file.
+    """Read the card of a table.
+
+    Args:
+        name: The name of the table, or a path that ends in ``.toml``.
 
     Raises:
-        UnknownName: no such table; offers the nearest.
-        CardError: the file is not as tables must be.
+        UnknownName: There is no such table; the message suggests the nearest.
+        CardError: The file is not valid.
     """
     path = Path(name) if name.endswith(".toml") else FOLDER / "tables" / f"{name}.toml"
     try:
-        changed = path.stat().st_mtime_ns
+        modified_ns = path.stat().st_mtime_ns
     except (OSError, ValueError) as error:
-        # It is not there, or can be no file's name.
+        # The file does not exist, or no file can have such a name.
         raise UnknownName(
-            "table", name, table_names(), hint="'stsbench list tables' shows them"
+            "table", name, table_names(), remedy=Remedy("list", {"kind": "tables"})
         ) from error
-    return _read(path, changed)
+    return _read_table_file(path, modified_ns)
 
 
 @cache
-def _read(path: Path, changed: int) -> TableCard:
+def _read_table_file(path: Path, modified_ns: int) -> TableCard:
+    """Read a card again only after the file has changed: the time is a part of the cache's key."""
     card = convert(parse_toml(path), TableCard, where=str(path))
-    for problem in (*_wrong_form(card), *_wrong_names(card)):
+    for problem in (*_find_form_problems(card), *_find_name_problems(card)):
         raise CardError(f"{path}: {problem}")
     return card
 
 
 @cache
 def protocols() -> Mapping[str, ProtocolFacts]:
-    """All protocols that published scores may be of, by name."""
+    """Read the protocols that published scores may have, by name."""
     return msgspec.convert(parse_toml(FOLDER / "protocols.toml"), dict[str, ProtocolFacts])
 
 
 def column_facts(card: TableCard) -> list[ColumnFacts]:
-    """The columns that a card lists itself, each as a record."""
+    """Return the columns that a card lists itself, each as a record."""
     return [
         ColumnFacts(task=column) if isinstance(column, str) else column for column in card.columns
     ]
 
 
 def row_facts(group: GroupFacts) -> list[RowFacts]:
-    """A group's rows, each as a record that says its protocol if row or group does."""
-    facts = [RowFacts(row=row) if isinstance(row, str) else row for row in group.rows]
-    return [f if f.protocol is not None else replace(f, protocol=group.protocol) for f in facts]
+    """Return a group's rows as records, with the group's protocol if they have none themselves."""
+    all_facts = [RowFacts(row=row) if isinstance(row, str) else row for row in group.rows]
+    return [
+        facts if facts.protocol is not None else replace(facts, protocol=group.protocol)
+        for facts in all_facts
+    ]
 
 
-def _wrong_form(card: TableCard) -> Iterator[str]:
+def _find_form_problems(card: TableCard) -> Iterator[str]:
+    """Yield what is wrong with the keys of a card: missing ones, and keys that exclude others."""
     if bool(card.suite) == bool(card.columns):
         yield "give either 'suite' or 'columns'"
     if (card.board is None) != bool(card.groups):
@@ -349,35 +372,46 @@ def _wrong_form(card: TableCard) -> Iterator[str]:
         yield f"key 'decimals': {card.decimals} is not from 0 to {MAX_DECIMALS}"
     for facts in column_facts(card):
         if bool(facts.task) == bool(facts.average_of):
-            yield f"columns: give either 'task' or 'average_of', not {'both' if facts.task else 'neither'}"
+            keys = "both" if facts.task else "neither"
+            yield f"columns: give either 'task' or 'average_of', not {keys}"
         if facts.average_of.endswith(".toml"):
-            yield f"columns: 'average_of' is '{facts.average_of}'; it takes a table of the project's"
+            yield (
+                f"columns: 'average_of' is '{facts.average_of}'; it takes a table of the project's"
+            )
     if card.delta and not (card.delta.column or card.average):
         yield "[delta]: the table has no average; name a column"
 
 
-def _wrong_names(card: TableCard) -> Iterator[str]:
-    columns, rows = column_facts(card), [row for group in card.groups for row in row_facts(group)]
-    if card.board is None and card.paper not in sources().papers:
-        yield f"key 'paper': '{card.paper}' is not one of papers.toml{suggest(card.paper, sources().papers)}"
-    of_groups = (group.protocol for group in card.groups)
-    for name in filter(
-        None,
-        (card.protocol, *of_groups, *(c.protocol for c in columns), *(r.protocol for r in rows)),
-    ):
+def _find_name_problems(card: TableCard) -> Iterator[str]:
+    """Yield the papers, protocols, rows and metrics of a card that do not exist."""
+    columns = column_facts(card)
+    rows = [facts for group in card.groups for facts in row_facts(group)]
+    papers = sources().papers
+    if card.board is None and card.paper not in papers:
+        yield f"key 'paper': '{card.paper}' is not one of papers.toml{suggest(card.paper, papers)}"
+    protocol_names = [
+        card.protocol,
+        *(group.protocol for group in card.groups),
+        *(column.protocol for column in columns),
+        *(row.protocol for row in rows),
+    ]
+    for name in filter(None, protocol_names):
         if name != UNKNOWN and name not in protocols():
-            yield f"key 'protocol': '{name}' is not one of protocols.toml{suggest(name, protocols())}"
-    known = [
-        row.row
-        for row in published_rows().values()
-        if (row.paper, row.table) == (card.paper, card.table)
+            hint = suggest(name, protocols())
+            yield f"key 'protocol': '{name}' is not one of protocols.toml{hint}"
+    published_names = [
+        published.row
+        for published in published_rows().values()
+        if (published.paper, published.table) == (card.paper, card.table)
     ]
     for row in rows:
-        if row.row not in known:
-            yield f"no row '{row.row}' in {card.paper}/{card.table}{suggest(row.row, known)}"
-    for where, metric in (
-        *(("columns", c.metric) for c in columns),
-        *((f"row '{r.row}'", r.metric) for r in rows),
-    ):
+        if row.row not in published_names:
+            hint = suggest(row.row, published_names)
+            yield f"no row '{row.row}' in {card.paper}/{card.table}{hint}"
+    metrics = [
+        *(("columns", column.metric) for column in columns),
+        *((f"row '{row.row}'", row.metric) for row in rows),
+    ]
+    for location, metric in metrics:
         if metric and metric not in METRICS:
-            yield f"{where}: metric '{metric}' is unknown{suggest(metric, METRICS)}"
+            yield f"{location}: metric '{metric}' is unknown{suggest(metric, METRICS)}"

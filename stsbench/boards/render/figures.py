@@ -1,4 +1,4 @@
-"""Comparisons as text and as figures, tables as figures: dots with their 95% intervals."""
+"""Comparisons as text and figures, and tables as figures: dots with their 95% intervals."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from stsbench.core.wording import escape_controls
 from stsbench.plots.draw import DotPoint, draw_dots, draw_panels
 from stsbench.significance.comparison import (
     Comparison,
+    Difference,
     describe_comparison,
     describe_notes,
     difference_columns,
@@ -41,90 +42,103 @@ WRITERS: Mapping[str, Callable[[Comparison], str]] = {
 
 
 def render_comparison(comparison: Comparison, fmt: str) -> str:
-    """A comparison in one of the formats that are text alone; control characters of names are written out.
+    """Return a comparison in a format of text, with control characters of names written out.
 
-    Markdown and LaTeX hold points, as tables do; CSV and JSON hold scores from 0 to 1, as results do.
+    Markdown and LaTeX hold points, as tables do; CSV and JSON hold scores from 0 to 1, as results
+    do.
 
     Raises:
-        UnknownName: no such format.
+        UnknownName: There is no such format.
     """
     return escape_controls(look_up("format", fmt, WRITERS)(comparison))
 
 
 def comparison_layouts(comparison: Comparison) -> list[Layout]:
-    """A table for each pair of encoders with its sentence below, and below the last what the columns mean."""
-    made: list[Layout] = []
+    """Return a table for each pair of encoders, with its sentence below.
+
+    The notes on what the columns mean are below the last one.
+    """
+    layouts: list[Layout] = []
     pairs = list(comparison.pairs())
-    for (first, second, differences), sentence in zip(
-        pairs, describe_comparison(comparison), strict=True
-    ):
+    sentences = describe_comparison(comparison)
+    for index, (first, second, differences) in enumerate(pairs):
         (_, *heads), rows = difference_columns(differences)
         lines = [
             TableLine(label=task, cells=[DisplayCell(text) for text in texts])
             for task, *texts in rows
         ]
-        legend = [sentence, *(describe_notes(comparison) if len(made) == len(pairs) - 1 else [])]
-        caption, blocks = f"A = {first}, B = {second}", [LayoutBlock(lines=lines)]
-        made.append(
-            Layout(caption=caption, label_head="task", heads=heads, blocks=blocks, legend=legend)
+        is_last = index == len(pairs) - 1
+        layout = Layout(
+            caption=f"A = {first}, B = {second}",
+            label_head="task",
+            heads=heads,
+            blocks=[LayoutBlock(lines=lines)],
+            legend=[sentences[index], *(describe_notes(comparison) if is_last else [])],
         )
-    return made
+        layouts.append(layout)
+    return layouts
 
 
 def comparison_records(comparison: Comparison) -> list[dict[str, Any]]:
-    """The lines of the CSV: one a difference."""
-    return [
-        {
-            **{name: getattr(one, name) for name in ("first", "second", "task")},
-            "tasks": " ".join(one.tasks),
-            "split": one.split,
-            "protocol": one.protocol["name"],
-            "n": one.n,
-            **dict(zip(("seeds_first", "seeds_second"), one.seeds, strict=True)),
-            **dict(zip(("score_first", "score_second"), one.scores, strict=True)),
-            "difference": one.difference,
-            **dict(
-                zip(("interval_low", "interval_high"), one.interval or (None, None), strict=True)
-            ),
-            **{name: getattr(one, name) for name in ("p", "p_williams", "p_corrected", "real")},
-        }
-        for one in comparison.differences
-    ]
+    """Return the lines of the CSV: one record for each difference."""
+    return [_difference_record(difference) for difference in comparison.differences]
+
+
+def _difference_record(difference: Difference) -> dict[str, Any]:
+    seeds_first, seeds_second = difference.seeds
+    score_first, score_second = difference.scores
+    low, high = difference.interval or (None, None)
+    return {
+        "first": difference.first,
+        "second": difference.second,
+        "task": difference.task,
+        "tasks": " ".join(difference.tasks),
+        "split": difference.split,
+        "protocol": difference.protocol["name"],
+        "n": difference.n,
+        "seeds_first": seeds_first,
+        "seeds_second": seeds_second,
+        "score_first": score_first,
+        "score_second": score_second,
+        "difference": difference.difference,
+        "interval_low": low,
+        "interval_high": high,
+        "p": difference.p,
+        "p_williams": difference.p_williams,
+        "p_corrected": difference.p_corrected,
+        "real": difference.real,
+    }
 
 
 def comparison_figure(comparison: Comparison) -> Chart:
-    """Each difference by task; a ring is one that is not significant.
+    """Draw each difference as a dot by task; a ring is one that is not significant.
 
     Raises:
-        DataError: no paired test is known for any. StsbenchError: matplotlib is not installed.
+        DataError: No paired test is known for any of the results.
+        StsbenchError: matplotlib is not installed.
     """
-    labels, dots = label_tasks(comparison.differences), []
-    for one in comparison.differences:
-        if one.interval is not None:
-            group, series, ends = (
-                labels[one.task, one.split],
-                f"{one.second} - {one.first}",
-                one.interval,
-            )
-            interval = 100 * ends[0], 100 * ends[1]
-            dots.append(
-                DotPoint(
-                    group=group,
-                    series=series,
-                    value=100 * one.difference,
-                    interval=interval,
-                    filled=one.real,
-                )
-            )
+    labels = label_tasks(comparison.differences)
+    dots = []
+    for difference in comparison.differences:
+        if difference.interval is None:
+            continue
+        low, high = difference.interval
+        dot = DotPoint(
+            group=labels[difference.task, difference.split],
+            series=f"{difference.second} - {difference.first}",
+            value=100 * difference.difference,
+            interval=(100 * low, 100 * high),
+            filled=difference.real,
+        )
+        dots.append(dot)
     if not dots:
         raise DataError(
             "there is no interval to draw: no paired test is known for any of these results"
         )
-    title = dots[0].series if len(comparison.encoders) == 2 else ""
     return draw_dots(
         dots,
         x_label="difference × 100, with its 95% interval; ○ not significant",
-        title=title,
+        title=dots[0].series if len(comparison.encoders) == 2 else "",
         has_zero_line=True,
     )
 
@@ -132,56 +146,72 @@ def comparison_figure(comparison: Comparison) -> Chart:
 def table_figure(
     tables: Sequence[Table], show: Show | None = None, *, exact: bool = False
 ) -> Chart:
-    """One table with a panel a column: a dot is a measured number or a difference, a ring a published number.
+    """Draw a table with a panel for each column.
+
+    A dot is a measured number or a difference, a ring a published number.
 
     Raises:
-        ProtocolError: there are several tables, which are scored in different ways.
-        DataError: there is nothing to draw. StsbenchError: matplotlib is not installed.
+        ProtocolError: There are several tables, which are scored in different ways.
+        DataError: There is nothing to draw.
+        StsbenchError: matplotlib is not installed.
     """
     if len(tables) > 1:
         captions = " and ".join(f"'{table.caption}'" for table in tables)
         raise ProtocolError(
-            f"one figure shows one table, here are {len(tables)}: {captions}; choose one by its protocol"
+            f"one figure shows one table, here are {len(tables)}: {captions}; "
+            "choose one by its protocol"
         )
     layout = build_layout(tables[0], show, exact=exact, with_intervals=False)
-    drawn = [column for column in layout.columns if column.kind in ("task", "average", "exact")]
-    standings = [column for column in layout.columns if column.kind in STANDING_KINDS]
-    # Published and measured numbers of a row stand in one line, which says the rank and letters that no panel shows.
+    columns = [column for column in layout.columns if column.kind in ("task", "average", "exact")]
+    # Published and measured numbers of a row share a line of the figure; differences have none,
+    # unless they are all that is shown.
     lines = [
         line
         for block in layout.blocks
         for line in block.lines
-        if line.number_kind != "difference" or show == line.number_kind
+        if line.number_kind != "difference" or show == "difference"
     ]
-    rows = {}
+    dots = []
     for line in lines:
-        if not line.continues_row:
-            made = ((column.head, line.row.cell(column.key).measured) for column in standings)
-            stands = ", ".join(f"{head} {found.text}" for head, found in made if found)
-            rows[str(id(line.row))] = line.label + line.symbols + (f" ({stands})" if stands else "")
-    dots = [
-        DotPoint(
-            str(id(line.row)),
-            column.key,
-            found.value,
-            found.interval,
-            filled=line.number_kind != "published",
-        )
-        for line in lines
-        for column in drawn
-        if (found := line.row.cell(column.key).number(line.number_kind)) is not None
-    ]
-    what = (
+        for column in columns:
+            number = line.row.cell(column.key).number(line.number_kind)
+            if number is not None:
+                dot = DotPoint(
+                    _row_key(line),
+                    column.key,
+                    number.value,
+                    number.interval,
+                    filled=line.number_kind != "published",
+                )
+                dots.append(dot)
+    x_label = (
         "measured minus published"
         if show == "difference"
         else "● measured   ○ published   — 95% interval"
     )
     return draw_panels(
         dots,
-        panel_titles={column.key: column.head for column in drawn},
-        row_labels=rows,
-        x_label=what,
+        panel_titles={column.key: column.head for column in columns},
+        row_labels={
+            _row_key(line): _row_label(line, layout) for line in lines if not line.continues_row
+        },
+        x_label=x_label,
         title=layout.caption,
         notes=layout.legend,
         has_zero_line=show == "difference",
     )
+
+
+def _row_key(line: TableLine) -> str:
+    return str(id(line.row))
+
+
+def _row_label(line: TableLine, layout: Layout) -> str:
+    """Return the label of a row with its rank and letters, which no panel shows."""
+    standings = []
+    for column in layout.columns:
+        number = line.row.cell(column.key).measured
+        if column.kind in STANDING_KINDS and number:
+            standings.append(f"{column.head} {number.text}")
+    suffix = f" ({', '.join(standings)})" if standings else ""
+    return line.label + line.symbols + suffix

@@ -1,4 +1,4 @@
-"""Tables as text: markdown, LaTeX, HTML, CSV, JSON; and as pandas frames."""
+"""Tables as text: markdown, LaTeX, HTML, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -13,33 +13,44 @@ from stsbench.core.wording import escape_controls
 from stsbench.plots.labels import FIGURES
 
 Writer = Callable[[Sequence[Table], Show | None, bool], str]
+"""Writes tables; called with the numbers to show, and with whether to show exact averages."""
 
 
-def _layouts(
-    tables: Sequence[Table], show: Show | None, exact: bool, *, ends: bool = True
+def _build_layouts(
+    tables: Sequence[Table], show: Show | None, exact: bool, *, with_intervals: bool = True
 ) -> list[Layout]:
-    return [build_layout(one, show, exact=exact, with_intervals=ends) for one in tables]
+    return [
+        build_layout(table, show, exact=exact, with_intervals=with_intervals) for table in tables
+    ]
 
 
 WRITERS: Mapping[str, Writer] = {
-    "markdown": lambda *asked: to_markdown(_layouts(*asked)),
-    "latex": lambda *asked: to_latex(_layouts(*asked)),
+    "markdown": lambda tables, show, exact: to_markdown(_build_layouts(tables, show, exact)),
+    "latex": lambda tables, show, exact: to_latex(_build_layouts(tables, show, exact)),
     "html": lambda tables, show, exact: to_html(tables, show, exact=exact),
     "csv": lambda tables, show, exact: to_csv(tables, show),
     "json": lambda tables, show, exact: to_json(tables),
 }
 ROWS: Mapping[str, Writer] = {
-    "markdown": lambda *asked: MARKDOWN.rows(_layouts(*asked, ends=False)),
-    "latex": lambda *asked: LATEX.rows(_layouts(*asked, ends=False)),
+    "markdown": lambda tables, show, exact: MARKDOWN.rows(
+        _build_layouts(tables, show, exact, with_intervals=False)
+    ),
+    "latex": lambda tables, show, exact: LATEX.rows(
+        _build_layouts(tables, show, exact, with_intervals=False)
+    ),
     "csv": lambda tables, show, exact: to_csv(tables, show, headed=False),
 }
-"""The formats in which rows stand alone too, without captions, heads and legends."""
+"""The formats in which rows can stand alone too, without captions, heads and legends."""
 TERMINAL = "terminal"
-"""The format that is no text alone."""
+"""The format that is printed, not written as text."""
 
 
 def check_format(name: str) -> str:
-    """The same, if it is a format, of text or of a figure; raises UnknownName."""
+    """Return the name of a format, of text or of a figure.
+
+    Raises:
+        UnknownName: There is no such format.
+    """
     look_up("format", name, {TERMINAL: None, **WRITERS, **dict.fromkeys(FIGURES)})
     return name
 
@@ -52,20 +63,26 @@ def render(
     exact: bool = False,
     rows_only: bool = False,
 ) -> str:
-    """Tables in one of the formats that are text alone; control characters of names are written out.
+    """Return tables in a format of text, with control characters of names written out.
 
-    ``show`` and ``exact`` are as in :func:`stsbench.boards.tables.table.build_layout`; ``rows_only``: without captions, heads and legends.
+    Args:
+        tables: The tables.
+        fmt: A key of :data:`WRITERS`.
+        show: The numbers to show, see :func:`stsbench.boards.tables.layout.build_layout`.
+        exact: Show exact averages instead of those rounded as in the paper.
+        rows_only: Omit captions, heads and legends.
 
     Raises:
-        UnknownName: no such format.
-        StsbenchError: rows do not stand alone in this format.
+        UnknownName: There is no such format.
+        StsbenchError: Rows cannot stand alone in this format.
     """
-    written = look_up("format", fmt, WRITERS)
+    writer = look_up("format", fmt, WRITERS)
     if rows_only:
         if fmt not in ROWS:
-            *most, last = ROWS
+            *first_formats, last_format = ROWS
             raise StsbenchError(
-                f"rows do not stand alone as {fmt}; choose {', '.join(most)} or {last}"
+                f"rows do not stand alone as {fmt}; "
+                f"choose {', '.join(first_formats)} or {last_format}"
             )
-        written = ROWS[fmt]
-    return escape_controls(written(tables, show, exact))
+        writer = ROWS[fmt]
+    return escape_controls(writer(tables, show, exact))

@@ -1,7 +1,7 @@
-"""Tables as one HTML page that needs no other file and no network: sorted and filtered by the reader.
+"""Tables as one HTML page without other files or network, which its reader sorts and filters.
 
-The page, its tables, style and script stand in the folder ``board`` and are put together by jinja2. Without script the page is
-plain tables.
+The page, its tables, style and script are files of the folder ``board``, which jinja2 puts
+together. Without script the page has plain tables.
 """
 
 from __future__ import annotations
@@ -36,15 +36,19 @@ SCRIPTS = (
 )
 """The parts of the script, each using those before it; functions may use all."""
 MIN_SPAN = 10.0
-"""Points that a column's scale spans at least: a lone narrow interval looks narrow."""
-MEANS = ("average", "exact")
-"""The kinds of column that stay in sight when a table is scrolled."""
+"""The minimum span of a column's scale in points, so that a single narrow interval looks narrow."""
+AVERAGE_KINDS = ("average", "exact")
+"""The kinds of column that stay in sight if a table is scrolled."""
 
 
 def to_html(tables: Sequence[Table], show: Show | None = None, *, exact: bool = False) -> str:
-    """All tables, each with its legend below.
+    """Return a page of tables, each with its legend below.
 
-    Unless ``show`` says otherwise, measured and published numbers are both there: the reader picks.
+    Args:
+        tables: The tables.
+        show: The numbers of the page; by default measured and published ones, of which the
+            reader chooses.
+        exact: Show exact averages instead of those rounded as in the paper.
     """
     title = tables[0].caption if len(tables) == 1 else "Leaderboard"
     return html_page(title, table_body(tables, show, exact=exact))
@@ -53,19 +57,23 @@ def to_html(tables: Sequence[Table], show: Show | None = None, *, exact: bool = 
 def table_body(
     tables: Sequence[Table], show: Show | None = None, *, exact: bool = False
 ) -> Iterator[str]:
-    """The tables within a page."""
-    for place, table in enumerate(tables, start=1):
-        yield _table(
-            table,
-            build_layout(table, show or "both", exact=exact, with_intervals=False),
-            f"t{place}",
-        )
+    """Yield the HTML of each table, without the page around it."""
+    for number, table in enumerate(tables, start=1):
+        layout = build_layout(table, show or "both", exact=exact, with_intervals=False)
+        yield _render_table(table, layout, f"t{number}")
 
 
 def html_page(title: str, body: Iterable[str], *, images: bool = False) -> str:
-    """A page of some lines of HTML, with the style and the script of the board; ``images`` may stand in it as data."""
-    # The parts of the script in one function, so that nothing of it is seen outside. Browsers run no other, and load nothing.
-    parts = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
+    """Return a page with the style and the script of boards.
+
+    Args:
+        title: The title of the page.
+        body: The lines of HTML in it.
+        images: Allow images in it, as data.
+    """
+    # The parts of the script are within one function, so that no name of it is seen outside.
+    # Browsers run no other script, and load nothing.
+    parts = "\n".join(_read_asset(f"{name}.js") for name in SCRIPTS)
     script = f'"use strict";\n(() => {{\n{parts}}})();\n'
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
@@ -73,7 +81,7 @@ def html_page(title: str, body: Iterable[str], *, images: bool = False) -> str:
         "page.html",
         title=title,
         policy=policy + ("; img-src data:" if images else ""),
-        style=_asset("page.css"),
+        style=_read_asset("page.css"),
         body="\n".join(body),
         script=script,
     )
@@ -86,20 +94,26 @@ def notebook_table(
     *,
     title: str = "",
 ) -> str:
-    """A table of texts for a notebook: the first column stands to the left, the others are numbers.
+    """Return the HTML of a table of texts for a notebook.
 
-    A line break within a cell stands before its small print, as which ``notes`` are shown below. Without heads there is no table.
+    Args:
+        heads: The heads of the columns; empty for notes without a table.
+        rows: The texts of each row. The first one is aligned left, the others right, as numbers.
+            What follows a line break within a text is in small print.
+        notes: Lines below the table, in small print.
+        title: A line above the table; empty for none.
     """
-    return fill_template(
-        "notebook.html", heads=heads, rows=rows, notes=notes, title=title
-    ).removesuffix("\n")
+    html = fill_template("notebook.html", heads=heads, rows=rows, notes=notes, title=title)
+    return html.removesuffix("\n")
 
 
 def notebook_layout(layout: Layout) -> str:
-    """A table for a notebook: its caption, sections and groups as lines of their own."""
+    """Return the HTML of a layout for a notebook, with titles of groups as rows of their own."""
     rows: list[list[str]] = []
     for section, block in group_by_section(layout.blocks):
-        rows += [[title, *[""] * len(layout.heads)] for title in (section, block.title) if title]
+        for title in (section, block.title):
+            if title:
+                rows.append([title, *[""] * len(layout.heads)])
         for line in block.lines:
             cells = [cell.text + cell.symbol + cell.deviation for cell in line.cells]
             rows.append([join_lines(line.label) + line.symbols, *cells])
@@ -109,155 +123,186 @@ def notebook_layout(layout: Layout) -> str:
 
 
 @cache
-def _templates() -> jinja2.Environment:
+def _template_environment() -> jinja2.Environment:
     import jinja2
     import markupsafe
 
-    made = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_asset),
+    def break_before_parameters(text: str) -> markupsafe.Markup:
+        return markupsafe.Markup(escape(text).replace("+", "<wbr>+"))
+
+    def escape_plain(text: str) -> markupsafe.Markup:
+        # A dollar sign would begin a formula in a notebook.
+        plain_text = escape(escape_controls(join_lines(text)))
+        return markupsafe.Markup(plain_text.replace("$", "&#36;"))
+
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_read_asset),
         autoescape=True,
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
-    # A long name breaks before a parameter that it says.
-    made.filters["in_millions"] = format_parameters
-    made.filters["breaking"] = lambda text: markupsafe.Markup(escape(text).replace("+", "<wbr>+"))
-    # A dollar sign would begin a formula in a notebook.
-    made.filters["plain"] = lambda text: markupsafe.Markup(
-        escape(escape_controls(join_lines(text))).replace("$", "&#36;")
-    )
-    return made
+    environment.filters["in_millions"] = format_parameters
+    environment.filters["breaking"] = break_before_parameters
+    environment.filters["plain"] = escape_plain
+    return environment
 
 
-def fill_template(template: str, **facts: Any) -> str:  # noqa: ANN401 - what the template asks for
-    """A template of the folder ``board`` with these facts."""
-    return _templates().get_template(template).render(**facts)
+def fill_template(template: str, **variables: Any) -> str:  # noqa: ANN401 - those of the template
+    """Return a template of the folder ``board`` with its variables filled in."""
+    return _template_environment().get_template(template).render(**variables)
 
 
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
+    """Return the text of a file of the folder ``board``."""
     return (resources.files(__package__) / "board" / name).read_text(encoding="utf-8")
 
 
-def _table(table: Table, layout: Layout, identity: str) -> str:
+def _render_table(table: Table, layout: Layout, element_id: str) -> str:
     lines = [line for block in layout.blocks for line in block.lines]
-    scales = _scales(layout)
-    beyond = (
-        not a <= one.value <= b
-        for key, (a, b) in scales.items()
-        for one in layout.numbers_with_interval(key)
-    )
-    return fill_template(
+    number_kinds = {line.number_kind for line in lines}
+    # A note of a symbol begins with it. The first note on a symbol is the one to link to.
+    note_numbers: dict[str, int] = {}
+    for number, note in enumerate(layout.legend, start=1):
+        note_numbers.setdefault(note[0], number)
+    scales = _find_scales(layout)
+    html = fill_template(
         "table.html",
-        id=identity,
+        id=element_id,
         table=table,
         layout=layout,
         blocks=list(group_by_section(layout.blocks)),
-        notes={text[0]: place for place, text in reversed([*enumerate(layout.legend, start=1)])},
+        note_numbers=note_numbers,
         papers=sources().papers,
-        apart=distinguish_rows(table),
-        place_of=id,
-        lacks_decimals=_lacks_decimals,
-        means=MEANS,
-        standings=STANDING_KINDS,
-        ranked=any(cell.rank for line in lines for cell in line.cells),
-        ranked_apart=layout.show == "both"
-        and {"measured", "published"} <= {line.number_kind for line in lines},
+        distinctions=distinguish_rows(table),
+        row_id=id,
+        count_missing_decimals=_count_missing_decimals,
+        average_kinds=AVERAGE_KINDS,
+        standing_kinds=STANDING_KINDS,
+        has_ranks=any(cell.rank for line in lines for cell in line.cells),
+        ranks_by_kind=layout.show == "both" and {"measured", "published"} <= number_kinds,
         scales=scales,
-        outliers=any(beyond),
-    ).removesuffix("\n")
+        has_outliers=_has_outliers(layout, scales),
+    )
+    return html.removesuffix("\n")
 
 
 def format_parameters(count: int) -> str:
-    """A number of parameters in millions, to three digits: 109M, 22.7M."""
+    """Return a number of parameters in millions, to three digits: 109M, 22.7M."""
     return f"{count / 1e6:.0f}M" if count >= 99.95e6 else f"{count / 1e6:.3g}M"
 
 
-def _lacks_decimals(text: str, column: TableColumn) -> int:
-    """How many decimals a number lacks, so that points stand under points."""
+def _count_missing_decimals(text: str, column: TableColumn) -> int:
+    """Return how many characters a number lacks to be aligned at its decimal point."""
+    if text == NO_NUMBER or column.kind in STANDING_KINDS:
+        return 0
     _, point, digits = text.partition(".")
-    lacks = column.decimals - len(digits) + (not point)
-    return lacks if lacks > 0 and text != NO_NUMBER and column.kind not in STANDING_KINDS else 0
+    n_missing = column.decimals - len(digits) + (0 if point else 1)
+    return max(0, n_missing)
 
 
-def _scales(layout: Layout) -> dict[str, tuple[float, float]]:
-    """The scale of each column that has intervals: the two ends of what its bars span, in points.
+Scale = tuple[float, float]
+"""The values at the left and the right end of the bars of a column, in points."""
 
-    From the lowest to the highest end of an interval, without the scores that lie far outside the quartiles: one and a half
-    times the distance of the quartiles (Tukey 1977, section 2C), and half the least span at least.
+
+def _find_scales(layout: Layout) -> dict[str, Scale]:
+    """Return the scale of each column that has intervals, by the key of the column.
+
+    It spans all intervals, without those of scores that lie far outside the quartiles: by more
+    than one and a half times the distance of the quartiles (Tukey 1977, section 2C), and by more
+    than half the minimum span.
     """
-    found = {}
+    scales = {}
     for column in layout.columns:
-        numbers = (
-            layout.numbers_with_interval(column.key) if column.kind in ("task", *MEANS) else []
-        )
-        if numbers:
-            values = [one.value for one in numbers]
-            first, _, third = (
-                quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
-            )
-            reach = max(1.5 * (third - first), MIN_SPAN / 2)
-            ends = [
-                end
-                for one in numbers
-                if first - reach <= one.value <= third + reach
-                for end in one.interval or ()
-            ]
-            spare = max(0.0, MIN_SPAN - (max(ends) - min(ends))) / 2
-            found[column.key] = min(ends) - spare, max(ends) + spare
-    return found
+        if column.kind not in ("task", *AVERAGE_KINDS):
+            continue
+        numbers = layout.numbers_with_interval(column.key)
+        if not numbers:
+            continue
+        values = [number.value for number in numbers]
+        first_quartile = third_quartile = values[0]
+        if len(values) > 1:
+            first_quartile, _, third_quartile = quantiles(values, n=4, method="inclusive")
+        reach = max(1.5 * (third_quartile - first_quartile), MIN_SPAN / 2)
+        bounds = [
+            bound
+            for number in numbers
+            if first_quartile - reach <= number.value <= third_quartile + reach
+            for bound in number.interval or ()
+        ]
+        low, high = min(bounds), max(bounds)
+        margin = max(0.0, MIN_SPAN - (high - low)) / 2
+        scales[column.key] = low - margin, high + margin
+    return scales
+
+
+def _has_outliers(layout: Layout, scales: Mapping[str, Scale]) -> bool:
+    """Return whether any score lies outside the scale of its column."""
+    return any(
+        not low <= number.value <= high
+        for key, (low, high) in scales.items()
+        for number in layout.numbers_with_interval(key)
+    )
 
 
 class RowDistinction(NamedTuple):
-    """What tells a row from others of its label; ``by_group``: the title of its group says it already."""
+    """What distinguishes a row from others of the same label."""
 
     text: str
     by_group: bool
+    """Whether the title of its group says it already."""
 
 
 def distinguish_rows(table: Table) -> Mapping[int, RowDistinction]:
-    """For each row that shares its label with others what tells it from them, by the row's ``id``."""
-    alike: dict[str, list[tuple[Row, list[str]]]] = {}
+    """Return what distinguishes each row that shares its label with others, by its ``id``."""
+    rows_by_label: dict[str, list[tuple[Row, list[str]]]] = {}
     for group in table.groups:
         title = " ".join(filter(None, (group.section, group.title)))
         for row in group.rows:
-            alike.setdefault(row.label, []).append((row, [title, *_facts(row)]))
-    found: dict[int, RowDistinction] = {}
-    for rows in alike.values():
-        if len(rows) > 1:
-            tellings = _telling([facts for _, facts in rows])
-            found |= {id(row): apart for (row, _), apart in zip(rows, tellings, strict=True)}
-    return found
+            texts = [title, *_describe_row(row)]
+            rows_by_label.setdefault(row.label, []).append((row, texts))
+    distinctions: dict[int, RowDistinction] = {}
+    for rows_and_texts in rows_by_label.values():
+        if len(rows_and_texts) > 1:
+            row_distinctions = _distinguish([texts for _, texts in rows_and_texts])
+            for (row, _), distinction in zip(rows_and_texts, row_distinctions, strict=True):
+                distinctions[id(row)] = distinction
+    return distinctions
 
 
-def _facts(row: Row) -> Iterator[str]:
-    """What may tell a row from another, first what says most to a reader."""
-    traits, (paper, number, printed) = (
-        row.traits,
-        [*row.published_key.split("/", 2), "", "", ""][:3],
-    )
-    source = sources().papers.get(paper)
-    yield from (
-        traits.backbone,
-        traits.method,
-        f"supervision {traits.supervision}" if traits.supervision else "",
-    )
+def _describe_row(row: Row) -> Iterator[str]:
+    """Yield texts that may distinguish a row from another, the most telling one first."""
+    traits = row.traits
+    paper_id, table_id, printed_label = [*row.published_key.split("/", 2), "", "", ""][:3]
+    paper = sources().papers.get(paper_id)
+    yield traits.backbone
+    yield traits.method
+    yield f"supervision {traits.supervision}" if traits.supervision else ""
     yield str(traits.year or "")
-    yield f"{source.name} {source.year}, {number.replace('-', ' ')}" if source else ""
-    yield from (printed, row.encoder)
+    yield f"{paper.name} {paper.year}, {table_id.replace('-', ' ')}" if paper else ""
+    yield printed_label
+    yield row.encoder
 
 
-def _telling(rows: Sequence[Sequence[str]]) -> list[RowDistinction]:
-    """The first fact that is another in every row, or as many facts as it takes; numbers where no facts do."""
-    differing = [facts for facts in zip(*rows, strict=True) if len(set(facts)) > 1]
-    for facts in differing:
-        if len(set(facts)) == len(rows) and all(facts):
-            return [RowDistinction(text, facts == tuple(row[0] for row in rows)) for text in facts]
-    texts = [
-        ", ".join(dict.fromkeys(filter(None, (row[at] for row in differing))))
-        for at in range(len(rows))
-    ]
-    if len(set(texts)) < len(rows) or not all(texts):
-        texts = [
-            ", ".join(filter(None, (text, f"no. {place}"))) for place, text in enumerate(texts, 1)
+def _distinguish(texts_by_row: Sequence[Sequence[str]]) -> list[RowDistinction]:
+    """Return the first text that differs in every row, or as many texts as are needed.
+
+    Numbers are added if no texts distinguish the rows.
+
+    Args:
+        texts_by_row: The same kinds of text for each row; the first kind is the group's title.
+    """
+    titles = tuple(texts[0] for texts in texts_by_row)
+    differing_kinds = [texts for texts in zip(*texts_by_row, strict=True) if len(set(texts)) > 1]
+    for texts in differing_kinds:
+        if len(set(texts)) == len(texts_by_row) and all(texts):
+            return [RowDistinction(text, by_group=texts == titles) for text in texts]
+    joined_texts = [
+        ", ".join(dict.fromkeys(filter(None, texts)))
+        for texts in zip(*differing_kinds, strict=True)
+    ] or [""] * len(texts_by_row)
+    if len(set(joined_texts)) < len(texts_by_row) or not all(joined_texts):
+        joined_texts = [
+            ", ".join(filter(None, (text, f"no. {number}")))
+            for number, text in enumerate(joined_texts, start=1)
         ]
-    return [RowDistinction(text, by_group=False) for text in texts]
+    return [RowDistinction(text, by_group=False) for text in joined_texts]

@@ -1,6 +1,7 @@
-"""Tables as markdown and LaTeX, best in bold, second best underlined; as CSV and pandas, a line for each side of a row; as JSON, whole.
+"""Tables as text: markdown and LaTeX as printed, CSV and pandas by row and kind of number, JSON whole.
 
-LaTeX needs booktabs and adjustbox, which makes a table smaller that is wider than the text; a long one comes in parts.
+The best number is bold and the second best underlined. LaTeX needs booktabs and adjustbox, which
+shrinks a table that is wider than the text; a long table comes in parts.
 """
 
 from __future__ import annotations
@@ -18,23 +19,30 @@ from stsbench.boards.tables.table import (
     KINDS_BY_SHOW,
     LETTERS,
     RANKS,
+    Group,
+    NumberKind,
     Row,
     Show,
     Table,
     TableCell,
     TableColumn,
+    TableNumber,
 )
 from stsbench.core.names import MAX_NAME_LENGTH
 from stsbench.core.wording import escape_controls, join_lines
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 LONG_WORD = re.compile(r"(\S{30,})")
-"""A word that a note's line may end within."""
+"""A word that a line of a note may end within."""
 MAX_LINES, MAX_NOTES = 50, 8
-"""So many lines a part of a LaTeX table has, and so many of notes a float holds beside them."""
+"""The maximum lines of a part of a LaTeX table, and of the notes that float together with it."""
 HTML_ENTITIES = {"<": "&lt;", "&": "&amp;", "@": "&#64;", "://": "&#58;//", "www.": "www&#46;"}
 MARKDOWN_SPECIAL = re.compile(
     r"[\\`*\[\]|~$<@]|://|\bwww\."
-    # Within a word an underscore is one; an ampersand is one but before what ends with a semicolon.
+    # An underscore within a word is an ordinary character; so is an ampersand, unless what
+    # follows ends with a semicolon.
     r"|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)"
 )
 LATEX_ESCAPES = {
@@ -69,92 +77,105 @@ LATEX_ESCAPES = {
     "`": r"\textasciigrave{}",
     '"': r"\char34{}",
 }
-_SIGN = re.compile(r"([-',])(?=\1)|.")
-"""One sign; the first is one of two that would be set as one other."""
+_CHARACTER = re.compile(r"([-',])(?=\1)|.")
+"""One character; the group is the first of two that LaTeX would set as another one."""
 
 
 class MarkupFormat(NamedTuple):
-    """How a format writes a row, a title across the columns, and what stands in them."""
+    """How a format writes cells, rows, and titles across the columns."""
 
     escape: Callable[[str], str]
+    """Escapes a text."""
     number: Callable[[str], str]
+    """Escapes a number."""
     row: Callable[[Sequence[str]], str]
+    """Joins the cells of a row."""
     section: Callable[[str, int], str]
+    """Writes the title of a section across the label and a number of columns."""
     title: Callable[[str, int], str]
+    """Writes the title of a group across the label and a number of columns."""
     indent: str
+    """Stands before the label of a line that continues the row above."""
     best: str
+    """The markup of the best number, with ``{}`` for the number."""
     second: str
+    """The markup of the second best number."""
 
     def lines(self, block: LayoutBlock) -> Iterator[str]:
-        """The rows of a group."""
+        """Yield the lines of a group."""
+        markup_by_rank = ("{}", self.best, self.second)
         for line in block.lines:
-            label = (self.indent if line.continues_row else "") + self.escape(
-                line.label + line.symbols
-            )
-            cells = []
+            indent = self.indent if line.continues_row else ""
+            cells = [indent + self.escape(line.label + line.symbols)]
             for cell in line.cells:
-                text = self.number(cell.text + cell.deviation)
-                text = ("{}", self.best, self.second)[cell.rank].replace("{}", text)
-                cells.append(text + self.escape(cell.symbol))
-            yield self.row([label, *cells])
+                number = self.number(cell.text + cell.deviation)
+                marked_number = markup_by_rank[cell.rank].replace("{}", number)
+                cells.append(marked_number + self.escape(cell.symbol))
+            yield self.row(cells)
 
-    def group(self, section: str, block: LayoutBlock, columns: int) -> Iterator[str]:
-        """The rows of a group below its section and its title."""
+    def group(self, section: str, block: LayoutBlock, n_columns: int) -> Iterator[str]:
+        """Yield the lines of a group below its section, if not empty, and its title."""
         if section:
-            yield self.section(self.escape(section), columns)
+            yield self.section(self.escape(section), n_columns)
         if block.title:
-            yield self.title(self.escape(block.title), columns)
+            yield self.title(self.escape(block.title), n_columns)
         yield from self.lines(block)
 
     def rows(self, layouts: Sequence[Layout]) -> str:
-        """The rows alone, to be put into a table that there is."""
-        return "".join(
-            f"{line}\n"
-            for layout in layouts
-            for block in layout.blocks
-            for line in self.lines(block)
-        )
+        """Return the rows alone, for a user's own table."""
+        lines = [
+            line for layout in layouts for block in layout.blocks for line in self.lines(block)
+        ]
+        return "".join(f"{line}\n" for line in lines)
 
 
 def escape_markdown(text: str) -> str:
-    """Text of others as it reads: no emphasis, link, image, HTML, formula or new cell, and all in one line.
+    """Return a text in one line that markdown shows as it is.
 
-    What stands for a character in HTML is taken where a backslash is not understood by all, and where addresses
-    become links by themselves.
+    It has no emphasis, link, image, HTML, formula or new cell. HTML entities replace characters if
+    not all renderers accept a backslash, and if addresses would become links by themselves.
     """
     return MARKDOWN_SPECIAL.sub(
-        lambda found: HTML_ENTITIES.get(found[0], f"\\{found[0]}"),
+        lambda match: HTML_ENTITIES.get(match[0], f"\\{match[0]}"),
         escape_controls(join_lines(text)),
     )
 
 
 def escape_latex(text: str) -> str:
-    """Text in one line with every sign, or pair of signs, that LaTeX would take for its own replaced."""
-    return _SIGN.sub(
-        lambda found: f"{found[0]}{{}}" if found[1] else LATEX_ESCAPES.get(found[0], found[0]),
-        escape_controls(join_lines(text)),
-    )
+    """Return a text in one line that LaTeX sets as it is."""
+
+    def escape(match: re.Match[str]) -> str:
+        is_first_of_pair = match[1] is not None
+        return f"{match[0]}{{}}" if is_first_of_pair else LATEX_ESCAPES.get(match[0], match[0])
+
+    return _CHARACTER.sub(escape, escape_controls(join_lines(text)))
+
+
+def _escape_latex_number(text: str) -> str:
+    """Return a number in LaTeX: a minus before it, or before the second bound of an interval."""
+    return re.sub(r"(?:^|(?<= ))-(?=[\d.])", "$-$", escape_latex(text))
 
 
 MARKDOWN = MarkupFormat(
     escape=escape_markdown,
     number=str,
     row=lambda cells: f"| {' | '.join(cells)} |",
-    section=lambda text, columns: f"| **{text}** |{'  |' * columns}",
-    title=lambda text, columns: f"| *{text}* |{'  |' * columns}",
+    section=lambda text, n_columns: f"| **{text}** |{'  |' * n_columns}",
+    title=lambda text, n_columns: f"| *{text}* |{'  |' * n_columns}",
     indent="&emsp;",
     best="**{}**",
     second="<u>{}</u>",
 )
 LATEX = MarkupFormat(
     escape=escape_latex,
-    # A minus before a number, also before the second end of an interval, is no hyphen.
-    number=lambda text: re.sub(r"(?:^|(?<= ))-(?=[\d.])", "$-$", escape_latex(text)),
+    number=_escape_latex_number,
     row=lambda cells: " & ".join(cells) + r" \\",
-    section=lambda text, columns: (
-        rf"\multicolumn{{{columns + 1}}}{{@{{}}l}}{{\textbf{{{text}}}}} \\"
+    section=lambda text, n_columns: (
+        rf"\multicolumn{{{n_columns + 1}}}{{@{{}}l}}{{\textbf{{{text}}}}} \\"
     ),
-    title=lambda text, columns: rf"\multicolumn{{{columns + 1}}}{{@{{}}l}}{{\textit{{{text}}}}} \\",
+    title=lambda text, n_columns: (
+        rf"\multicolumn{{{n_columns + 1}}}{{@{{}}l}}{{\textit{{{text}}}}} \\"
+    ),
     indent=r"\quad ",
     best=r"\textbf{{}}",
     second=r"\underline{{}}",
@@ -162,276 +183,339 @@ LATEX = MarkupFormat(
 
 
 def to_markdown(layouts: Sequence[Layout]) -> str:
-    """All that is laid out, each under its caption."""
-    return "\n\n".join("\n".join(_markdown(layout)) for layout in layouts) + "\n"
+    """Return layouts in markdown, each under its caption."""
+    return "\n\n".join("\n".join(_markdown_lines(layout)) for layout in layouts) + "\n"
 
 
-def _markdown(layout: Layout) -> Iterator[str]:
+def _markdown_lines(layout: Layout) -> Iterator[str]:
     # A page scrolls: it has more room than a terminal or paper.
     layout = shorten_labels(layout, max_length=MAX_NAME_LENGTH)
+    n_columns = len(layout.heads)
     yield f"**{escape_markdown(layout.caption)}**\n"
     yield MARKDOWN.row([layout.label_head, *map(escape_markdown, layout.heads)])
-    yield MARKDOWN.row(["---", *["---:"] * len(layout.heads)])
+    yield MARKDOWN.row(["---", *["---:"] * n_columns])
     for section, block in group_by_section(layout.blocks):
-        yield from MARKDOWN.group(section, block, len(layout.heads))
-    yield from (f"\n{escape_markdown(text)}" for text in layout.legend)
+        yield from MARKDOWN.group(section, block, n_columns)
+    for note in layout.legend:
+        yield f"\n{escape_markdown(note)}"
 
 
 def to_latex(layouts: Sequence[Layout]) -> str:
-    """All that is laid out, no wider than the text, and the legend below; the first line names the packages."""
-    texts = ("\n".join(_latex(shorten_labels(layout))) for layout in layouts)
-    return "% \\usepackage{booktabs,adjustbox}\n" + "\n\n".join(texts) + "\n"
+    """Return layouts in LaTeX, no wider than the text, each with its legend below.
+
+    The first line names the packages.
+    """
+    tables = ["\n".join(_latex_lines(shorten_labels(layout))) for layout in layouts]
+    return "% \\usepackage{booktabs,adjustbox}\n" + "\n\n".join(tables) + "\n"
 
 
-def _latex(layout: Layout) -> Iterator[str]:
-    parts = _parts(layout)
-    notes = [
-        r"\par\smallskip\footnotesize\raggedright",
-        *(rf"{_note(text)}\par" for text in layout.legend),
-    ]
-    # Notes that a page may end within stand outside of what floats as a whole.
-    is_apart = sum(1 + len(text) // 90 for text in layout.legend) > MAX_NOTES
-    for place, blocks in enumerate(parts, start=1):
-        caption = (
-            layout.caption if len(parts) == 1 else f"{layout.caption}, part {place} of {len(parts)}"
-        )
+def _latex_lines(layout: Layout) -> Iterator[str]:
+    parts = _divide_blocks(layout)
+    notes: list[str] = []
+    if layout.legend:
+        notes = [
+            r"\par\smallskip\footnotesize\raggedright",
+            *(rf"{_breakable_note(note)}\par" for note in layout.legend),
+        ]
+    # Many notes stand outside of the float, which a page cannot end within.
+    n_note_lines = sum(1 + len(note) // 90 for note in layout.legend)
+    notes_float = n_note_lines <= MAX_NOTES
+    for number, blocks in enumerate(parts, start=1):
+        caption = layout.caption
+        if len(parts) > 1:
+            caption = f"{caption}, part {number} of {len(parts)}"
         yield from (r"\begin{table}", r"\centering", rf"\caption{{{escape_latex(caption)}}}")
-        yield r"\begin{adjustbox}{max width=\linewidth,max totalheight=0.75\textheight}"
-        yield from (rf"\begin{{tabular}}{{@{{}}l{'r' * len(layout.heads)}@{{}}}}", r"\toprule")
-        yield LATEX.row(["", *map(escape_latex, layout.heads)])
-        for section, block in group_by_section(blocks):
-            yield r"\midrule"
-            yield from LATEX.group(section, block, len(layout.heads))
-        yield from (r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}")
-        yield from notes if layout.legend and place == len(parts) and not is_apart else ()
+        yield from _latex_tabular(layout, blocks)
+        if notes_float and number == len(parts):
+            yield from notes
         yield r"\end{table}"
-    yield from ("{", *notes, "}") if is_apart else ()
+    if not notes_float:
+        yield from ("{", *notes, "}")
 
 
-def _parts(layout: Layout) -> list[list[LayoutBlock]]:
-    """The groups of each part of a table, as few as hold all lines; a group that is cut has its title in both."""
+def _latex_tabular(layout: Layout, blocks: Sequence[LayoutBlock]) -> Iterator[str]:
+    """Yield the lines of one part of a table, without caption and notes."""
+    n_columns = len(layout.heads)
+    yield r"\begin{adjustbox}{max width=\linewidth,max totalheight=0.75\textheight}"
+    yield rf"\begin{{tabular}}{{@{{}}l{'r' * n_columns}@{{}}}}"
+    yield r"\toprule"
+    yield LATEX.row(["", *map(escape_latex, layout.heads)])
+    for section, block in group_by_section(blocks):
+        yield r"\midrule"
+        yield from LATEX.group(section, block, n_columns)
+    yield from (r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}")
+
+
+def _divide_blocks(layout: Layout) -> list[list[LayoutBlock]]:
+    """Return the groups of each part of a table, in as few parts as hold all lines.
+
+    A group that is divided has its title in both parts.
+    """
     parts: list[list[LayoutBlock]] = [[]]
-    room = MAX_LINES
+    lines_left = MAX_LINES
     for block in layout.blocks:
         lines = list(block.lines)
         while lines:
-            if room < 1:
+            if lines_left < 1:
                 parts.append([])
-                room = MAX_LINES
-            parts[-1].append(replace(block, lines=lines[:room]))
-            lines, room = lines[room:], room - len(lines[:room])
+                lines_left = MAX_LINES
+            part_lines = lines[:lines_left]
+            parts[-1].append(replace(block, lines=part_lines))
+            lines = lines[lines_left:]
+            lines_left -= len(part_lines)
     return parts
 
 
-def _note(text: str) -> str:
-    """A note in which lines may end after signs of a long word too: paths and settings have no blanks."""
-    # Long words stand between the parts that have none.
-    parts = LONG_WORD.split(text)
-    words = (
-        re.split(r"(?<=[/+=_.,:-])", part) if at % 2 else [part] for at, part in enumerate(parts)
-    )
-    return "".join(r"\allowbreak{}".join(map(escape_latex, pieces)) for pieces in words)
+def _breakable_note(note: str) -> str:
+    """Return a note in LaTeX, whose lines may also end after punctuation within a long word.
 
+    Paths and settings have no blanks.
+    """
+    texts = []
+    for index, text in enumerate(LONG_WORD.split(note)):
+        # The split alternates between other text and long words.
+        is_long_word = index % 2 == 1
+        pieces = re.split(r"(?<=[/+=_.,:-])", text) if is_long_word else [text]
+        texts.append(r"\allowbreak{}".join(map(escape_latex, pieces)))
+    return "".join(texts)
 
-if TYPE_CHECKING:
-    import pandas as pd
 
 DIGITS = 6
 FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
-"""How text begins that a spreadsheet computes, in signs of either width."""
+"""The beginning of a text that a spreadsheet computes, in characters of either width."""
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 RECORD_KEYS = ("table", "section", "group", "row", "encoder", "published_row", "side")
+"""The first columns of the CSV; ``side`` is the kind of the record's numbers."""
 
 
 def to_csv(tables: Sequence[Table], show: Show | None = None, *, headed: bool = True) -> str:
-    """One line for the measured numbers of a row, one for the published ones, one for the difference."""
-    return csv_text(
-        [record for table in tables for record in _records(table, show)], RECORD_KEYS, headed=headed
-    )
+    """Return tables as CSV.
+
+    A row has a line for its measured numbers, one for the published and one for the difference.
+
+    Args:
+        tables: The tables.
+        show: The numbers to show, by default all three kinds.
+        headed: Begin with a line of column names.
+    """
+    records = [record for table in tables for record in _make_records(table, show)]
+    return csv_text(records, RECORD_KEYS, headed=headed)
 
 
 def csv_text(
-    records: Sequence[Mapping[str, Any]], first: Sequence[str] = (), *, headed: bool = True
+    records: Sequence[Mapping[str, Any]], first_keys: Sequence[str] = (), *, headed: bool = True
 ) -> str:
-    """Records as CSV, the heads in ``first`` before the others; what a record lacks is empty."""
-    heads = dict.fromkeys([*first, *(key for record in records for key in record)])
+    """Return records as CSV; a value that a record lacks is empty.
+
+    Args:
+        records: The values of each line by column.
+        first_keys: The columns to put before the others.
+        headed: Begin with a line of column names.
+    """
+    keys = dict.fromkeys([*first_keys, *(key for record in records for key in record)])
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     if headed:
-        writer.writerow(map(_safe, heads))
-    writer.writerows([_safe(record.get(head, "")) for head in heads] for record in records)
+        writer.writerow(map(_escape_formula, keys))
+    for record in records:
+        writer.writerow([_escape_formula(record.get(key, "")) for key in keys])
     return stream.getvalue()
 
 
-def _safe(value: object) -> object:
-    """Text that a spreadsheet would take for a formula gets an apostrophe before it; a number stays a number."""
-    return (
-        f"'{value}"
-        if isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value)
-        else value
-    )
+def _escape_formula(value: object) -> object:
+    """Return a text that a spreadsheet would compute with an apostrophe before it."""
+    if isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value):
+        return f"'{value}"
+    return value
 
 
 def to_frame(table: Table, show: Show | None = None) -> pd.DataFrame:
-    """The table as a DataFrame: the same lines as the CSV, indexed by section, group, row and side."""
+    """Return the lines of the CSV as a DataFrame, indexed by section, group, row and side."""
     import pandas as pd
 
-    return pd.DataFrame.from_records(list(_records(table, show))).set_index(
-        ["section", "group", "row", "side"]
-    )
+    records = list(_make_records(table, show))
+    return pd.DataFrame.from_records(records).set_index(["section", "group", "row", "side"])
 
 
-def _records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
-    rows = table.rows()
-    keys = [column.key for column in table.columns]
-    cells = [(column, row, row.cell(column.key)) for column in table.columns for row in rows]
-    both = [
-        (column.key, one)
-        for column, _, cell in cells
-        for one in (cell.measured, cell.published)
-        if one
-    ]
-    spread = {key for key, one in both if one.deviation is not None}
-    ends = {
-        c.key
-        for c, _, cell in cells
-        if c.kind != "exact" and cell.measured and cell.measured.interval
-    }
-    # Numbers that were printed in another row than the one that their own row names.
-    sourced = {
-        column.key
-        for column, row, cell in cells
-        if cell.published_key not in ("", row.published_key)
-    }
-    for group, row, side in (
-        (g, row, side)
-        for g in table.groups
-        for row in g.rows
-        for side in KINDS_BY_SHOW[show or "both"]
-    ):
-        if show == "merged" and side == "published" and row.is_measured:
-            continue
-        numbers = {key: row.cell(key).number(side) for key in keys}
-        if not any(numbers.values()):
-            continue
-        said = "imported" if row.imported and side == "published" else side
-        facts = (
-            table.name,
-            group.section,
-            group.title,
-            row.label,
-            row.encoder,
-            row.published_key,
-            said,
-        )
-        record: dict[str, Any] = dict(zip(RECORD_KEYS, facts, strict=True))
-        for key, one in numbers.items():
-            low, high = one.interval if one and one.interval else (None, None)
-            if key == RANKS:
-                record |= {"rank_best": low and int(low), "rank_worst": high and int(high)}
-            elif key == LETTERS:
-                record |= {
-                    LETTERS: one.text if one else None,
-                    "tied_with_best": row.is_best if one else None,
+class _FurtherFields(NamedTuple):
+    """The columns that have further fields in records, by their keys."""
+
+    with_deviation: set[str]
+    with_interval: set[str]
+    with_published_row: set[str]
+    """The columns with numbers that were printed in another row than the one they stand in."""
+
+
+def _find_further_fields(table: Table) -> _FurtherFields:
+    further = _FurtherFields(set(), set(), set())
+    for row in table.rows():
+        for column in table.columns:
+            cell = row.cell(column.key)
+            for number in (cell.measured, cell.published):
+                if number and number.deviation is not None:
+                    further.with_deviation.add(column.key)
+            if column.kind != "exact" and cell.measured and cell.measured.interval:
+                further.with_interval.add(column.key)
+            if cell.published_key not in ("", row.published_key):
+                further.with_published_row.add(column.key)
+    return further
+
+
+def _make_records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
+    """Yield a flat record for each row and kind of number that it has."""
+    further = _find_further_fields(table)
+    for group in table.groups:
+        for row in group.rows:
+            for number_kind in KINDS_BY_SHOW[show or "both"]:
+                if show == "merged" and number_kind == "published" and row.is_measured:
+                    continue
+                numbers = {
+                    column.key: row.cell(column.key).number(number_kind) for column in table.columns
                 }
-            else:
-                record[key] = _plain(one and one.value)
-                record |= (
-                    {f"{key}_deviation": _plain(one and one.deviation)} if key in spread else {}
-                )
-                record |= (
-                    {f"{key}_low": _plain(low), f"{key}_high": _plain(high)} if key in ends else {}
-                )
-            if key in sourced:
-                record[f"{key}_published_row"] = (
-                    row.cell(key).published_key if side != "measured" else ""
-                )
-        yield record
+                if not any(numbers.values()):
+                    continue
+                record = _identify_record(table, group, row, number_kind)
+                for key, number in numbers.items():
+                    record |= _number_fields(key, number, row, further)
+                    if key in further.with_published_row:
+                        published_key = row.cell(key).published_key
+                        record[f"{key}_published_row"] = (
+                            published_key if number_kind != "measured" else ""
+                        )
+                yield record
+
+
+def _identify_record(
+    table: Table, group: Group, row: Row, number_kind: NumberKind
+) -> dict[str, Any]:
+    """Return the first fields of a record, which are :data:`RECORD_KEYS`."""
+    is_imported = bool(row.imported) and number_kind == "published"
+    values = (
+        table.name,
+        group.section,
+        group.title,
+        row.label,
+        row.encoder,
+        row.published_key,
+        "imported" if is_imported else number_kind,
+    )
+    return dict(zip(RECORD_KEYS, values, strict=True))
+
+
+def _number_fields(
+    key: str, number: TableNumber | None, row: Row, further: _FurtherFields
+) -> dict[str, Any]:
+    """Return the fields of a record for one column: its value, deviation and interval."""
+    low, high = number.interval if number and number.interval else (None, None)
+    if key == RANKS:
+        return {
+            "rank_best": None if low is None else int(low),
+            "rank_worst": None if high is None else int(high),
+        }
+    if key == LETTERS:
+        return {
+            LETTERS: number.text if number else None,
+            "tied_with_best": row.is_best if number else None,
+        }
+    fields = {key: _round(number.value if number else None)}
+    if key in further.with_deviation:
+        fields[f"{key}_deviation"] = _round(number.deviation if number else None)
+    if key in further.with_interval:
+        fields |= {f"{key}_low": _round(low), f"{key}_high": _round(high)}
+    return fields
 
 
 def to_json(tables: Sequence[Table]) -> str:
-    """All tables with all they hold: measured, published, difference, intervals, and what is wrong in print."""
-    made = [
+    """Return tables as JSON with all that they hold, also what the terminal does not show."""
+    content = [_table_fields(table) for table in tables]
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _table_fields(table: Table) -> dict[str, Any]:
+    paper = table.paper
+    groups = [
         {
-            "table": table.name,
-            "title": table.title,
-            "paper": table.paper
-            and {key: getattr(table.paper, key) for key in ("name", "title", "year", "url")},
-            "number": table.paper_number,
-            "columns": [_column(column) for column in table.columns],
-            "groups": [
-                {
-                    "section": group.section,
-                    "title": group.title,
-                    "rows": [_row(row) for row in group.rows],
-                }
-                for group in table.groups
-            ],
-            "notes": [*table.notes, *table.measured_notes],
+            "section": group.section,
+            "title": group.title,
+            "rows": [_row_fields(row) for row in group.rows],
         }
-        for table in tables
+        for group in table.groups
     ]
-    return json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return {
+        "table": table.name,
+        "title": table.title,
+        "paper": paper and {key: getattr(paper, key) for key in ("name", "title", "year", "url")},
+        "number": table.paper_number,
+        "columns": [_column_fields(column) for column in table.columns],
+        "groups": groups,
+        "notes": [*table.notes, *table.measured_notes],
+    }
 
 
-def _column(column: TableColumn) -> dict[str, Any]:
-    facts: dict[str, Any] = {"key": column.key, "head": column.head, "kind": column.kind}
-    if (wanted := column.spec) is not None:
-        facts |= {
-            "task": wanted.task,
-            "split": wanted.published_split,
-            "protocol": wanted.protocol,
-            "metric": wanted.metric,
-        }
-    return facts
+def _column_fields(column: TableColumn) -> dict[str, Any]:
+    fields: dict[str, Any] = {"key": column.key, "head": column.head, "kind": column.kind}
+    spec = column.spec
+    if spec is not None:
+        fields["task"] = spec.task
+        fields["split"] = spec.published_split
+        fields["protocol"] = spec.protocol
+        fields["metric"] = spec.metric
+    return fields
 
 
-def _row(row: Row) -> dict[str, Any]:
-    facts = {
+def _row_fields(row: Row) -> dict[str, Any]:
+    fields = {
         "encoder": row.encoder,
         "published_row": row.published_key,
         "quoted_from": row.quoted_from,
-    }
-    facts |= {"scored_otherwise": row.other_protocol}
-    facts |= {
-        key: getattr(row, key) for key in ("imported", "metric", "overlap", "misprint", "is_best")
+        "scored_otherwise": row.other_protocol,
+        "imported": row.imported,
+        "metric": row.metric,
+        "overlap": row.overlap,
+        "misprint": row.misprint,
+        "is_best": row.is_best,
     }
     cells = {
-        key: _cell(cell, row.published_key)
+        key: _cell_fields(cell, row)
         for key, cell in row.cells.items()
         if cell.measured or cell.published
     }
-    return {"label": row.label, **_known(facts), "cells": cells}
+    return {"label": row.label, **_without_empty(fields), "cells": cells}
 
 
-def _cell(cell: TableCell, of_row: str) -> Mapping[str, Any]:
-    facts: dict[str, Any] = {
-        "published_row": cell.published_key if cell.published_key != of_row else ""
-    }
-    for side, one in (("measured", cell.measured), ("published", cell.published)):
-        facts[side] = one and _known(
-            {
-                "value": _plain(one.value),
-                "deviation": _plain(one.deviation),
-                "interval": [_plain(end) for end in one.interval] if one.interval else None,
-                "seeds": one.seeds if one.seeds > 1 else None,
-                "text": one.text,
-            }
-        )
-    return _known(
+def _cell_fields(cell: TableCell, row: Row) -> Mapping[str, Any]:
+    is_of_other_row = cell.published_key != row.published_key
+    return _without_empty(
         {
-            **facts,
-            "difference": _plain(cell.difference and cell.difference.value),
+            "published_row": cell.published_key if is_of_other_row else "",
+            "measured": cell.measured and _number_json(cell.measured),
+            "published": cell.published and _number_json(cell.published),
+            "difference": _round(cell.difference.value if cell.difference else None),
             "misprint": cell.misprint,
         }
     )
 
 
-def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _number_json(number: TableNumber) -> dict[str, Any]:
+    return _without_empty(
+        {
+            "value": _round(number.value),
+            "deviation": _round(number.deviation),
+            "interval": [_round(bound) for bound in number.interval] if number.interval else None,
+            "seeds": number.seeds if number.seeds > 1 else None,
+            "text": number.text,
+        }
+    )
+
+
+def _without_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields without those that are None, an empty string or false."""
     return {
-        key: value for key, value in facts.items() if value not in (None, "") and value is not False
+        key: value
+        for key, value in fields.items()
+        if value not in (None, "") and value is not False
     }
 
 
-def _plain(value: float | None) -> float | None:
+def _round(value: float | None) -> float | None:
     return None if value is None else round(value, DIGITS)
