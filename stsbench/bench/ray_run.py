@@ -317,7 +317,7 @@ class RayRun:
             )
             yield [job]
             encoder_jobs.drift_message = job.result.drift_message
-            current_results = job.result.current
+            current_results = job.result.current_results
         else:
             current_results = list(
                 select_current(embedder, earlier_results, self.context.callbacks).values()

@@ -293,7 +293,7 @@ EXECUTORS = Registry(
     "executor",
     {"local": "stsbench.bench.run:run_locally", "ray": "stsbench.bench.ray_run:run_on_ray"},
     group="executors",
-    expected="a function of work and parts, see stsbench.bench.run:Executor",
+    expected="a function of a context and encoder plans, see stsbench.bench.run:Executor",
 )
 
 

@@ -85,7 +85,7 @@ class JobResult:
     """The files of the worker's own store of the encoder; empty if all share a store."""
     drift_message: str = ""
     """A message on archived embeddings; empty if there are none."""
-    current: Sequence[Result] = ()
+    current_results: Sequence[Result] = ()
     """The earlier results that are current."""
     notices: Sequence[str] = ()
     """Messages for the user that are no errors."""
@@ -112,14 +112,14 @@ class ProgressReporter:
     job_id: int
     report: Callable[[Report], None]
     """Called with each report."""
-    last: float = field(default=-REPORT_SECONDS, init=False)
+    last_report: float = field(default=-REPORT_SECONDS, init=False)
     """The time of the last report."""
 
     def __call__(self, done: int, total: int) -> None:
         """Report that ``done`` of ``total`` units are finished, unless that is too soon."""
         now = time.monotonic()
-        if now - self.last >= REPORT_SECONDS:
-            self.last = now
+        if now - self.last_report >= REPORT_SECONDS:
+            self.last_report = now
             worker = f"{socket.gethostname()}:{os.getpid()}"
             self.report(Report(self.job_id, worker, done / total if total else 0.0))
 
@@ -213,7 +213,7 @@ def compare_earlier(
     }
     current = select_current(embedder, results, callbacks)
     drift_message = next(filter(None, map(embedder.drift_message, embedder.tasks)), "")
-    return JobResult(current=list(current.values()), drift_message=drift_message, notices=notices)
+    return JobResult(current_results=list(current.values()), drift_message=drift_message, notices=notices)
 
 
 def tokenize_share(

@@ -7,7 +7,7 @@ fall by the root of the sum of their squares, divided by k.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -236,10 +236,8 @@ def check(
     verdicts = unreadable
     old_name_by_encoder = match_encoders(new, old)
     if old_name_by_encoder or not unreadable:
-        cell_verdicts = []
-        for matched in match_cells(new.cells, old.cells, old_name_by_encoder):
-            cell_verdict = _compare_cells(matched, tolerances)
-            cell_verdicts.append(_verify_against_items(cell_verdict, matched, new, old, catalogue))
+        matches = match_cells(new.cells, old.cells, old_name_by_encoder)
+        cell_verdicts = _judge_cells(matches, new, old, tolerances, catalogue)
         mean_verdicts = compare_suite_means(cell_verdicts, suites or {})
         verdicts = [
             *RULES[rule](cell_verdicts, effort),
@@ -250,6 +248,21 @@ def check(
     if strict:
         verdicts = [apply_strictness(verdict) for verdict in verdicts]
     return CheckReport(verdicts=verdicts, rule=rule, exact=exact, allow_missing=allow_missing)
+
+
+def _judge_cells(
+    matches: Iterable[MatchedCells],
+    new: CheckSide,
+    old: CheckSide,
+    tolerances: Mapping[str, Tolerance],
+    catalogue: Catalogue,
+) -> list[ToleranceVerdict]:
+    """Return the verdicts on cells by tolerance, with what is not verified of each."""
+    verdicts = []
+    for matched in matches:
+        verdict = _compare_cells(matched, tolerances)
+        verdicts.append(_verify_against_items(verdict, matched, new, old, catalogue))
+    return verdicts
 
 
 class MatchedCells(NamedTuple):

@@ -433,15 +433,15 @@ def read_lock(path: Path) -> list[LockedCell]:
             f"{path}: {_describe_cell(edited[0])}: was edited after it was locked: "
             "its digest is that of other fields; lock again"
         )
-    seen: set[tuple[object, ...]] = set()
+    seen_keys: set[tuple[object, ...]] = set()
     for cell in cells:
         key = (cell.encoder, cell.task, *cell.conditions)
-        if key in seen:
+        if key in seen_keys:
             raise DataError(
                 f"{path}: {_describe_cell(cell)}: is locked twice, "
                 "and nothing says which of the two counts; lock again"
             )
-        seen.add(key)
+        seen_keys.add(key)
     return cells
 
 

@@ -347,7 +347,7 @@ def read_folder(folder: Path, encoder: str | None = None) -> ResultFolder:
 
     The current Result of a cell is its only one, or the one that a run made or reused last, as
     :func:`record_current` has recorded. Several states without such a record are a problem, and
-    so is a broken file; both stop nothing.
+    so is a broken file; problems are returned, not raised.
 
     Args:
         folder: The results folder.
@@ -364,9 +364,11 @@ def read_folder(folder: Path, encoder: str | None = None) -> ResultFolder:
     older: list[Result] = []
     for states in states_by_cell.values():
         recorded = [state for state in states if _is_recorded_as_current(state)]
-        if recorded or len(states) == 1:
-            current_results += recorded or states
-            older += [state for state in states if recorded and state not in recorded]
+        if recorded:
+            current_results += recorded
+            older += [state for state in states if state not in recorded]
+        elif len(states) == 1:
+            current_results += states
         else:
             all_states.problems.append(_unclear_cell_problem(states))
             older += states

@@ -253,13 +253,13 @@ class EncoderDirectory:
             )
         return results
 
-    def count_omitted(self, shown: Iterable[Result]) -> dict[str, int]:
+    def count_omitted(self, shown_results: Iterable[Result]) -> dict[str, int]:
         """Count the older results of the cells that are shown, by encoder name.
 
         Args:
-            shown: The results that are shown, which are not counted.
+            shown_results: The results that are shown, which are not counted.
         """
-        shown_ids = {id(result) for result in shown}
+        shown_ids = {id(result) for result in shown_results}
         cell_keys = {result.cell_key for result in self.folder.results if id(result) in shown_ids}
         omitted_ids = {
             id(result)
@@ -273,9 +273,9 @@ class EncoderDirectory:
                 counts[group.name] = count
         return counts
 
-    def describe_omitted(self, shown: Iterable[Result]) -> str:
+    def describe_omitted(self, shown_results: Iterable[Result]) -> str:
         """Return a note on the results of :meth:`count_omitted`; empty if nothing is omitted."""
-        counts = self.count_omitted(shown)
+        counts = self.count_omitted(shown_results)
         if not counts:
             return ""
         n_omitted = sum(counts.values())
