@@ -213,7 +213,9 @@ def compare_earlier(
     }
     current = select_current(embedder, results, callbacks)
     drift_message = next(filter(None, map(embedder.drift_message, embedder.tasks)), "")
-    return JobResult(current_results=list(current.values()), drift_message=drift_message, notices=notices)
+    return JobResult(
+        current_results=list(current.values()), drift_message=drift_message, notices=notices
+    )
 
 
 def tokenize_share(
