@@ -361,11 +361,17 @@ Ray = Any
 """The package ``ray``, which may be missing and has no types, or an object of it."""
 Reference = Any
 """Ray's reference to an object that it stores."""
-SentCheckpoint = tuple[Mapping[str, Any], Mapping[Path, Reference]]
-"""A checkpoint that is sent to another machine.
 
-Its fields, and by folder Ray's references to the :data:`Files` that some machine lacks.
-"""
+
+class SentCheckpoint(NamedTuple):
+    """A checkpoint that is sent to another machine."""
+
+    fields: Mapping[str, Any]
+    """The attributes of the checkpoint."""
+    reference_by_folder: Mapping[Path, Reference]
+    """Ray's references to the :data:`Files` of those folders that some machine lacks."""
+
+
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
 
 
@@ -412,15 +418,12 @@ def connect_ray(executor: str, libraries: Iterable[str] = ()) -> Iterator[Ray]:
         )
     settings.keep_ray_silent()
     ray = import_module("ray")
-    address, starts_ray = (
-        executor if "://" in executor else settings.ray_address() or "local",
-        is_alone(executor),
-    )
-    options = (
-        {"include_dashboard": False}
-        if starts_ray
-        else {"runtime_env": {"env_vars": settings.for_workers()}}
-    )
+    address = executor if "://" in executor else settings.ray_address() or "local"
+    starts_ray = is_alone(executor)
+    if starts_ray:
+        options: dict[str, Any] = {"include_dashboard": False}
+    else:
+        options = {"runtime_env": {"env_vars": settings.for_workers()}}
     try:
         with warnings.catch_warnings():
             # The warnings while it waits for an answer repeat its error.
@@ -431,8 +434,10 @@ def connect_ray(executor: str, libraries: Iterable[str] = ()) -> Iterator[Ray]:
         if starts_ray:
             raise StsbenchError(f"Ray does not start: {reason}") from error
         # The error of a client without a token does not name the reason.
-        hint = "where it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
-        raise StsbenchError(f"no Ray cluster answers at '{address}': {reason}; {hint}") from error
+        raise StsbenchError(
+            f"no Ray cluster answers at '{address}': {reason}",
+            hint="if it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN",
+        ) from error
     try:
         if not starts_ray:
             check_cluster_versions(ray, scoring_versions(libraries))
@@ -507,18 +512,20 @@ def stop_jobs(ray: Ray, references: Sequence[Reference]) -> None:
 def serve_files(ray: Ray) -> Iterator[None]:
     """Send the files of a checkpoint with its encoder, to machines that do not see its folder."""
     reference_by_folder: dict[Path, Reference | None] = {}
+    """Ray's reference to the files of a folder; None if every machine sees the folder."""
 
     def send_checkpoint(checkpoint: Checkpoint) -> SentCheckpoint:
         folders = {checkpoint.folder, *(path.parent for path in checkpoint.weights)}
         for folder in folders.difference(reference_by_folder):
-            reference_by_folder[folder] = (
-                None if is_everywhere(ray, folder) else ray.put(read_checkpoint_files(folder))
-            )
-        return vars(checkpoint), {
+            reference_by_folder[folder] = None
+            if not is_everywhere(ray, folder):
+                reference_by_folder[folder] = ray.put(read_checkpoint_files(folder))
+        missing_folders = {
             folder: reference_by_folder[folder]
             for folder in folders
             if reference_by_folder[folder] is not None
         }
+        return SentCheckpoint(vars(checkpoint), missing_folders)
 
     ray.util.register_serializer(
         Checkpoint, serializer=send_checkpoint, deserializer=receive_checkpoint
@@ -534,29 +541,29 @@ def receive_checkpoint(sent_checkpoint: SentCheckpoint) -> Checkpoint:
 
     The files are written once per machine.
     """
-    fields, reference_by_folder = sent_checkpoint
     local_folders: dict[Path, Path] = {}
-    for folder, reference in reference_by_folder.items():
+    for folder, reference in sent_checkpoint.reference_by_folder.items():
         local_folders[folder] = folder
         if not folder.is_dir():
             import ray
 
-            files: Files = dict(ray.get(reference))
-            hashes = {
-                name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())
-            }
-            files_digest = hashlib.sha256(repr(hashes).encode()).hexdigest()[:32]
-            local_folders[folder] = settings.cache_folder() / "lent" / files_digest
-            write_missing(files, local_folders[folder])
-    weights = tuple(
-        local_folders.get(path.parent, path.parent) / path.name for path in fields["weights"]
-    )
-    checkpoint_folder: Path = fields["folder"]
-    return Checkpoint(
-        folder=local_folders.get(checkpoint_folder, checkpoint_folder),
-        revision=fields["revision"],
-        weights=weights,
-    )
+            local_folders[folder] = _write_to_cache(dict(ray.get(reference)))
+
+    def locate(folder: Path) -> Path:
+        return local_folders.get(folder, folder)
+
+    fields = sent_checkpoint.fields
+    weights = tuple(locate(path.parent) / path.name for path in fields["weights"])
+    return Checkpoint(folder=locate(fields["folder"]), revision=fields["revision"], weights=weights)
+
+
+def _write_to_cache(files: Files) -> Path:
+    """Write files into a folder of the cache that is named by their content, and return it."""
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
+    files_digest = hashlib.sha256(repr(hashes).encode()).hexdigest()[:32]
+    folder = settings.cache_folder() / "lent" / files_digest
+    write_missing(files, folder)
+    return folder
 
 
 def read_checkpoint_files(folder: Path) -> Files:
