@@ -128,21 +128,17 @@ def make_processor(
     ) -> FittableEncoder:
         transform = method(**params)
         catalogue = catalogue or Catalogue()
-        base_card_path = (
-            Path(base)
-            if base.endswith(".toml")
-            else catalogue.paths("baselines").get(list(split_params(base))[-1][0])
-        )
-        base_encoder = None
-        # The card is read before the base is made, which might be made over this very encoder.
-        if (
-            base_card_path is None
-            or requirement(read_card(base_card_path, EncoderCard).kind) != "texts"
-        ):
-            all_params = {**(base_params or {}), **({"model": model} if model else {})}
-            base_encoder = load_named(base, params=all_params, catalogue=catalogue).encoder
-        if base_encoder is None or isinstance(base_encoder, FittableEncoder):
-            raise CardError(f"base '{base}' is itself fitted on texts; name an encoder that is not")
+        refusal = CardError(f"base '{base}' is itself fitted on texts; name an encoder that is not")
+        # By its card, before the base is made, which might be made over this very encoder.
+        card_path = _find_card(base, catalogue)
+        if card_path and requirement(read_card(card_path, EncoderCard).kind) == "texts":
+            raise refusal
+        all_base_params = dict(base_params or {})
+        if model:
+            all_base_params["model"] = model
+        base_encoder = load_named(base, params=all_base_params, catalogue=catalogue).encoder
+        if isinstance(base_encoder, FittableEncoder):
+            raise refusal
         return encoder_type(base_encoder, transform, name=name or f"{base}-{method.kind}", fit=fit)
 
     # A card's parameters are checked against those of both.
@@ -158,6 +154,14 @@ def make_processor(
         method.__init__, include_extras=True
     )
     return make
+
+
+def _find_card(spec: str, catalogue: Catalogue) -> Path | None:
+    """Return the file of the card that a name stands for; None if it stands for no card."""
+    if spec.endswith(".toml"):
+        return Path(spec)
+    stem, _ = list(split_params(spec))[-1]
+    return catalogue.paths("baselines").get(stem)
 
 
 def load_named(
@@ -200,6 +204,7 @@ def check_loadable(spec: str, catalogue: Catalogue) -> None:
 
 
 def _stem(spec: str) -> str:
+    """Return a name without its seed and parameters."""
     return re.split(r"[+@]", spec, maxsplit=1)[0]
 
 
@@ -207,37 +212,43 @@ class _RecipeRuns(NamedTuple):
     """The finished runs that a name stands for, none if it is not that of a trained recipe."""
 
     name: str
-    """The name without the parameters that are not part of the recipe's own."""
+    """The name that it was trained by, as ``simcse``, ``simcse@3`` or ``simcse+steps=30``."""
     params: dict[str, Any]
-    """The parameters behind the name, which replace those of the checkpoint."""
+    """The parameters behind that name, which replace those of the trained encoder."""
     runs: list[TrainedRun]
 
 
 def _find_runs(spec: str, catalogue: Catalogue) -> _RecipeRuns:
+    """Return the finished runs that a name stands for; raises as :func:`expand_recipe`."""
     stem = _stem(spec)
     cards = catalogue.paths("baselines")
     # A folder of runs may be found by the name of a recipe, and by no other name.
-    is_other_name = (
-        stem in cards or stem.endswith(".toml") or {*stem} & {*"/:"} or stem in _entry_points()
-    )
+    is_other_name = stem in cards or _is_location(stem) or stem in _entry_points()
     if is_other_name and stem not in catalogue.paths("trainers"):
         return _RecipeRuns(spec, {}, [])
     for name, params in split_params(spec):
         if runs := trained_runs(name):
             return _RecipeRuns(name, params, runs)
         if unfinished := unfinished_runs(name):
-            hint = "its card's checkpoint is there with another folder of runs in STSBENCH_RUNS"
+            hint = "with another folder of runs in STSBENCH_RUNS, its card's checkpoint is used"
             raise EncoderError(str(unfinished[0]), hint=hint if stem in cards else "")
     return _RecipeRuns(spec, {}, [])
 
 
+def _is_location(stem: str) -> bool:
+    """Return whether a name is that of a file, folder, Hub id or address in code."""
+    return stem.endswith(".toml") or "/" in stem or ":" in stem
+
+
 def _entry_points() -> list[str]:
+    """Return the names of the kinds that installed packages add."""
     return ENCODERS.names()[len(ENCODERS.table) :]
 
 
 def _from_run(
     run: TrainedRun, name: str, params: dict[str, Any], catalogue: Catalogue
 ) -> NamedEncoder:
+    """Return the encoder of a run, under the name of its recipe without the seed."""
     named_encoder = _from_checkpoint(str(run.folder), params, catalogue)
     name_without_seed = name.partition("@")[0] if name.endswith(f"@{run.seed}") else name
     return replace(
@@ -276,8 +287,8 @@ def _find_loader(
         return partial(_from_checkpoint, spec, params, catalogue)
     for stem, stem_params in split_params(spec):
         # Entry points last: to look for them reads a file of every installed package.
-        is_recognised = stem in cards or {*"/:"} & {*stem} or stem.endswith(".toml")
-        if stem_params and (is_recognised or _is_folder(stem) or stem in _entry_points()):
+        is_recognised = stem in cards or _is_location(stem) or _is_folder(stem)
+        if stem_params and (is_recognised or stem in _entry_points()):
             return _find_loader(stem, merge_parameters(spec, stem_params, params), catalogue)
     if ":" in spec or spec in _entry_points():
         return partial(_from_address, spec, params, catalogue)
@@ -326,6 +337,7 @@ def _untrained_recipe(spec: str) -> EncoderError:
 
 
 def _from_hub(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
+    """Return the encoder of a Hub id: by the only card that describes it, or by its own files."""
     cards = cards_of_model(spec, catalogue)
     if len(cards) == 1:
         path = catalogue.paths("baselines")[cards[0]]
