@@ -12,6 +12,7 @@ from stsbench.core.errors import CardError, UnknownName
 from stsbench.core.parameters import fit
 from stsbench.data.readers.registry import READERS
 from stsbench.data.task import PACKAGED
+from stsbench.encoders.described import find_family
 from stsbench.encoders.kinds import ENCODERS
 from stsbench.encoders.transformer.pooling import Pooling
 from stsbench.evaluators.registry import EVALUATORS
@@ -126,6 +127,24 @@ def test_a_users_folder_joins(tmp_path):
     assert both.suites()["both"].tasks == ["mine", "stsb"]
     assert list(both.suites())[:-1] == list(CATALOGUE.suites())
     assert both.task("stsb") == CATALOGUE.task("stsb")
+
+
+FAMILY = 'ids = ["{0}"]\npooling = "max"\nsource = "https://example.org"\n'
+
+
+def test_a_users_family_counts_before_ours(tmp_path):
+    path = write(tmp_path / "baselines/families.toml", f"[ours]\n{FAMILY.format('BAAI/bge-*')}")
+    both = Catalogue(tmp_path)
+    assert list(both.families())[:-1] == list(CATALOGUE.families())
+    assert "families" not in both.paths("baselines")
+    assert find_family("baai/BGE-base-en-v1.5", both).pooling == "max"
+    assert find_family("baai/BGE-base-en-v1.5", CATALOGUE).pooling == "cls_before_pooler"
+    write(path, f"[bge]\n{FAMILY.format('BAAI/bge-*')}")
+    with pytest.raises(CardError, match=r"families.toml: the id 'bge' is taken by .*; rename one"):
+        both.families()
+    write(path, '[ours]\nids = ["BAAI/*"]\npooling = "max"\n')
+    with pytest.raises(CardError, match=r"families.toml: \[ours\]: key 'source' is missing"):
+        both.families()
 
 
 def test_a_changed_card_is_read_again(tmp_path):
