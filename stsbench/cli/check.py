@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from stsbench.cli import options as opt
 from stsbench.cli.printing import (
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from stsbench.check.verdicts import CheckReport
     from stsbench.core.catalogue import Catalogue
 
-SHORT = 24
-"""A table of more rows shows those that matter."""
+MAX_VERDICTS = 24
+"""A table with more verdicts shows only those to report."""
 
 
 def check_command(
@@ -66,96 +66,123 @@ def check_command(
     from stsbench.check.gate import RULES, check, check_published
     from stsbench.check.verdicts import parse_tolerances
 
-    published = str(against) == "published" and not against.exists()
-    if published:
-        idle = ("--against-encoder", "--rule", "--allow-missing")
-        opt.TypedOptions.from_context(context).forbid("with --against published", *idle)
-
-    def judge() -> CheckReport:
-        # Here, so that a folder of cards that is not there is in the reports too.
-        tolerances, catalogue = parse_tolerances(tolerance), opt.read_cards(cards)
-        side = read_one(new, encoder, tasks, catalogue)
-        if published:
-            return check_published(
-                side, catalogue, exact=exact, strict=strict, tolerances=tolerances
-            )
-        old, chosen = (
-            read_one(against, against_encoder, tasks, catalogue),
-            bool(encoder) or side.is_in(new),
+    is_published = str(against) == "published" and not against.exists()
+    if is_published:
+        opt.TypedOptions.from_context(context).forbid(
+            "with --against published", "--against-encoder", "--rule", "--allow-missing"
         )
+
+    def run_check() -> CheckReport:
+        # Cards are read here, so that the reports name a folder of cards that does not exist.
+        catalogue = opt.read_cards(cards)
+        tolerances = parse_tolerances(tolerance)
+        new_side = read_cells(new, encoder, tasks, catalogue)
+        if is_published:
+            return check_published(
+                new_side, catalogue, exact=exact, strict=strict, tolerances=tolerances
+            )
         return check(
-            side, old, rule=look_up("rule", rule, {one: one for one in RULES}), exact=exact, chosen=chosen,
-            allow_missing=allow_missing, strict=strict, tolerances=tolerances,
-            suites=catalogue.suites(), catalogue=catalogue,
-        )  # fmt: skip
+            new_side,
+            read_cells(against, against_encoder, tasks, catalogue),
+            rule=look_up("rule", rule, {name: name for name in RULES}),
+            exact=exact,
+            chosen=bool(encoder) or new_side.is_in(new),
+            allow_missing=allow_missing,
+            strict=strict,
+            tolerances=tolerances,
+            suites=catalogue.suites(),
+            catalogue=catalogue,
+        )
 
-    # GitHub's runner reads both streams, asked for annotations or not; JSON on stdout is to stay JSON.
-    watched, stream = github or settings.on_github(), sys.stderr if as_json else sys.stdout
-    with _no_commands(stream if watched else None):
-        found, mistake = _report(judge, junit, summary)
-        if mistake is not None:
-            print_error(
-                reports.escape_commands(describe_error_line(mistake)) if watched else mistake
-            )
+    # GitHub's runner reads both streams, with and without --github; JSON on stdout stays JSON.
+    is_github = github or settings.on_github()
+    stream = sys.stderr if as_json else sys.stdout
+    with _no_github_commands(stream if is_github else None):
+        outcome = _write_outcome(run_check, junit, summary)
+        report = outcome.report
+        if outcome.error is not None:
+            _print_failure(outcome.error, is_github=is_github)
         elif as_json:
-            verdicts = [asdict(verdict) for verdict in found.verdicts]
-            facts = {
-                "exit": found.exit_code,
-                "rule": found.rule,
-                "summary": found.summary,
-                "verdicts": verdicts,
+            report_json = {
+                "exit": report.exit_code,
+                "rule": report.rule,
+                "summary": report.summary,
+                "verdicts": [asdict(verdict) for verdict in report.verdicts],
             }
-            print_json(
-                facts, convert=partial(reports.escape_commands, as_json=True) if watched else str
-            )
+            escape_json = partial(reports.escape_commands, as_json=True)
+            print_json(report_json, convert=escape_json if is_github else str)
         else:
-            _print_check(found)
+            _print_check(report)
     if github:
-        stream.write("".join(f"{line}\n" for line in reports.to_github_commands(found)))
-    return found.exit_code
+        stream.write("".join(f"{line}\n" for line in reports.to_github_commands(report)))
+    return report.exit_code
 
 
-def _report(
-    judge: Callable[[], CheckReport], junit: Path | None, summary: Path | None
-) -> tuple[CheckReport, StsbenchError | None]:
-    """What was judged, or why nothing was, in the files of reports too."""
+class CheckOutcome(NamedTuple):
+    """The report of a check, and the error if nothing could be checked."""
+
+    report: CheckReport
+    error: StsbenchError | None
+
+
+def _write_outcome(
+    run_check: Callable[[], CheckReport], junit: Path | None, summary: Path | None
+) -> CheckOutcome:
+    """Run a check and write the files of reports.
+
+    If nothing can be checked, the reports say why: none may say that all is fine.
+
+    Raises:
+        Exception: A bug, after the reports are written.
+    """
     from stsbench.check.verdicts import CheckReport, Verdict
 
     try:
-        return _write_reports(judge(), junit, summary), None
+        report = run_check()
+        _write_reports(report, junit, summary)
     except Exception as error:
-        said = describe_error_line(error)
+        reason = describe_error_line(error)
         if not isinstance(error, StsbenchError):
-            said = f"stsbench itself failed: {type(error).__name__}: {said}"
-        # Reports must say that nothing was found fine.
+            reason = f"stsbench itself failed: {type(error).__name__}: {reason}"
         verdict = Verdict(
-            encoder="stsbench check", task="check", outcome="not checked", reason=said
+            encoder="stsbench check", task="check", outcome="not checked", reason=reason
         )
-        found = CheckReport(verdicts=[verdict], rule="absolute")
-        for files in ((junit, None), (None, summary)):
+        report = CheckReport(verdicts=[verdict], rule="absolute")
+        # If one file cannot be written, the other one can.
+        for junit_file, summary_file in ((junit, None), (None, summary)):
             with suppress(StsbenchError):
-                _write_reports(found, *files)
+                _write_reports(report, junit_file, summary_file)
         if not isinstance(error, StsbenchError):
             raise
-        return found, error
+        return CheckOutcome(report, error)
+    return CheckOutcome(report, None)
 
 
-def _write_reports(found: CheckReport, junit: Path | None, summary: Path | None) -> CheckReport:
+def _write_reports(report: CheckReport, junit: Path | None, summary: Path | None) -> None:
     from stsbench.check import reports
 
     if junit is not None:
-        write_atomically(junit, reports.to_junit(found))
+        write_atomically(junit, reports.to_junit(report))
     if summary is not None:
-        # GitHub's job summary is one that every step adds to.
-        append_line(summary, reports.to_markdown(found).removesuffix("\n"))
-    return found
+        # Every step of a job on GitHub appends to one summary.
+        append_line(summary, reports.to_markdown(report).removesuffix("\n"))
+
+
+def _print_failure(error: StsbenchError, *, is_github: bool) -> None:
+    from stsbench.check import reports
+
+    print_error(reports.escape_commands(describe_error_line(error)) if is_github else error)
 
 
 @contextmanager
-def _no_commands(stream: TextIO | None) -> Iterator[None]:
-    """While within, GitHub takes no line of ours for a command: names come from files of others.
+def _no_github_commands(stream: TextIO | None) -> Iterator[None]:
+    """Stop GitHub from reading printed lines as commands, until the end of the block.
 
-    What ends it nobody can know before, so no name can.
+    Names come from files of others. Nobody can foresee the line that ends it, so that no name can
+    contain it.
+
+    Args:
+        stream: Where to print; None if the command does not run on GitHub.
     """
     if stream is None:
         yield
@@ -171,45 +198,51 @@ def _no_commands(stream: TextIO | None) -> Iterator[None]:
         stream.flush()
 
 
-def read_one(
+def read_cells(
     path: Path, encoders: Sequence[str], tasks: str | None, catalogue: Catalogue
 ) -> CheckSide:
-    """The cells of one side, of these encoders and tasks or of all, held to their items.
+    """Return the cells of one side, verified by their per-item columns.
 
-    Says if there are older states.
+    Prints a line if results of older states are omitted.
+
+    Args:
+        path: A results folder or a lock file.
+        encoders: The encoders to select; empty for all.
+        tasks: The tasks to select, a comma list; None for all.
+        catalogue: The cards.
     """
     from stsbench.api.names import filter_side
     from stsbench.check.lock import read_side
     from stsbench.data.task import expand_names
 
-    read = read_side(path, tasks=expand_names(tasks, catalogue) if tasks else None)
-    side = filter_side(encoders, read, catalogue, path)
-    named = side.directory(catalogue)
-    if line := named.describe_omitted(named.folder.results):
-        print_error(line)
+    all_cells = read_side(path, tasks=expand_names(tasks, catalogue) if tasks else None)
+    side = filter_side(encoders, all_cells, catalogue, path)
+    directory = side.directory(catalogue)
+    if notice := directory.describe_omitted(directory.folder.results):
+        print_error(notice)
     with show_count(CHECKED) as progress:
         return side.verify_items(catalogue, progress)
 
 
-def _print_check(found: CheckReport) -> None:
+def _print_check(report: CheckReport) -> None:
     from stsbench.check import reports
 
-    shown = list(found.verdicts)
-    if len(shown) > SHORT:
-        shown = [verdict for verdict in shown if reports.is_reported(verdict)]
-    cells = [reports.format_row(verdict) for verdict in shown]
-    if len({verdict.encoder for verdict in found.verdicts}) == 1:
-        print_text(f"{found.verdicts[0].encoder}\n")
-        cells = [["", *one[1:]] for one in cells]
-    if cells:
-        print_rows(reports.VERDICT_COLUMNS, cells, right=[2, 3, 4, 5], sparse=True)
+    verdicts = list(report.verdicts)
+    if len(verdicts) > MAX_VERDICTS:
+        verdicts = [verdict for verdict in verdicts if reports.is_reported(verdict)]
+    rows = [reports.format_row(verdict) for verdict in verdicts]
+    if len({verdict.encoder for verdict in report.verdicts}) == 1:
+        print_text(f"{report.verdicts[0].encoder}\n")
+        rows = [["", *cells[1:]] for cells in rows]
+    if rows:
+        print_rows(reports.VERDICT_COLUMNS, rows, right=[2, 3, 4, 5], sparse=True)
         print_text("")
-    for verdict in shown:
+    for verdict in verdicts:
         if reports.is_reported(verdict):
             print_paragraph(
                 f"{verdict.encoder} on {verdict.task}: {verdict.outcome}: {verdict.reason}"
             )
-    reasons = Counter(verdict.not_verified for verdict in found.verdicts if verdict.not_verified)
+    reasons = Counter(verdict.not_verified for verdict in report.verdicts if verdict.not_verified)
     for reason, count in reasons.items():
         print_paragraph(f"not verified: {count} cell{'s' * (count != 1)}: {reason}")
-    print_text(f"{found.summary}; scores are times 100")
+    print_text(f"{report.summary}; scores are times 100")

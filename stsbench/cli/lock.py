@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stsbench.cli import options as opt
-from stsbench.cli.check import read_one
+from stsbench.cli.check import read_cells
 from stsbench.cli.printing import print_json, print_text
 from stsbench.core.errors import DataError, OutputError
 from stsbench.core.files import write_atomically
@@ -39,32 +39,42 @@ def lock_command(
     catalogue = opt.read_cards(cards)
     if not results.is_dir():
         raise OutputError(f"results folder '{results}' does not exist; 'stsbench run' makes it")
-    side = read_one(results, encoder, tasks, catalogue)
+    side = read_cells(results, encoder, tasks, catalogue)
     for problem in side.problems:
         raise DataError(
-            f"{problem.message}; repair or remove the file, for a lock without it would not check it"
+            f"{problem.message}; repair or remove the file, "
+            "for a lock without it would not check it"
         )
-    if not (held := side.results()):
+    current_results = side.results()
+    if not current_results:
         raise DataError(f"{results}: holds no results to lock")
-    unverified = sum(map(len, side.unverified.values()))
-    if strict and unverified:
-        reasons = describe_unverified(side.unverified, len(held))
+    n_unverified = sum(map(len, side.unverified.values()))
+    if strict and n_unverified:
+        reasons = describe_unverified(side.unverified, len(current_results))
         raise DataError(f"{results}: {reasons}; nothing is locked")
-    kept: list[LockedCell] = []
+    earlier_cells: list[LockedCell] = []
     with suppress(DataError, OutputError):
-        kept = read_lock(out)
-    cells = lock_cells(held, kept)
+        earlier_cells = read_lock(out)
+    cells = lock_cells(current_results, earlier_cells)
     write_atomically(out, to_lock(cells))
-    bare = sum(cell.paired is None for cell in cells)
+    n_without_items = sum(cell.paired is None for cell in cells)
     if as_json:
-        encoders = sorted({cell.encoder for cell in cells})
-        facts = {"lock": str(out), "cells": len(cells), "encoders": encoders}
-        print_json({**facts, "without_items": bare, "not_verified": unverified})
-    else:
-        more = (
-            f"; {bare} without what a paired test needs, for their per-item columns are missing"
-            if bare
-            else ""
+        print_json(
+            {
+                "lock": str(out),
+                "cells": len(cells),
+                "encoders": sorted({cell.encoder for cell in cells}),
+                "without_items": n_without_items,
+                "not_verified": n_unverified,
+            }
         )
-        more += f"; {unverified} not verified" if unverified else ""
-        print_text(f"locked {len(cells)} cell{'' if len(cells) == 1 else 's'} in {out}{more}")
+        return
+    text = f"locked {len(cells)} cell{'' if len(cells) == 1 else 's'} in {out}"
+    if n_without_items:
+        text += (
+            f"; {n_without_items} without what a paired test needs, "
+            "for their per-item columns are missing"
+        )
+    if n_unverified:
+        text += f"; {n_unverified} not verified"
+    print_text(text)

@@ -33,20 +33,28 @@ def verify_command(
     from stsbench.check.verify import verify
 
     catalogue = opt.read_cards(cards)
-    at, read = opt.data_folder(data), cache(_read)
+    folder = opt.data_folder(data)
+    # Several results are on one split, which is read once.
+    read_data = cache(_read_data)
     with show_count("results verified") as progress:
-        found = verify(
-            results, catalogue, lambda one: read(one.task, one.split, catalogue, at), progress
+        report = verify(
+            results,
+            catalogue,
+            lambda result: read_data(result.task, result.split, catalogue, folder),
+            progress,
         )
     if as_json:
-        rows = [_verified_facts(one) for one in found.files]
-        print_json({"exit": found.exit_code, "summary": found.summary, "results": rows})
+        rows = [_file_to_json(file) for file in report.files]
+        print_json({"exit": report.exit_code, "summary": report.summary, "results": rows})
     else:
-        _print_verified(found)
-    return found.exit_code
+        _print_verified(report)
+    return report.exit_code
 
 
-def _read(name: str, split: str, catalogue: Catalogue, folder: Path | None) -> LocalData | None:
+def _read_data(
+    name: str, split: str, catalogue: Catalogue, folder: Path | None
+) -> LocalData | None:
+    """Return a split's digest and columns; None if its task or data are not available here."""
     from stsbench.bench.plan import RunPlan
     from stsbench.check.verify import LocalData
     from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
@@ -58,51 +66,50 @@ def _read(name: str, split: str, catalogue: Catalogue, folder: Path | None) -> L
     (task,) = RunPlan(tasks=name, catalogue=catalogue, data=folder, split=split).planned_tasks
     card = task.task.card
     if card.package is None and not all(
-        has_files(card.local, one, folder) for one in task.required_splits
+        has_files(card.local, required_split, folder) for required_split in task.required_splits
     ):
         return None
     task.load()
-    # Labels are not among a split's own columns.
-    read, columns = task.splits[split], dict[str, Any]()
-    if isinstance(read, PairSplit):
-        columns = {
-            "gold": read.gold,
-            **({"subset": list(read.subset)} if read.subsets_known else {}),
-        }
-    elif isinstance(read, LabelledSplit | LabelledPairSplit):
-        columns = {"labels": read.labels}
-    return LocalData(task.digest, columns and columns | sentence_columns(*read.sides))
+    items = task.splits[split]
+    columns: dict[str, Any] = {}
+    if isinstance(items, PairSplit):
+        columns["gold"] = items.gold
+        if items.subsets_known:
+            columns["subset"] = list(items.subset)
+    elif isinstance(items, LabelledSplit | LabelledPairSplit):
+        # The labels are not among the columns of sentences.
+        columns["labels"] = items.labels
+    if columns:
+        columns |= sentence_columns(*items.sides)
+    return LocalData(task.digest, columns)
 
 
-def _verified_facts(one: VerifiedFile) -> dict[str, Any]:
-    result = one.result
-    cell = (
-        {}
-        if result is None
-        else {"encoder": result.encoder, "task": result.task, "split": result.split}
-    )
-    facts = {
-        "verdict": one.standing,
-        "problems": one.problems,
-        "not_verified": one.unknown,
-        "data_at_hand": one.data,
+def _file_to_json(file: VerifiedFile) -> dict[str, Any]:
+    row: dict[str, Any] = {"path": str(file.path)}
+    if (result := file.result) is not None:
+        row |= {"encoder": result.encoder, "task": result.task, "split": result.split}
+    return row | {
+        "verdict": file.standing,
+        "problems": file.problems,
+        "not_verified": file.unknown,
+        "data_at_hand": file.data,
     }
-    return {"path": str(one.path), **cell, **facts}
 
 
-def _print_verified(found: VerificationReport) -> None:
-    failed = ((one.path, line) for one in found.with_standing("failed") for line in one.problems)
-    print_errors(
-        "failed", (line if str(path) in line else f"{path}: {line}" for path, line in failed)
-    )
-    reasons: dict[str, list[VerifiedFile]] = {}
-    for one in found.with_standing("not verified"):
-        reasons.setdefault("; ".join(one.unknown), []).append(one)
-    for reason, files in reasons.items():
-        counts = Counter(one.path.parent.name for one in files)
-        print_text(
-            f"not verified: {reason}: {', '.join(f'{name} {count}' for name, count in counts.items())}"
-        )
-    print_text(found.summary)
-    if not (found.with_standing("failed") or found.with_standing("verified")):
+def _print_verified(report: VerificationReport) -> None:
+    failures = [
+        problem if str(file.path) in problem else f"{file.path}: {problem}"
+        for file in report.with_standing("failed")
+        for problem in file.problems
+    ]
+    print_errors("failed", failures)
+    files_by_reason: dict[str, list[VerifiedFile]] = {}
+    for file in report.with_standing("not verified"):
+        files_by_reason.setdefault("; ".join(file.unknown), []).append(file)
+    for reason, files in files_by_reason.items():
+        counts = Counter(file.path.parent.name for file in files)
+        folders = ", ".join(f"{folder} {count}" for folder, count in counts.items())
+        print_text(f"not verified: {reason}: {folders}")
+    print_text(report.summary)
+    if not (report.with_standing("failed") or report.with_standing("verified")):
         print_text("nothing could be verified")
