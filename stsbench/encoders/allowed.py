@@ -1,8 +1,8 @@
-"""What the JSON files of a checkpoint may say: the one list of allowed keys and values.
+"""The keys and values that the JSON files of a checkpoint may have.
 
 Libraries pass many keys on to their loaders. There a key may name a file outside the folder, other
-weights than those that are hashed, or a kernel of the Hub. So each file is held against this list
-before a library reads it: a key that is not in it is refused by its name.
+weights than those that are hashed, or a kernel of the Hub. So each file is compared with this list
+before a library reads it: a key that is not in it is refused, and the message names it.
 """
 
 from __future__ import annotations
@@ -19,19 +19,23 @@ from stsbench.core.wording import format_repr
 
 Rule = Union[Callable[[Any], bool], "Rules"]
 Rules = Mapping[str, Rule]
-"""What a value must be, or rules for the keys of a table, by a pattern of the key; the first that fits counts."""
+"""For each pattern of a key what its value must be, or rules for the keys of a table.
+
+The first pattern that fits counts.
+"""
 
 
 def matches_json(pattern: str) -> Callable[[Any], bool]:
-    """Return a rule: the value, written as JSON, matches a pattern as a whole."""
+    """Return a rule: the value, written as JSON, matches a pattern completely."""
     return lambda value: re.fullmatch(pattern, json.dumps(value)) is not None
 
 
 def allow_any(value: object) -> bool:
-    """Allow any value, for keys that no library takes for a place."""
+    """Return true for any value: the rule of keys in which no library looks for a path."""
     return True
 
 
+# The rules below accept JSON null as well: a library then uses its default.
 FLAG = matches_json("null|true|false")
 NUMBER = matches_json(r"null|-?[\d.]+([eE][+-]?\d+)?")
 WORD = matches_json(r'null|true|false|-?[\d.]+([eE][+-]?\d+)?|"[\w-]*"')
@@ -39,21 +43,25 @@ NULL = matches_json("null")
 
 
 def names_nothing(value: Any) -> bool:  # noqa: ANN401 - JSON
-    """Allow what can name nothing: no text, and nothing that holds some."""
+    """Return whether a value is neither text nor a list or table that may hold some."""
     return not isinstance(value, str | list | dict) or not value
 
 
 def is_no_path(value: Any) -> bool:  # noqa: ANN401 - JSON
-    """Allow words and tokens in a table or list, and a path that is only left over from where a file was made."""
+    """Return whether a value names no existing file.
+
+    Words and tokens in a table or list are allowed, and so is a path on the machine where the file
+    was made.
+    """
     return not isinstance(value, str) or not os.path.exists(value)  # noqa: PTH110 - Path raises for long names
 
 
 MODEL_ARGUMENTS: Rules = {
     "attn_implementation": matches_json(r'null|"\w+"'),
     "(torch_)?dtype": matches_json(r'null|"(torch\.)?\w+"'),
-    # Without it the library would read a .bin file beside the weights that are hashed.
+    # If it were false, the library would read a .bin file beside the weights that are hashed.
     "use_safetensors": matches_json("null|true"),
-    # The library itself leaves trust_remote_code out.
+    # The library itself ignores trust_remote_code here.
     "trust_remote_code|low_cpu_mem_usage|add_pooling_layer": FLAG,
 }
 TOKENIZER_ARGUMENTS: Rules = {
@@ -70,7 +78,7 @@ CONFIG_ARGUMENTS: Rules = {
     r"\w*(dropout|_prob)": NUMBER,
 }
 SENTENCE_BERT: Rules = {
-    # Looked at by check_config.
+    # Checked by check_config.
     "max_seq_length": allow_any,
     "do_lower_case|unpad_inputs": FLAG,
     "query_length|document_length": NUMBER,
@@ -89,7 +97,7 @@ SENTENCE_BERT: Rules = {
     "config_args|config_kwargs": CONFIG_ARGUMENTS,
     "tokenizer_name_or_path": NULL,
 }
-"""Of all versions of sentence-transformers."""
+"""The rules for the configuration of a transformer in all versions of sentence-transformers."""
 
 TOKENIZER: Rules = {
     # Tokens, and texts that no library opens.
@@ -98,10 +106,11 @@ TOKENIZER: Rules = {
     "(tokenizer|processor)_class|(model|tokenizer|vocab|image_processor)_type|backend": allow_any,
     r"chat_\w+|response_\w+|model_input_names|model_max_length|max_model_input_sizes": allow_any,
     r"\w+_side|\w+_strategy|padding|truncation|errors|task|wordpieces_prefix": allow_any,
-    r"(\w+_)?lang(uage)?s?|(lang|language)_codes|lang2id|id2lang|(word|subword)_tokenizer_type": allow_any,
+    r"(\w+_)?lang(uage)?s?|(lang|language)_codes|lang2id|id2lang": allow_any,
+    "(word|subword)_tokenizer_type": allow_any,
     "phonemizer_backend|replace_word_delimiter_char|token_type_ids_pattern": allow_any,
     r"(transformers_)?version|_commit_hash|revision|device_map|(torch_)?dtype": allow_any,
-    # Newer versions of transformers take the folder's own file instead, older ones this.
+    # Newer versions of transformers read the folder's own file instead, older ones this.
     r"\w+_file|\w+_spm|vocab|merges|entity_vocab": is_no_path,
     r"(mecab|sudachi)_kwargs": {
         r"mecab_dic|sudachi_(split_mode|dict_type)": WORD,
@@ -110,13 +119,13 @@ TOKENIZER: Rules = {
     r"\w+_kwargs": {r"\w+": names_nothing},
     ".*": names_nothing,
 }
-"""Of a tokenizer: what its class takes, which may be anything that names nothing."""
+"""The rules for a tokenizer: its class may accept any key, if the value names nothing."""
 
 OWN_CONFIGS = [
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 ]
-"""Where sentence-transformers looks for the configuration of a transformer, in this order."""
+"""The names of a transformer's configuration in sentence-transformers, in the order of search."""
 TRANSFORMER: Mapping[str, Rules] = {
     **dict.fromkeys(OWN_CONFIGS, SENTENCE_BERT),
     **dict.fromkeys(("tokenizer_config.json", "special_tokens_map.json"), TOKENIZER),
@@ -124,6 +133,7 @@ TRANSFORMER: Mapping[str, Rules] = {
 
 
 def _only(keys: str) -> Rules:
+    """Return rules that allow any value of the keys that match a pattern, and no other keys."""
     return {keys: allow_any}
 
 
@@ -136,7 +146,8 @@ MODULES: Mapping[str, Mapping[str, Rules]] = {
     },
     "Dense": {
         "config.json": _only(
-            "in_features|out_features|bias|activation_function|module_input_name|module_output_name|use_residual"
+            "in_features|out_features|bias|activation_function|module_input_name"
+            "|module_output_name|use_residual"
         )
     },
     "LSTM": {
@@ -160,7 +171,7 @@ MODULES: Mapping[str, Mapping[str, Rules]] = {
             "vocab|stop_words|do_lower_case|ngram_separator|max_ngram_length"
         )
     },
-    # It does not say that remote code is not wanted: transformers would ask at the terminal.
+    # This module does not refuse remote code itself: transformers would ask at the terminal.
     "TransformersTokenizerWrapper": dict.fromkeys(
         ("tokenizer_config.json", "special_tokens_map.json"), {"auto_map": NULL, **TOKENIZER}
     ),
@@ -171,34 +182,45 @@ MODULES: Mapping[str, Mapping[str, Rules]] = {
     },
     "Dropout": {"config.json": _only("dropout")},
     "LayerNorm": {"config.json": _only("dimension")},
-    # Of these the library reads no other keys.
+    # The library reads no keys of these that could name a file.
     "Normalize": {},
     "Router": {},
     "Asym": {},
     "StaticEmbedding": {},
 }
-"""The modules of a sentence encoder, by their class, and what their files may say."""
+"""For each module of a sentence encoder, by its class, the rules for its files."""
 
 
 def check_keys(values: Mapping[str, Any], rules: Rules, path: Path, prefix: str = "") -> None:
-    """Refuse keys and values that rules do not allow; raises EncoderError, which names the first.
+    """Refuse keys and values that rules do not allow.
 
-    ``prefix`` stands before the names of keys: those of the tables that they are in.
+    Args:
+        values: The values by key.
+        rules: The rules.
+        path: The file, for the message.
+        prefix: The keys of the tables that these values are in, each with a dot.
+
+    Raises:
+        EncoderError: A key or value is not allowed; the message names the first.
     """
     for key, value in values.items():
-        name = f"'{prefix}{key}'"
+        quoted_key = f"'{prefix}{key}'"
         rule = next((rule for pattern, rule in rules.items() if re.fullmatch(pattern, key)), None)
         if rule is None:
             words = [word for pattern in rules for word in pattern.split("|")]
-            near = suggest(key, filter(str.isidentifier, words))
-            raise EncoderError(f"{path}: the key {name} is not read here{near or '; remove it'}")
-        if not isinstance(rule, Mapping):
-            allowed = rule(value)
-        elif allowed := value is None or isinstance(value, dict):
-            check_keys(value or {}, rule, path, f"{prefix}{key}.")
-        if not allowed:
+            suggestion = suggest(key, filter(str.isidentifier, words))
             raise EncoderError(
-                f"{path}: {name} is {format_repr(value)}, which is not read here; remove it"
+                f"{path}: the key {quoted_key} is not read here{suggestion or '; remove it'}"
+            )
+        if isinstance(rule, Mapping):
+            is_allowed = value is None or isinstance(value, dict)
+            if is_allowed:
+                check_keys(value or {}, rule, path, f"{prefix}{key}.")
+        else:
+            is_allowed = rule(value)
+        if not is_allowed:
+            raise EncoderError(
+                f"{path}: {quoted_key} is {format_repr(value)}, which is not read here; remove it"
             )
 
 
@@ -207,52 +229,63 @@ CONFIG_LIMITS: Mapping[str, int] = {
     # Heads, experts, labels.
     r"(n|num)_.*|.*_(heads|experts|labels|groups)": 1_000_000,
     # Words, positions, widths.
-    r"vocab_size|.*_vocab_size|n_positions|.*max_position_embeddings|.*_size|.*dim|d_.*|.*width": 100_000_000,
+    r"vocab_size|.*_vocab_size|n_positions|.*max_position_embeddings": 100_000_000,
+    r".*_size|.*dim|d_.*|.*width": 100_000_000,
 }
-"""How much a configuration may count of anything, by a pattern of its key, the first that fits."""
+"""The largest numbers in a configuration, by a pattern of the key; the first that fits counts."""
 MODEL_CONFIGS = (
     "config.json",
     "processor_config.json",
     "preprocessor_config.json",
     "audio_tokenizer_config.json",
 )
-"""Where a model and what prepares its input are described, each by keys of its own."""
+"""The files that describe a model and the preparation of its input, with many different keys."""
 OTHER_FILE_KEYS = (
     "transformers_weights|configuration_files|gguf_file|audio_tokenizer(_name_or_path)?"
 )
-"""The keys of these that lead to other files."""
+"""A pattern of the keys in these files that lead to other files."""
 
 
 def check_config(config: Mapping[str, Any], path: Path) -> None:
-    """Refuse what a configuration must not say, also in its tables; raises EncoderError.
+    """Refuse values that a configuration must not have, in its tables too.
 
-    That is a count below 0 or too large, attention whose code is fetched from the Hub, and other files.
+    These are a number below 0 or too large, attention whose code is fetched from the Hub, and other
+    files.
+
+    Args:
+        config: The configuration.
+        path: The file, for the message.
+
+    Raises:
+        EncoderError: A value is not allowed; the message names the first.
     """
     for key, value in config.items():
-        if re.fullmatch("_?(attn|experts)_implementation", key):
-            words = value.values() if isinstance(value, dict) else [value]
-            if not all(re.fullmatch(r"\w+|None", str(word)) for word in words):
-                raise EncoderError(
-                    f"{path}: '{key}' is {format_repr(value)}, which is not run here; remove it"
-                )
-        elif re.fullmatch(OTHER_FILE_KEYS, key) and value is not None:
-            raise EncoderError(
-                f"{path}: '{key}' is {format_repr(value)}, which is not read here; remove it"
-            )
-        elif isinstance(value, dict):
+        problem = _find_problem(key, value)
+        if problem:
+            raise EncoderError(f"{path}: '{key}' is {format_repr(value)}{problem}")
+        if isinstance(value, dict) and not re.fullmatch(_IMPLEMENTATION_KEYS, key):
             check_config(value, path)
-        elif (
-            key == "max_seq_length" and value is not None and (type(value) is not int or value < 0)
-        ):
-            raise EncoderError(
-                f"{path}: '{key}' is {format_repr(value)}; give the longest input in tokens"
-            )
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            most = next(
-                (most for pattern, most in CONFIG_LIMITS.items() if re.fullmatch(pattern, key)),
-                None,
-            )
-            if most is not None and not 0 <= value <= most:
-                raise EncoderError(
-                    f"{path}: '{key}' is {format_repr(value)}; what is read is 0 to {most:,}"
-                )
+
+
+_IMPLEMENTATION_KEYS = "_?(attn|experts)_implementation"
+"""A pattern of the keys that choose the code of attention and of experts."""
+
+
+def _find_problem(key: str, value: object) -> str:
+    """Return what is wrong with a value of a configuration; empty if it is allowed, or a table."""
+    if re.fullmatch(_IMPLEMENTATION_KEYS, key):
+        words = value.values() if isinstance(value, dict) else [value]
+        is_allowed = all(re.fullmatch(r"\w+|None", str(word)) for word in words)
+        return "" if is_allowed else ", which is not run here; remove it"
+    if re.fullmatch(OTHER_FILE_KEYS, key) and value is not None:
+        return ", which is not read here; remove it"
+    if isinstance(value, dict):
+        return ""
+    if key == "max_seq_length" and value is not None and (type(value) is not int or value < 0):
+        return "; give the longest input in tokens"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        limits = (limit for pattern, limit in CONFIG_LIMITS.items() if re.fullmatch(pattern, key))
+        limit = next(limits, None)
+        if limit is not None and not 0 <= value <= limit:
+            return f"; what is read is 0 to {limit:,}"
+    return ""

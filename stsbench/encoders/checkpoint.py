@@ -146,7 +146,7 @@ def locate_checkpoint(
     revision: str = "unpinned",
     package: str | None = None,
     subfolder: str = "",
-    also: Sequence[str] = (),
+    extra_names: Sequence[str] = (),
 ) -> LocatedCheckpoint:
     """Return a checkpoint's folder, after fetching it if it is on the Hub.
 
@@ -155,7 +155,7 @@ def locate_checkpoint(
         revision: The commit of a model on the Hub.
         package: An installed package that holds a checkpoint, in place of ``model``.
         subfolder: The folder of the transformer within the checkpoint.
-        also: Further files to fetch, if the Hub has them.
+        extra_names: Further files to fetch, if the Hub has them.
 
     Raises:
         SourceError: The checkpoint is not available; the message says what to do.
@@ -186,8 +186,8 @@ def locate_checkpoint(
         raise SourceError(f"checkpoint folder '{model}' does not exist")
     from stsbench.data.hub.repository import fetch_checkpoint
 
-    names = [PurePosixPath(subfolder, name).as_posix() for name in also]
-    fetched = fetch_checkpoint(model, revision=revision, also=names)
+    names = [PurePosixPath(subfolder, name).as_posix() for name in extra_names]
+    fetched = fetch_checkpoint(model, revision=revision, extra_names=names)
     return LocatedCheckpoint(fetched.path / subfolder, fetched.commit, revision)
 
 

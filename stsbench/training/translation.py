@@ -104,7 +104,7 @@ class Translator:
             raise CardError(f"batch_size {batch_size}: must be 1 or more")
         self.model, self.decoding, self.batch_size = model, decoding or Decoding(), batch_size
         self.device = pick_device(device)
-        self.checkpoint = find_checkpoint(model, revision=revision, also=VOCABULARY)
+        self.checkpoint = find_checkpoint(model, revision=revision, extra_names=VOCABULARY)
         folder = self.checkpoint.folder
         if missing := [name for name in VOCABULARY if not (folder / name).is_file()]:
             raise EncoderError(f"{folder}: no {missing[0]}; is it a Marian translation model?")

@@ -150,7 +150,7 @@ class TransformerEncoder(CheckpointEncoder):
             package=package,
             subfolder=subfolder,
             sha256=sha256,
-            also=backend_class.hub_files(file),
+            extra_names=backend_class.hub_files(file),
         )
         self.revision = self.checkpoint.revision
         self.revision_asked = self.checkpoint.requested_revision

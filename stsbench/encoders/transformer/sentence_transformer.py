@@ -87,7 +87,7 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         self.normalise = normalise
         backend_class = backend_kind(backend, dtype=dtype, device=device)
         self.root, self.revision, self.revision_asked = locate_checkpoint(
-            model, revision=revision, also=backend_class.hub_files(file)
+            model, revision=revision, extra_names=backend_class.hub_files(file)
         )
         self.modules = read_modules(self.root)
         first = self.modules[0]
