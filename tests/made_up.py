@@ -25,7 +25,7 @@ from stsbench.evaluators.probe.evaluator import ConvergedProtocol
 from stsbench.evaluators.sts import StsEvaluator, StsProtocol
 from stsbench.numbers.similarity import paired_cosine
 from stsbench.numbers.statistics import Correlation
-from stsbench.recipes.train import carry_out
+from stsbench.recipes.train import run_training
 from stsbench.recipes.trainers import LoopTrainer
 from stsbench.results.record import Result
 from stsbench.training.loop.optimisers import ScheduleKind
@@ -159,7 +159,7 @@ def execute(work: RunContext, parts: Sequence[EncoderPlan]) -> Iterator[Result]:
 def launch(on: str, devices: int | None, noticed: Callable[[str], None]) -> Iterator[Any]:
     """Train as without --on."""
     USED.add("recipes.train:LAUNCHERS")
-    yield carry_out
+    yield run_training
 
 
 def carry(*asked: Any) -> str:

@@ -119,7 +119,7 @@ def test_every_value_that_an_ablation_replaces_is_one():
     methods = set()
     for recipe, given in commands:
         assign = parse_assignments([word for word in shlex.split(given) if word != "--set"])
-        name, card = read_recipe(recipe, Catalogue(), assign=assign)
+        name, card = read_recipe(recipe, Catalogue(), params=assign)
         known = inspect.signature(METHODS.load(card.method)).parameters
         assert name.startswith(f"{recipe}+") and set(card.params) <= set(known)
         methods.add(card.method)

@@ -160,9 +160,9 @@ def _recipe_values(name: str, recipe: RecipeCard) -> CardFields:
     """Return the values of a recipe; of one trained in rounds with its method's defaults."""
     if recipe.method in METHODS_BY_TRAINER["rounds"]:
         # Imports torch, for which other cards need not wait.
-        from stsbench.recipes.trainers import values_taken
+        from stsbench.recipes.trainers import effective_values
 
-        return values_taken(name, recipe, METHODS.load(recipe.method))
+        return effective_values(name, recipe, METHODS.load(recipe.method))
     values: CardFields = msgspec.to_builtins(recipe)
     return values
 

@@ -11,15 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stsbench.core.errors import CardError, DataError
-from stsbench.data.readers.files import (
-    DECIMAL_COMMA,
-    TABLE_SUFFIXES,
-    ColumnKey,
-    TextTable,
-    format_names,
-    read_table,
-)
-from stsbench.data.readers.sentences import (
+from stsbench.data.readers.columns import (
     GOLD,
     LABELS,
     NAMES,
@@ -27,6 +19,14 @@ from stsbench.data.readers.sentences import (
     columns_called,
     find_sentences,
     plain_name,
+)
+from stsbench.data.readers.files import (
+    DECIMAL_COMMA,
+    TABLE_SUFFIXES,
+    ColumnKey,
+    TextTable,
+    format_names,
+    read_table,
 )
 
 MAX_CLASSES = 50

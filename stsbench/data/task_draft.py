@@ -24,13 +24,13 @@ from stsbench.core.files import file_digest
 from stsbench.core.toml import toml_tables
 from stsbench.data.card_draft import UNKNOWN, CardLocation, Draft, relative_path
 from stsbench.data.hub.rows import COLUMNS, HubDataset, read_dataset
+from stsbench.data.readers.columns import GOLD, ColumnRoles, plain_name
 from stsbench.data.readers.files import (
     ColumnKey,
     column_position,
     format_field,
     format_names,
 )
-from stsbench.data.readers.sentences import GOLD, ColumnRoles, plain_name
 from stsbench.data.recognition import (
     NO_SPLIT,
     SPLITS,

@@ -1,4 +1,4 @@
-"""Training by Ray Train: a worker a GPU, or core, and each step's negatives gathered over all of them."""
+"""Training by Ray Train: one worker per GPU, or core, with negatives gathered over all workers."""
 
 from __future__ import annotations
 
@@ -10,195 +10,257 @@ from contextlib import ExitStack, chdir, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stsbench.bench.workers import TRIES, Ray, connect_ray, is_alone, is_everywhere, is_shared
 from stsbench.core import settings
 from stsbench.core.errors import Interrupted, StsbenchError, TrainingError
 from stsbench.core.wording import join_lines
 from stsbench.encoders.runs import TrainedRun, last_checkpoint
-from stsbench.recipes.train import CarryOut, carry_out, find_finished
+from stsbench.recipes.train import RunTraining, find_finished, run_training
 from stsbench.recipes.train_plan import TrainPlan
 
 if TYPE_CHECKING:
     from stsbench.training.learner import OnProgress, TrainingProgress
 
-ASK_SECONDS = 0.2
-"""So often are workers asked how far they are."""
+POLL_SECONDS = 0.2
+"""The seconds between two requests for the progress of workers."""
 
 
 @contextmanager
-def launched_on_ray(
-    on: str, devices: int | None, noticed: Callable[[str], None]
-) -> Iterator[CarryOut]:
-    """Train on the workers of Ray; it is started or joined with the first plan that is not done."""
+def launch_on_ray(
+    launcher: str, devices: int | None, on_notice: Callable[[str], None]
+) -> Iterator[RunTraining]:
+    """Train on the workers of Ray; it is started or joined with the first plan that needs it."""
     with ExitStack() as stack:
-        yield RayTraining(on, devices, noticed, stack).carry_out
+        yield RayTraining(launcher, devices, on_notice, stack).train
+
+
+class _WorkerGroup(NamedTuple):
+    """The workers that train together."""
+
+    n_workers: int
+    use_gpus: bool
 
 
 @dataclass
 class RayTraining:
-    """Plans, trained one after another by all workers together."""
+    """Trains plans one after another, each by all workers together."""
 
-    on: str
+    launcher: str
+    """The name or address of the cluster: ``ray`` or ``ray://HOST:PORT``."""
     devices: int | None
-    noticed: Callable[[str], None]
+    """The number of devices that train together; None for all GPUs."""
+    on_notice: Callable[[str], None]
+    """Called with each notice for the user."""
     stack: ExitStack
-    heard: bool = field(default=False, init=False)
-    """Whether the workers of the plan under way have begun to train."""
+    """Closes the connection to Ray."""
+    has_begun: bool = field(default=False, init=False)
+    """Whether the workers of the current plan have begun to train."""
 
     @cached_property
     def ray(self) -> Ray:
         """The package, connected."""
-        return self.stack.enter_context(connect_ray(self.on))
+        return self.stack.enter_context(connect_ray(self.launcher))
 
-    def carry_out(self, plan: TrainPlan, *, on_progress: OnProgress) -> TrainedRun:
-        """Train a plan; workers that are lost are started again, and resume from the last checkpoint.
+    def train(self, plan: TrainPlan, *, on_progress: OnProgress) -> TrainedRun:
+        """Train a plan; lost workers are started again, and resume from the last checkpoint.
 
-        Raises StsbenchError: as :func:`stsbench.recipes.train.carry_out`; or machines do not share what they need.
+        Args:
+            plan: The plan of the run.
+            on_progress: Called with the progress of the first worker.
+
+        Raises:
+            StsbenchError: The recipe cannot be trained, or machines do not share its folders.
         """
-        if (done := find_finished(plan)) is not None:
-            return done
+        finished = find_finished(plan)
+        if finished is not None:
+            return finished
         plan = replace(
             plan,
             data=plan.data or settings.data_folder(),
             corpora=plan.corpora or settings.corpora_folder(),
         )
-        if not is_alone(self.on):
-            check_seen(
-                self.ray,
-                [Path(plan.base or "."), plan.data, plan.corpora, *plan.catalogue.folders],
-                plan.out,
-            )
-        self.heard = False
-        for tries in range(1, TRIES + 1):
-            if (lost := self._fit(plan, on_progress)) is None:
+        if not is_alone(self.launcher):
+            read_paths = [Path(plan.base or "."), plan.data, plan.corpora, *plan.catalogue.folders]
+            check_shared(self.ray, read_paths, plan.out)
+        self.has_begun = False
+        for n_tries in range(1, TRIES + 1):
+            problem = self._fit(plan, on_progress)
+            if problem is None:
                 break
-            kept = last_checkpoint(plan.folder)
-            from_where = f"from {kept.name}" if kept else "from the start"
-            if tries == TRIES:
+            checkpoint = last_checkpoint(plan.folder)
+            start = f"from {checkpoint.name}" if checkpoint else "from the start"
+            if n_tries == TRIES:
                 raise TrainingError(
-                    f"{plan.folder}: {lost}, {TRIES} times; the same command resumes {from_where}"
+                    f"{plan.folder}: {problem}, {TRIES} times; run it again to resume {start}"
                 )
-            self.noticed(f"seed {plan.seed}: {lost}; resumes {from_where} ({tries + 1} of {TRIES})")
-            # What the first try has begun anew is not begun anew again.
-            plan = replace(plan, fresh=plan.fresh and not self.heard)
+            self.on_notice(
+                f"seed {plan.seed}: {problem}; resumes {start} ({n_tries + 1} of {TRIES})"
+            )
+            # If the first try has begun anew, the next ones resume it.
+            plan = replace(plan, fresh=plan.fresh and not self.has_begun)
         return TrainedRun.read(plan.folder)
 
-    def _workers(self) -> tuple[int, bool]:
-        """How many train together, and whether on GPUs.
+    def _choose_workers(self) -> _WorkerGroup:
+        """Return the workers that train together: on GPUs if there are any.
 
-        Raises StsbenchError: the cluster has fewer, or no GPU and nobody has said how many cores.
+        Raises:
+            StsbenchError: The cluster has fewer devices, or no GPU and the number of cores is not
+                given.
         """
-        here = self.ray.cluster_resources()
-        kind = "GPU" if here.get("GPU") else "CPU"
-        held, what = int(here.get(kind, 0)), {"GPU": "GPUs", "CPU": "cores and no GPU"}[kind]
-        if self.devices is None and kind == "CPU":
+        resources = self.ray.cluster_resources()
+        use_gpus = bool(resources.get("GPU"))
+        n_available = int(resources.get("GPU" if use_gpus else "CPU", 0))
+        available = f"{n_available} {'GPUs' if use_gpus else 'cores and no GPU'}"
+        if self.devices is None and not use_gpus:
             raise StsbenchError(
-                f"--on {self.on}: there are {held} {what}; pass --devices with the number of cores"
+                f"`launcher={self.launcher}`: there are {available}; "
+                "pass `devices` with the number of cores"
             )
-        if (self.devices or held) > held:
+        n_workers = self.devices or n_available
+        if n_workers > n_available:
             raise StsbenchError(
-                f"--devices {self.devices}: there are {held} {what}; give at most {held}"
+                f"`devices={self.devices}`: there are {available}; give at most {n_available}"
             )
-        return self.devices or held, kind == "GPU"
+        return _WorkerGroup(n_workers, use_gpus)
 
     def _fit(self, plan: TrainPlan, on_progress: OnProgress) -> str | None:
-        """Train; returns why workers were lost, None where all is done."""
-        workers, on_gpus = self._workers()
+        """Train, and return why workers were lost; None if the run is finished."""
+        group = self._choose_workers()
         try:
             from ray import train
             from ray.train.torch import TorchTrainer
         except ImportError as error:
             raise StsbenchError(
-                f"--on ray: {join_lines(error)}; run: pip install 'stsbench[ray]'"
+                f"`launcher=ray`: {join_lines(error)}; run: pip install 'stsbench[ray]'"
             ) from error
-        with self._listening(on_progress) as tell, scratch(self.on, plan.out) as notes:
-            given = {"plan": plan, "folder": str(Path.cwd()), "tell": tell}
+        with (
+            self._forward_progress(on_progress) as report,
+            scratch_folder(self.launcher, plan.out) as storage,
+        ):
+            config = {"plan": plan, "folder": str(Path.cwd()), "report": report}
             trainer = TorchTrainer(
-                _work,
-                train_loop_config=given,
-                scaling_config=train.ScalingConfig(num_workers=workers, use_gpu=on_gpus),
-                run_config=train.RunConfig(name="training", storage_path=str(notes)),
+                _train_on_worker,
+                train_loop_config=config,
+                scaling_config=train.ScalingConfig(
+                    num_workers=group.n_workers, use_gpu=group.use_gpus
+                ),
+                run_config=train.RunConfig(name="training", storage_path=str(storage)),
             )
             try:
                 trainer.fit()
             except train.WorkerGroupError as error:
                 return explain_worker_loss(error.worker_failures)
             except SystemExit as error:
-                # So Ray ends a program after Ctrl-C, when its workers have ended.
-                raise Interrupted("stopped; to resume, run it again without --fresh") from error
+                # Ray ends a program so after Ctrl-C, when its workers have ended.
+                raise Interrupted("stopped; to resume, run it again without `fresh`") from error
         return None
 
     @contextmanager
-    def _listening(self, on_progress: OnProgress) -> Iterator[Callable[[TrainingProgress], None]]:
-        """What workers call with how far they are, which is reported here; a queue of Ray's between."""
+    def _forward_progress(
+        self, on_progress: OnProgress
+    ) -> Iterator[Callable[[TrainingProgress], None]]:
+        """Yield a function that workers call with their progress, which is reported here.
+
+        A queue of Ray connects the two.
+        """
         from ray.util.queue import Queue
 
-        events, ended = Queue(actor_options={"num_cpus": 0}), threading.Event()
+        queue = Queue(actor_options={"num_cpus": 0})
+        has_ended = threading.Event()
 
-        def pass_on() -> None:
-            last = False
-            while not last:
-                last = ended.wait(ASK_SECONDS)
+        def forward() -> None:
+            is_last = False
+            while not is_last:
+                is_last = has_ended.wait(POLL_SECONDS)
                 with suppress(self.ray.exceptions.RayError):
-                    for progress in events.get_nowait_batch(events.qsize()):
-                        self.heard = True
+                    for progress in queue.get_nowait_batch(queue.qsize()):
+                        self.has_begun = True
                         on_progress(progress)
 
-        teller = threading.Thread(target=pass_on, daemon=True)
-        teller.start()
-        put: Any = events.actor.put_nowait
+        thread = threading.Thread(target=forward, daemon=True)
+        thread.start()
+        put: Any = queue.actor.put_nowait
         try:
             yield put.remote
         finally:
-            ended.set()
-            teller.join()
+            has_ended.set()
+            thread.join()
 
 
 def explain_worker_loss(failures: Mapping[int, Exception]) -> str:
-    """Why a worker was lost; an error that one of them has raised is raised here."""
-    in_order = [failures[rank] for rank in sorted(failures)]
-    for error in in_order:
+    """Return why a worker was lost.
+
+    Args:
+        failures: The exception of each failed worker, by its rank.
+
+    Raises:
+        StsbenchError: A worker has raised a user error.
+        Exception: No worker was lost; it is the error of the first one that failed.
+    """
+    errors = [failures[rank] for rank in sorted(failures)]
+    for error in errors:
         if isinstance(error, StsbenchError):
             raise error
-    for error in in_order:
-        # The others fail with it, since they wait for what it would have sent.
+    for error in errors:
+        # The other workers fail too, since they wait for what the lost one would have sent.
         if type(error).__module__.startswith("ray."):
             return f"a worker was lost ({join_lines(error)[:100]})"
-    raise in_order[0]
+    raise errors[0]
 
 
-def _work(given: Mapping[str, Any]) -> None:
-    """What each worker does: its part of the training; the first one tells how far they are."""
+def _train_on_worker(config: Mapping[str, Any]) -> None:
+    """Train a worker's part of the batches; the first worker reports the progress.
+
+    Args:
+        config: The plan, the current folder, and the function that reports progress.
+    """
     from ray import train
 
-    first = train.get_context().get_world_rank() == 0
-    with chdir(given["folder"]):
-        carry_out(given["plan"], on_progress=given["tell"] if first else lambda progress: None)
+    is_first = train.get_context().get_world_rank() == 0
+    on_progress = config["report"] if is_first else lambda progress: None
+    with chdir(config["folder"]):
+        run_training(config["plan"], on_progress=on_progress)
 
 
-def check_seen(ray: Ray, read: Iterable[Path | None], written: Path) -> None:
-    """Refuse to train where some machine lacks the current folder, one that is read, or sees another that is written.
+def check_shared(ray: Ray, read_paths: Iterable[Path | None], written_folder: Path) -> None:
+    """Check that all machines of a cluster share the folders of a training.
 
-    Raises TrainingError: names the first.
+    Args:
+        ray: The package, connected.
+        read_paths: Paths that are read, beside the current folder; those that do not exist pass.
+        written_folder: The folder that is written to.
+
+    Raises:
+        TrainingError: A machine lacks a path, or has another folder under that path; the message
+            names the first.
     """
-    needed = [Path.cwd(), *(path.absolute() for path in read if path is not None and path.exists())]
-    lacking = [path for path in needed if not is_everywhere(ray, path)]
-    if not is_shared(ray, written.absolute()):
-        lacking.append(written)
-    if lacking:
+    paths = [Path.cwd()]
+    paths += [path.absolute() for path in read_paths if path is not None and path.exists()]
+    unshared = [path for path in paths if not is_everywhere(ray, path)]
+    if not is_shared(ray, written_folder.absolute()):
+        unshared.append(written_folder)
+    if unshared:
         raise TrainingError(
-            f"{lacking[0]}: not every machine of the cluster sees it; training needs shared folders"
+            f"{unshared[0]}: not every machine of the cluster sees it; "
+            "training needs shared folders"
         )
 
 
 @contextmanager
-def scratch(on: str, beside: Path) -> Iterator[Path]:
-    """A folder for what Ray notes for itself, where all machines see it: in another, but for one machine; it goes in the end."""
-    if not is_alone(on):
-        beside.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=".ray-", dir=None if is_alone(on) else beside.absolute()))
+def scratch_folder(launcher: str, parent: Path) -> Iterator[Path]:
+    """Make a temporary folder for Ray's own files, which is removed at the end.
+
+    Args:
+        launcher: The name or address of the cluster.
+        parent: A folder that all machines share, in which it is made unless there is one machine.
+    """
+    shared_parent = None
+    if not is_alone(launcher):
+        parent.mkdir(parents=True, exist_ok=True)
+        shared_parent = parent.absolute()
+    folder = Path(tempfile.mkdtemp(prefix=".ray-", dir=shared_parent))
     try:
         yield folder
     finally:

@@ -1,4 +1,7 @@
-"""Recipes: a card of method, start, text and hyperparameters, carried out to a trained encoder that knows what tests it has seen."""
+"""Trains recipes: a card of method, start, text and hyperparameters becomes an encoder.
+
+The encoder carries a record, which also names the tests whose sentences or scores it has seen.
+"""
 
 from __future__ import annotations
 
@@ -71,8 +74,8 @@ if TYPE_CHECKING:
     from stsbench.training.loop.gather import ProcessGroup
 
 
-WORSE: tuple[Overlap, ...] = ("none", "unknown", "text", "gold")
-"""From the least to the most that training may have seen of the tests."""
+OVERLAP_ORDER: tuple[Overlap, ...] = ("none", "unknown", "text", "gold")
+"""How much training may have seen of a test, from the least to the most."""
 
 
 def find_overlaps(
@@ -81,59 +84,79 @@ def find_overlaps(
     base: Checkpoint | None = None,
     teachers: Sequence[NamedEncoder] = (),
 ) -> dict[str, Overlap]:
-    """Which STS tests a run holds sentences or scores of, for every such task whose data are at hand.
+    """Find the STS tests of which a run has seen sentences or scores.
 
-    What the start was trained on counts as well: by the record of its own run, or by the card of an encoder
-    that has the same checkpoint. Of a start that is neither nothing is known. So does what its teachers were trained on.
-    The checkpoint that it starts from does not count where its weights are drawn anew.
+    The training of the start counts as well: by the record of its own run, or by the card of an
+    encoder with the same checkpoint, and otherwise it is unknown. It does not count if the weights
+    are drawn anew. The training of teachers counts too.
+
+    Args:
+        plan: The plan of the run.
+        corpus: The text that it trains on.
+        base: The checkpoint that it starts from; None if it starts from nothing.
+        teachers: The encoders whose embeddings it learns from.
+
+    Returns:
+        The overlap by task, of every STS task whose data are available locally.
     """
     from stsbench.data.corpora.overlap import find_overlap
 
-    tasks = [
-        load_task(name, data=plan.data, catalogue=plan.catalogue)
-        for name in plan.catalogue.paths("tasks")
-    ]
-    at_hand = [
-        task
-        for task in tasks
-        if task.card.evaluator == "sts" and is_available_locally(task.card, task.data)
-    ]
-    own = {one.task: one.overlap for one in find_overlap(corpus, at_hand)}
+    tasks = []
+    for name in plan.catalogue.paths("tasks"):
+        task = load_task(name, data=plan.data, catalogue=plan.catalogue)
+        if task.card.evaluator == "sts" and is_available_locally(task.card, task.data):
+            tasks.append(task)
+    overlaps = {found.task: found.overlap for found in find_overlap(corpus, tasks)}
     for teacher in teachers:
-        own = {
-            task: max(found, teacher.overlap_with(task), key=WORSE.index)
-            for task, found in own.items()
+        overlaps = {
+            task: _worse_overlap(overlap, teacher.overlap_with(task))
+            for task, overlap in overlaps.items()
         }
     if base is None or plan.card.base.from_scratch:
-        return own
+        return overlaps
     if (base.folder / RUN_FILE).is_file():
-        run = TrainedRun.read(base.folder)
-        before = {task: run.overlap_with(task) for task in own}
+        base_run = TrainedRun.read(base.folder)
+        base_overlaps = {task: base_run.overlap_with(task) for task in overlaps}
     else:
-        before = dict.fromkeys(own, _of_base(plan, base))
-    return {task: max(found, before[task], key=WORSE.index) for task, found in own.items()}
+        base_overlaps = dict.fromkeys(overlaps, _overlap_of_cards(plan, base))
+    return {
+        task: _worse_overlap(overlap, base_overlaps[task]) for task, overlap in overlaps.items()
+    }
 
 
-def _of_base(plan: TrainPlan, base: Checkpoint) -> Overlap:
-    """The worst that any card says of an encoder with this checkpoint: of its name, or with weights of its hash."""
-    catalogue, model = plan.catalogue, plan.base or plan.card.base.model
+def _worse_overlap(first: Overlap, second: Overlap) -> Overlap:
+    """Return the overlap that has seen more of a test."""
+    return max(first, second, key=OVERLAP_ORDER.index)
+
+
+def _overlap_of_cards(plan: TrainPlan, base: Checkpoint) -> Overlap:
+    """Return the worst overlap in the cards of encoders with a checkpoint.
+
+    They are the card that the user names, or else those with its model or the hash of its weights.
+    It is ``unknown`` if there is no such card.
+    """
+    catalogue = plan.catalogue
     if plan.base in catalogue.paths("baselines"):
         return catalogue.encoder(plan.base).overlap
-    weights = base.digests().get("weights/model.safetensors", "")
-    said: list[Overlap] = []
+    model = plan.base or plan.card.base.model
+    weights_hash = base.digests().get("weights/model.safetensors", "")
+    overlaps: list[Overlap] = []
     for card in map(catalogue.encoder, catalogue.paths("baselines")):
-        known = card.params.get("sha256")
-        same = isinstance(known, Mapping) and known.get("model.safetensors") == weights != ""
-        if card.kind in ("transformer", "sentence_transformer") and (
-            same or card.params.get("model") == model != ""
-        ):
-            said.append(card.overlap)
-    return max(said, key=WORSE.index, default="unknown")
+        if card.kind not in ("transformer", "sentence_transformer"):
+            continue
+        hashes = card.params.get("sha256")
+        card_hash = hashes.get("model.safetensors") if isinstance(hashes, Mapping) else None
+        has_weights = bool(weights_hash) and card_hash == weights_hash
+        has_model = bool(model) and card.params.get("model") == model
+        if has_weights or has_model:
+            overlaps.append(card.overlap)
+    return max(overlaps, key=OVERLAP_ORDER.index, default="unknown")
 
 
 @validate_arguments(
     recipe=NAME_OR_PATH, seed=SEED, params=PARAMETERS, base=NAME_OR_PATH, corpus=NAME_OR_PATH,
-    corpora=PATH, data=PATH, out=PATH, device=NAME, fresh=SWITCH, on_step=FUNCTION, catalogue=Catalogue,
+    corpora=PATH, data=PATH, out=PATH, device=NAME, fresh=SWITCH, on_step=FUNCTION,
+    catalogue=Catalogue,
 )  # fmt: skip
 def train(
     recipe: str | Path,
@@ -150,184 +173,248 @@ def train(
     on_step: Callable[[TrainingProgress], None] | None = None,
     catalogue: Catalogue | None = None,
 ) -> Encoder:
-    """Train a recipe for one seed as ``stsbench train`` does, and return the encoder.
+    """Train a recipe for one seed, and return the encoder.
 
-    It is written into ``runs/<recipe>/seed<k>/``, where ``load_encoder("<recipe>@<k>")`` finds it. What is trained
-    already is not trained again, and what was stopped resumes from its last checkpoint.
+    It is written into ``runs/<recipe>/seed<k>/``, so that ``load_encoder("<recipe>@<k>")`` loads
+    it. A finished run is not trained again, and a stopped one resumes from its last checkpoint.
 
     Args:
-        recipe: a recipe's name, or the path of its card.
-        seed: default the first that the recipe names, else 0.
-        params: values of the recipe that are replaced, as ``{"batch_size": 16}``.
-        base: the checkpoint to start from, where the recipe names none or another is wanted.
-        corpus: the text to train on, by name or file, instead of the recipe's.
-        corpora: the local folder of training text; default ``STSBENCH_CORPORA``.
-        data: the local folder of evaluation data, for the development split; default ``STSBENCH_DATA``.
-        out: the folder of runs; default ``STSBENCH_RUNS``, else ``runs``. In another no name finds it.
+        recipe: A recipe's name, or the path of its card.
+        seed: By default the first that the recipe names, or else 0.
+        params: Values of the recipe to replace, for example ``{"batch_size": 16}``.
+        base: The checkpoint to start from, instead of the recipe's.
+        corpus: The text to train on, by name or file, instead of the recipe's.
+        corpora: The local folder of training text; by default ``STSBENCH_CORPORA``.
+        data: The local folder of evaluation data, for the development split; by default
+            ``STSBENCH_DATA``.
+        out: The folder of runs; by default ``STSBENCH_RUNS``, or else ``runs``. Runs in another
+            folder are not found by name.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
-        fresh: train anew; what the folder holds is deleted, checkpoints too.
-        on_step: called after each step with how far it is.
-        catalogue: cards to look names up in; default the project's.
+        fresh: Train anew; the contents of the folder are deleted, also checkpoints.
+        on_step: Called after each step with the progress.
+        catalogue: The cards; by default those of the project.
 
     Raises:
-        StsbenchError: it cannot be trained; says why and what was kept.
+        StsbenchError: The recipe cannot be trained; the message says why, and what is stored.
     """
-    cards, values = catalogue or Catalogue(), dict(params or {})
-    name, card = read_recipe(
-        str(recipe), cards, assign={**values, **({"data.corpus": str(corpus)} if corpus else {})}
+    plan = _plan_call(
+        str(recipe),
+        seed=seed,
+        params=dict(params or {}),
+        paths={"base": base, "corpus": corpus, "corpora": corpora, "data": data, "out": out},
+        device=device,
+        fresh=fresh,
+        catalogue=catalogue or Catalogue(),
     )
-    chosen = (card.seeds or [0])[0] if seed is None else int(seed)
-    places = {"base": base, "corpus": corpus, "corpora": corpora, "data": data, "out": out}
-    said = {"params": values, **{key: str(place or "") for key, place in places.items()}}
-    said["device"] = "" if device == "auto" else device
-    plan = TrainPlan(
+    run = run_training(plan, on_progress=on_step or (lambda progress: None))
+    return load_run(run, plan.catalogue)
+
+
+def _plan_call(
+    recipe: str,
+    *,
+    seed: int | None,
+    params: Mapping[str, Any],
+    paths: Mapping[str, str | Path | None],
+    device: str,
+    fresh: bool,
+    catalogue: Catalogue,
+) -> TrainPlan:
+    """Return the plan of a call of :func:`train`; ``paths`` are its other arguments by name."""
+    corpus = {"data.corpus": str(paths["corpus"])} if paths["corpus"] else {}
+    name, card = read_recipe(recipe, catalogue, params={**params, **corpus})
+    run_seed = (card.seeds or [0])[0] if seed is None else int(seed)
+    arguments = {
+        "params": params,
+        **{key: str(path or "") for key, path in paths.items()},
+        "device": "" if device == "auto" else device,
+    }
+    keywords = "".join(f", {key}={value!r}" for key, value in arguments.items() if value)
+    corpora, data, out = paths["corpora"], paths["data"], paths["out"]
+    return TrainPlan(
         name=name,
         card=card,
-        seed=chosen,
+        seed=run_seed,
         out=settings.runs_folder() if out is None else Path(out),
-        base=str(base),
+        base=str(paths["base"]),
         corpora=None if corpora is None else Path(corpora),
         data=None if data is None else Path(data),
         device=device,
         fresh=fresh,
-        # The call that resumes the run, in Python.
-        command=f"stsbench.train({str(recipe)!r}, seed={chosen}"
-        + "".join(f", {key}={value!r}" for key, value in said.items() if value)
-        + ")",
-        catalogue=cards,
+        command=f"stsbench.train({recipe!r}, seed={run_seed}{keywords})",
+        catalogue=catalogue,
     )
-    return load_run(carry_out(plan, on_progress=on_step or (lambda progress: None)), cards)
 
 
-def carry_out(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: None) -> TrainedRun:
+def run_training(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: None) -> TrainedRun:
     """Train a recipe for one seed and write its encoder.
 
-    What is trained already is not trained again, and what was stopped resumes from its last checkpoint, unless
-    the plan says ``fresh``. Raises StsbenchError where it cannot be trained, and says why and what was kept.
+    A finished run is not trained again, and a stopped one resumes from its last checkpoint, unless
+    the plan is ``fresh``.
+
+    Args:
+        plan: The plan of the run.
+        on_progress: Called after each step.
+
+    Raises:
+        StsbenchError: The recipe cannot be trained; the message says why, and what is stored.
     """
-    if (done := find_finished(plan)) is not None:
-        return done
+    finished = find_finished(plan)
+    if finished is not None:
+        return finished
     if uses_training_loop(plan.card):
         # Before torch is loaded.
         check_start(plan)
     with _open_folder(plan):
         trainer = load_trainer(plan)
-        _note_start(plan, trainer)
-        # With its record gone, an old run in the folder is no finished one: what made it is about to be replaced.
+        _write_start(plan, trainer)
+        # Without its record an old run in the folder is not finished: its weights are about to be
+        # replaced.
         (plan.folder / RUN_FILE).unlink(missing_ok=True)
         outcome = trainer.train(on_progress)
-        if plan.place.rank == 0:
-            _record(plan, trainer, outcome)
-        plan.place.wait()
+        if plan.processes.rank == 0:
+            _write_record(plan, trainer, outcome)
+        plan.processes.wait()
         return TrainedRun.read(plan.folder)
 
 
 def find_finished(plan: TrainPlan) -> TrainedRun | None:
-    """The run that a plan asks for, where it is done already and not to be trained anew.
+    """Find the finished run of a plan; None if there is none, or the plan is ``fresh``.
 
-    Raises OutputError where the folder holds a run of the same name that was trained with another recipe, base or text.
+    Raises:
+        OutputError: The folder holds a run of this name with another recipe, base or text.
     """
     if plan.fresh or not (plan.folder / RUN_FILE).is_file():
         return None
-    done = TrainedRun.read(plan.folder)
-    other = recipe_difference(deciding(done.card), deciding(plan.card))
-    if other := other or _other_base(plan, done) or _other_text(plan, done):
-        what = f"{plan.folder}: holds a finished run with another {other}"
+    finished = TrainedRun.read(plan.folder)
+    difference = (
+        recipe_difference(deciding_tables(finished.card), deciding_tables(plan.card))
+        or _describe_other_base(plan, finished)
+        or _describe_other_text(plan, finished)
+    )
+    if difference:
         raise OutputError(
-            f"{what}; pass --fresh to train again in its place, or --out to train elsewhere"
+            f"{plan.folder}: holds a finished run with another {difference}; "
+            "pass `fresh` to train again in its place, or `out` to train elsewhere"
         )
-    return done
+    return finished
 
 
-def _other_base(plan: TrainPlan, done: TrainedRun) -> str:
-    """A folder is compared by its files, of those that are known of both: it may have been trained again."""
-    earlier = plan.card.base.recipe and run_folder(plan.out, plan.card.base.recipe, plan.seed)
-    folder = Path(plan.base) if plan.base else earlier
-    if not folder or not folder.is_dir():
-        return "" if plan.base == done.given_base else f"base ({done.given_base}, now {plan.base})"
-    now, before = find_checkpoint(str(folder)).digests(), done.base_files
-    return "base" if any(now[name] != before[name] for name in now.keys() & before.keys()) else ""
+def _describe_other_base(plan: TrainPlan, finished: TrainedRun) -> str:
+    """Return how the base of a finished run differs from the plan's; empty if it does not.
+
+    A folder is compared by the files that both have: it may have been trained again.
+    """
+    folder = None
+    if plan.base:
+        folder = Path(plan.base)
+    elif plan.card.base.recipe:
+        folder = run_folder(plan.out, plan.card.base.recipe, plan.seed)
+    if folder is None or not folder.is_dir():
+        if plan.base == finished.given_base:
+            return ""
+        return f"base ({finished.given_base}, now {plan.base})"
+    hashes = find_checkpoint(str(folder)).digests()
+    old_hashes = finished.base_files
+    is_changed = any(hashes[name] != old_hashes[name] for name in hashes.keys() & old_hashes.keys())
+    return "base" if is_changed else ""
 
 
-def _other_text(plan: TrainPlan, done: TrainedRun) -> str:
-    """A file of the user's may have changed; what is not at hand any more cannot have."""
+def _describe_other_text(plan: TrainPlan, finished: TrainedRun) -> str:
+    """Return ``text`` if a user's file of text has changed since a run; empty if it has not.
+
+    A corpus of a card cannot change, and of a file that is not available any more it is unknown.
+    """
     if plan.card.data.corpus in plan.catalogue.corpora():
         return ""
     try:
-        text = load_text(plan)
+        corpus = load_text(plan)
     except DataError:
         return ""
-    return "" if done.corpus.sha256 in (text.sha256, lines_as_documents(text).sha256) else "text"
+    hashes = (corpus.sha256, lines_as_documents(corpus).sha256)
+    return "" if finished.corpus.sha256 in hashes else "text"
 
 
-def deciding(card: RecipeCard) -> dict[str, Any]:
-    """The tables of a recipe that decide what is trained, as plain values."""
-    table: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(card))
-    return {key: table[key] for key in DECIDING}
+def deciding_tables(card: RecipeCard) -> dict[str, Any]:
+    """Return the tables of a recipe that decide what is trained, as plain values."""
+    tables: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(card))
+    return {key: tables[key] for key in DECIDING}
 
 
-def _note_start(plan: TrainPlan, trainer: Trainer) -> None:
-    """Write down what the run is started with; where it resumes from checkpoints, it must be what they were made with."""
+def _write_start(plan: TrainPlan, trainer: Trainer) -> None:
+    """Write the start of a run, which decides whether later runs may resume it.
+
+    Raises:
+        TrainingError: The run would resume from checkpoints that have another start.
+    """
     start = TrainingStart(
-        recipe=deciding(plan.card),
+        recipe=deciding_tables(plan.card),
         seed=plan.seed,
         base=dict(trainer.base.digests()) if trainer.base else {},
         corpus=trainer.corpus.sha256,
         teachers=trainer.teachers.fingerprints(),
-        devices=plan.place.ranks,
+        devices=plan.processes.ranks,
         command=plan.command,
     )
     if last_checkpoint(plan.folder) is not None and not plan.fresh:
-        before = TrainingStart.read(plan.folder)
-        other = "start, which is not written down" if before is None else start.difference(before)
-        if other:
-            what = f"{plan.folder}: holds checkpoints of a run with another {other}"
+        old_start = TrainingStart.read(plan.folder)
+        if old_start is None:
+            difference = "start, which is not written down"
+        else:
+            difference = start.difference(old_start)
+        if difference:
             raise TrainingError(
-                f"{what}; pass --fresh to train again without them, or --out to train elsewhere"
+                f"{plan.folder}: holds checkpoints of a run with another {difference}; "
+                "pass `fresh` to train again without them, or `out` to train elsewhere"
             )
-    plan.place.wait()
-    if plan.place.rank == 0:
+    plan.processes.wait()
+    if plan.processes.rank == 0:
         if plan.fresh:
-            # Before the new start is written: never do checkpoints lie beside the start of another run.
+            # Before the new start is written, so that it never lies beside old checkpoints.
             shutil.rmtree(plan.folder / "checkpoints", ignore_errors=True)
         start.write(plan.folder)
 
 
 @contextmanager
 def _open_folder(plan: TrainPlan) -> Iterator[None]:
-    """Make the folder, which shows that it can be written; it goes again where a mistake leaves nothing in it."""
+    """Make the folder of a run, and check that it can be written.
+
+    If a user error ends the block before anything is stored, the folder is removed again.
+    """
+    folder = plan.folder
     try:
-        plan.folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=plan.folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise OutputError(f"{plan.folder}: cannot be written: {error.strerror}") from error
+        raise OutputError(f"{folder}: cannot be written: {error.strerror}") from error
     try:
         yield
     except StsbenchError:
         with suppress(OSError):
-            (plan.folder / "checkpoints").rmdir()
-        if {path.name for path in plan.folder.iterdir()} <= {START_FILE}:
-            (plan.folder / START_FILE).unlink(missing_ok=True)
+            (folder / "checkpoints").rmdir()
+        if {path.name for path in folder.iterdir()} <= {START_FILE}:
+            (folder / START_FILE).unlink(missing_ok=True)
             with suppress(OSError):
-                plan.folder.rmdir()
-                plan.folder.parent.rmdir()
+                folder.rmdir()
+                folder.parent.rmdir()
         raise
 
 
-def _record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -> None:
-    """Write what the encoder in the folder is: with that file the folder is whole, and what it was resumed from goes."""
-    commit, dirty = provenance.commit()
+def _write_record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -> None:
+    """Write the record of a run, which completes its folder, and remove its checkpoints."""
+    commit, is_dirty = provenance.commit()
     corpus = trainer.corpus
+    teachers = trainer.teachers
     record = {
         "recipe": plan.name,
         "seed": plan.seed,
         "card": msgspec.to_builtins(plan.card),
         "given_base": plan.base,
         **({"base_files": trainer.base.digests()} if trainer.base else {}),
-        **({"teachers": trainer.teachers.fingerprints()} if trainer.teachers.known else {}),
+        **({"teachers": teachers.fingerprints()} if teachers.encoders else {}),
         "corpus": {"name": corpus.name, "sha256": corpus.sha256, "rows": len(corpus)},
-        "overlap": find_overlaps(plan, corpus, trainer.base, trainer.teachers.known),
+        "overlap": find_overlaps(plan, corpus, trainer.base, teachers.encoders),
         "steps": outcome.steps,
         "chosen": outcome.chosen,
         "curve": outcome.curve,
@@ -337,7 +424,7 @@ def _record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -> None
             "device": trainer.device,
             "versions": provenance.versions(),
             "commit": commit,
-            "dirty": dirty,
+            "dirty": is_dirty,
         },
     }
     write_atomically(plan.folder / RUN_FILE, (json.dumps(record, indent=1) + "\n").encode())
@@ -345,37 +432,44 @@ def _record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -> None
     (plan.folder / START_FILE).unlink(missing_ok=True)
 
 
-CarryOut = Callable[..., TrainedRun]
-"""Trains a recipe for one seed, with the arguments of :func:`carry_out`."""
-Launcher = Callable[[str, int | None, Callable[[str], None]], AbstractContextManager[CarryOut]]
-"""Given where it is to be (``ray://HOST:PORT``), how many devices train together (None: all), and what tells the
-user a line; what it yields trains one plan after another."""
+RunTraining = Callable[..., TrainedRun]
+"""Trains a recipe for one seed, with the arguments of :func:`run_training`."""
+Launcher = Callable[[str, int | None, Callable[[str], None]], AbstractContextManager[RunTraining]]
+"""Yields a function that trains one plan after another.
+
+Its arguments are the launcher's name or address (``ray://HOST:PORT``), the number of devices that
+train together (None: all), and a function that is called with each notice for the user.
+"""
 
 
-def in_this_process(
-    on: str, devices: int | None, noticed: Callable[[str], None]
-) -> AbstractContextManager[CarryOut]:
-    """This process, or all those that ``torchrun`` has started."""
-    return nullcontext(carry_out)
+def launch_locally(
+    launcher: str, devices: int | None, on_notice: Callable[[str], None]
+) -> AbstractContextManager[RunTraining]:
+    """Train in this process, or in all those that ``torchrun`` has started."""
+    return nullcontext(run_training)
 
 
 LAUNCHERS = Registry(
     "place of training",
     {
-        "local": "stsbench.recipes.train:in_this_process",
-        "ray": "stsbench.recipes.ray_training:launched_on_ray",
+        "local": "stsbench.recipes.train:launch_locally",
+        "ray": "stsbench.recipes.ray_training:launch_on_ray",
     },
     group="launchers",
     expected="a context manager, see stsbench.recipes.train:Launcher",
 )
 
 
-TRIED = 3
-"""So many steps are taken."""
+N_TRIED_STEPS = 3
+"""The number of steps that a forecast takes."""
 
 
 class TrainingForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps and tokens are exact up to the batches drawn; seconds and bytes are measured over three steps."""
+    """The length and the cost of a training.
+
+    Steps and tokens are exact up to the batches drawn; seconds and bytes are measured over three
+    steps.
+    """
 
     rows: int
     corpus: str
@@ -383,20 +477,22 @@ class TrainingForecast(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: int
     validations: int
     tokens: int
-    """Tokens that go through the model in the whole run, padding not counted."""
+    """The number of tokens that go through the model in the whole run, without padding."""
     trained_parameters: int
     parameters: int
     seconds: float
-    """Of all steps and validations, on the device used."""
+    """The time of all steps and validations, on the device used."""
     step_seconds: float
     validation_seconds: float
     memory: int
-    """Bytes: the most that was used in the steps tried, on a GPU of its memory, else of the process."""
+    """The peak number of bytes in the steps tried: of the GPU's memory, or else of the process."""
     device: str
 
     def lines(self) -> list[list[str]]:
-        """Rows for a table."""
-        each = f"{self.step_seconds:.2f} s a step, {self.validation_seconds:.1f} s a validation"
+        """Return rows of a name and a text, for a table."""
+        unit_times = (
+            f"{self.step_seconds:.2f} s a step, {self.validation_seconds:.1f} s a validation"
+        )
         return [
             ["corpus", f"{self.corpus}, {self.rows:,} rows"],
             ["steps", f"{self.steps:,} of {self.batch_size} rows"],
@@ -404,58 +500,72 @@ class TrainingForecast(msgspec.Struct, frozen=True, kw_only=True):
             ["tokens", f"{self.tokens:,}"],
             ["parameters", f"{self.trained_parameters:,} trained of {self.parameters:,}"],
             ["memory", f"{self.memory / 2**30:.1f} GiB"],
-            ["time", f"{self.seconds / 60:.1f} min ({each})"],
+            ["time", f"{self.seconds / 60:.1f} min ({unit_times})"],
             ["device", self.device],
         ]
 
 
 @dataclass(frozen=True)
 class TeacherEncoders:
-    """Encoders under their names."""
+    """The encoders from whose embeddings a method learns."""
 
-    known: Sequence[NamedEncoder] = ()
+    encoders: Sequence[NamedEncoder] = ()
 
     @classmethod
     def find(cls, names: Sequence[str], catalogue: Catalogue) -> TeacherEncoders:
-        """Find them; raises CardError where one is fitted on texts, and as :func:`stsbench.load_encoder`."""
-        found = [load_named(name, catalogue=catalogue) for name in names]
-        for name, one in zip(names, found, strict=True):
-            if isinstance(one.encoder, FittableEncoder):
+        """Load encoders by name.
+
+        Raises:
+            CardError: One is fitted on texts.
+            StsbenchError: One cannot be loaded, see :func:`stsbench.load_encoder`.
+        """
+        encoders = [load_named(name, catalogue=catalogue) for name in names]
+        for name, teacher in zip(names, encoders, strict=True):
+            if isinstance(teacher.encoder, FittableEncoder):
                 raise CardError(f"teacher '{name}' is fitted on texts; name an encoder that is not")
-        return cls(found)
+        return cls(encoders)
 
     def fingerprints(self) -> dict[str, str]:
-        """What identifies the embeddings of each, by its name; empty where nothing does."""
-        return {one.name: one.fingerprint or "" for one in self.known}
+        """Return the fingerprint of each by its name; empty strings for those without."""
+        return {teacher.name: teacher.fingerprint or "" for teacher in self.encoders}
 
-    def of(self, texts: Sequence[str], place: ProcessGroup) -> list[TeacherEmbeddings]:
-        """What gives each one's embeddings of some of these texts; the first process embeds what the store lacks."""
-        taught: list[TeacherEmbeddings] = []
-        for one in self.known:
-            if place.rank:
-                place.wait()
-            embedded = Engine(one.encoder, open_store("default", one.encoder))(texts)
-            if not place.rank:
-                place.wait()
-            taught.append(embedded.take)
-        return taught
+    def embed(self, texts: Sequence[str], processes: ProcessGroup) -> list[TeacherEmbeddings]:
+        """Embed texts with each teacher; the first process embeds what the store lacks.
+
+        Args:
+            texts: The texts.
+            processes: The processes that train together.
+
+        Returns:
+            Per teacher a function that returns the embeddings of some of the texts.
+        """
+        lookups: list[TeacherEmbeddings] = []
+        for teacher in self.encoders:
+            if processes.rank:
+                processes.wait()
+            engine = Engine(teacher.encoder, open_store("default", teacher.encoder))
+            embeddings = engine(texts)
+            if not processes.rank:
+                processes.wait()
+            lookups.append(embeddings.take)
+        return lookups
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer(ABC):
-    """A recipe's method with all that it learns from, one call away from training.
+    """A recipe's method with all that it learns from, ready to train.
 
-    The order of calls: ``prepare``, then ``forecast`` or ``train``, once. All raise StsbenchError: a value that method or
-    trainer does not take, what cannot be had, or why it cannot continue and what was kept.
+    The order of calls: ``prepare``, then ``forecast`` or ``train``, once. All raise StsbenchError
+    for a value that is not valid, for anything that is missing, or if training cannot continue.
     """
 
     plan: TrainPlan
     corpus: Corpus
     validate: Validate | None
-    """What weights are chosen by; None where the last are kept."""
+    """The function by whose score weights are selected; None to keep the last ones."""
     base: Checkpoint | None = None
+    """The checkpoint that training starts from; None if it starts from nothing."""
     teachers: TeacherEncoders = TeacherEncoders()
-    """The encoders whose embeddings it learns from besides, if any."""
     device: str = "cpu"
 
     @classmethod
@@ -472,31 +582,34 @@ class Trainer(ABC):
     def forecast(self) -> TrainingForecast:
         """Take three steps, write nothing, and estimate what the whole training takes."""
 
-    def forecast_of(self, **tried: Any) -> TrainingForecast:  # noqa: ANN401 - a forecast's fields
-        """A forecast of what was tried, with what follows from it."""
-        seconds = (
-            tried["step_seconds"] * tried["steps"]
-            + tried["validation_seconds"] * tried["validations"]
-        )
+    def make_forecast(self, **measured: Any) -> TrainingForecast:  # noqa: ANN401 - a forecast's fields
+        """Return a forecast from the fields that were measured; the others follow from them."""
         if self.device.startswith("cuda"):
             import torch
 
             memory = torch.cuda.max_memory_allocated(self.device)
         else:
-            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
-                1 if sys.platform == "darwin" else 1024
-            )
-        found = {
-            "rows": len(self.corpus),
-            "corpus": self.corpus.name,
-            "seconds": seconds,
-            "device": self.device,
-        }
-        return TrainingForecast(**found, **tried, memory=memory)
+            # It is in KiB on Linux, in bytes on macOS.
+            unit = 1 if sys.platform == "darwin" else 1024
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        return TrainingForecast(
+            rows=len(self.corpus),
+            corpus=self.corpus.name,
+            seconds=(
+                measured["step_seconds"] * measured["steps"]
+                + measured["validation_seconds"] * measured["validations"]
+            ),
+            device=self.device,
+            memory=memory,
+            **measured,
+        )
 
     @abstractmethod
     def train(self, on_progress: OnProgress) -> TrainingOutcome:
-        """Train, from the last checkpoint unless the plan is a fresh one, and leave the encoder in the plan's folder."""
+        """Train, and leave the encoder in the plan's folder.
+
+        Training resumes from the last checkpoint, unless the plan is ``fresh``.
+        """
 
 
 TRAINERS = Registry(
@@ -510,7 +623,7 @@ TRAINERS = Registry(
 
 
 def load_trainer(plan: TrainPlan) -> Trainer:
-    """The trainer that a plan's method needs, with everything loaded; raises as :meth:`Trainer.prepare`."""
+    """Return the trainer for a plan's method, with everything loaded; see Trainer.prepare."""
     method = METHODS.load(plan.card.method)
     trainer: Trainer = TRAINERS.load_own(method.trainer).prepare(plan, method)
     return trainer

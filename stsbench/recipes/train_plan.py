@@ -1,4 +1,4 @@
-"""What is to be trained: a recipe as its card says or with what a user replaced; its text, start and development split."""
+"""Plans of trainings: a recipe with replaced values, its text, start and development split."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -25,6 +25,7 @@ from stsbench.core.errors import (
     CardError,
     DataError,
     EncoderError,
+    Remedy,
     TrainingError,
     look_up,
     suggest,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingEnvironment:
-    """With what a training is carried out."""
+    """The folders, the device and the settings with which recipes are trained."""
 
     corpora: Path | None = None
     data: Path | None = None
@@ -64,199 +65,290 @@ class TrainingEnvironment:
     checkpoint_seconds: float = 120.0
     report_to: Sequence[str] = ()
     workers: int | None = None
-    """Processes that make batches ahead; None: as the device needs them."""
+    """The number of processes that make batches ahead; None: as many as the device needs."""
     catalogue: Catalogue = field(default_factory=Catalogue)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainPlan(TrainingEnvironment):
-    """What one ``stsbench train`` does: a recipe, with what the user replaced, for one seed."""
+    """The plan of one training run: a recipe, with replaced values, and a seed."""
 
     name: str
     card: RecipeCard
     seed: int
     out: Path
+    """The folder of runs."""
     base: str = ""
+    """The user's checkpoint to start from; empty for that of the recipe."""
     fresh: bool = False
-    """Train anew, in the place of what the folder holds; else what is done is kept and what was stopped resumes."""
+    """Replace what the folder holds; else a finished run is kept and a stopped one resumes."""
     command: str = ""
-    """How the user asked for this seed, and could ask again."""
+    """The call with which the user has started this run, and can resume it."""
 
     @property
     def folder(self) -> Path:
-        """Where the encoder is written."""
+        """The folder of the trained encoder."""
         return run_folder(self.out, self.name, self.seed)
 
     @cached_property
-    def place(self) -> ProcessGroup:
-        """This process among those that train together, and its device."""
+    def processes(self) -> ProcessGroup:
+        """The processes that train together, this one among them, and its device."""
         from stsbench.training.loop.gather import ProcessGroup
 
         return ProcessGroup.find(self.device)
 
 
+class NamedRecipe(NamedTuple):
+    """A recipe's card, and its name with the replaced values."""
+
+    name: str
+    card: RecipeCard
+
+
 def read_recipe(
-    spec: str, catalogue: Catalogue, *, assign: Mapping[str, Any] | None = None
-) -> tuple[str, RecipeCard]:
-    """Return a recipe's name and its card, with values replaced.
+    spec: str, catalogue: Catalogue, *, params: Mapping[str, Any] | None = None
+) -> NamedRecipe:
+    """Read a recipe, and replace some of its values.
 
-    ``spec`` is a recipe's id, that with values replaced (``simcse-small+temperature=0.1``), or the path of a card. ``assign`` are
-    values by key: ``training.batch_size``, or ``batch_size`` where one table alone has it; what no table has is a parameter of
-    the method. Raises UnknownName where there is no such recipe, and CardError for a value that does not fit.
+    Args:
+        spec: The id of a recipe, an id with replaced values (``simcse-small+temperature=0.1``), or
+            the path of a card.
+        catalogue: The cards.
+        params: Further values by key: ``training.batch_size``, or ``batch_size`` if only one table
+            has this key. A key that no table has is a parameter of the method.
+
+    Raises:
+        UnknownName: There is no such recipe.
+        CardError: A value is not valid.
     """
-    stem, changes = next(
-        (one for one in split_params(spec) if one[0] in catalogue.paths("trainers")), (spec, {})
-    )
-    path = Path(spec)
-    name, card = (
-        (path.stem, read_card(path, RecipeCard))
-        if spec.endswith(".toml")
-        else (stem, catalogue.recipe(stem))
-    )
-    replaced = merge_parameters(spec, changes, assign or {})
+    stem, changes = _split_spec(spec, catalogue)
+    if spec.endswith(".toml"):
+        path = Path(spec)
+        name, card = path.stem, read_card(path, RecipeCard)
+    else:
+        name, card = stem, catalogue.recipe(stem)
+    replaced = merge_parameters(spec, changes, params or {})
     if not replaced:
-        return name, card
-    table = msgspec.to_builtins(card)
+        return NamedRecipe(name, card)
+    tables = msgspec.to_builtins(card)
     for key, value in replaced.items():
-        _assign(table, key, value)
-    training, before = table["training"], card.training
-    # Where the card says how long by one of epochs and steps and ``--set`` gives the other, that replaces it.
-    if training["steps"] and before.steps is None and training["epochs"] == before.epochs:
+        _replace_value(tables, key, value)
+    training, original = tables["training"], card.training
+    # The card gives the length in epochs or in steps; the other one, if given, replaces it.
+    if training["steps"] and original.steps is None and training["epochs"] == original.epochs:
         training["epochs"] = None
-    elif training["epochs"] and before.epochs is None and training["steps"] == before.steps:
+    elif training["epochs"] and original.epochs is None and training["steps"] == original.steps:
         training["steps"] = None
-    changed = "+".join([name, *(f"{key}={value}" for key, value in sorted(replaced.items()))])
-    return changed, convert(table, RecipeCard, where=f"recipe {name}: --set")
+    assignments = [f"{key}={value}" for key, value in sorted(replaced.items())]
+    new_card = convert(tables, RecipeCard, where=f"recipe {name}: `params`")
+    return NamedRecipe("+".join([name, *assignments]), new_card)
 
 
-TABLES = ("training", "student", "selection", "data", "base", "params")
-KEYS = [
+def _split_spec(spec: str, catalogue: Catalogue) -> tuple[str, Mapping[str, Any]]:
+    """Return the recipe's id in a spec, and the values that it replaces."""
+    recipes = catalogue.paths("trainers")
+    for stem, changes in split_params(spec):
+        if stem in recipes:
+            return stem, changes
+    return spec, {}
+
+
+RECIPE_TABLES = ("training", "student", "selection", "data", "base", "params")
+"""The tables of a recipe whose values can be replaced."""
+SECTION_KEYS = [
     key
-    for table in (TrainingSection, StudentSection, SelectionSection, CorpusSection, BaseSection)
-    for key in table.__struct_fields__
+    for section in (TrainingSection, StudentSection, SelectionSection, CorpusSection, BaseSection)
+    for key in section.__struct_fields__
 ]
-"""Those of the tables that are the same for all methods."""
+"""The keys of the tables that are the same for all methods."""
 
 
-def _assign(table: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401 - any TOML value
-    first, _, rest = key.partition(".")
-    if rest:
-        if first not in TABLES:
-            hint = f"{suggest(first, TABLES)}; tables: {', '.join(TABLES)}"
-            raise CardError(f"--set {key}: no table '{first}'{hint}")
-        table[first][rest] = value
+def _replace_value(tables: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401 - any TOML value
+    """Replace one value in a recipe's tables.
+
+    Args:
+        tables: The recipe as plain values.
+        key: The key, perhaps with its table: ``training.batch_size``.
+        value: The new value.
+
+    Raises:
+        CardError: There is no such table, or several tables have the key.
+    """
+    table_name, _, table_key = key.partition(".")
+    if table_key:
+        if table_name not in RECIPE_TABLES:
+            hint = f"{suggest(table_name, RECIPE_TABLES)}; tables: {', '.join(RECIPE_TABLES)}"
+            raise CardError(f"`params={key}`: no table '{table_name}'{hint}")
+        tables[table_name][table_key] = value
         return
-    homes = [name for name in TABLES[:-1] if key in table[name]]
-    if len(homes) > 1:
-        raise CardError(f"--set {key}: say which: {' or '.join(f'{home}.{key}' for home in homes)}")
-    table[homes[0] if homes else "params"][key] = value
+    candidates = [name for name in RECIPE_TABLES if name != "params" and key in tables[name]]
+    if len(candidates) > 1:
+        choices = " or ".join(f"{name}.{key}" for name in candidates)
+        raise CardError(f"`params={key}`: say which: {choices}")
+    tables[candidates[0] if candidates else "params"][key] = value
 
 
-def values_of(corpus: Corpus, names: Sequence[str]) -> dict[str, Any]:
-    """Some columns of a corpus: texts, or numbers."""
-    return {
-        name: corpus.numbers(name) if name in NUMBER_COLUMNS else corpus.column(name)
-        for name in names
-    }
+def read_columns(corpus: Corpus, names: Sequence[str]) -> dict[str, Any]:
+    """Return columns of a corpus by name, of texts or numbers."""
+    columns: dict[str, Any] = {}
+    for name in names:
+        is_number = name in NUMBER_COLUMNS
+        columns[name] = corpus.numbers(name) if is_number else corpus.column(name)
+    return columns
 
 
 def lines_as_documents(corpus: Corpus) -> Corpus:
-    """Each line of a plain file of text is a document, where documents are asked for."""
+    """Return a plain text with each line as a document; other corpora are unchanged."""
     if corpus.columns != ["text"]:
         return corpus
     return replace(corpus, table=corpus.table.rename_columns(["document"]))
 
 
 def load_validation(plan: TrainPlan) -> Callable[[Encoder], float]:
-    """What scores an encoder on a plan's development split."""
-    facts = plan.card.selection
-    split = load_task(facts.task, data=plan.data, catalogue=plan.catalogue).load(facts.split)
-    return validator(split, measure=facts.measure)
+    """Return the function that scores an encoder on a plan's development split.
+
+    Raises:
+        DataError: The split cannot be read, or is not of pairs with gold scores.
+    """
+    selection = plan.card.selection
+    task = load_task(selection.task, data=plan.data, catalogue=plan.catalogue)
+    return make_validator(task.load(selection.split), measure=selection.measure)
 
 
 def load_text(plan: TrainPlan) -> Corpus:
-    """What a plan learns from."""
-    facts = plan.card.data
+    """Load the text that a plan's recipe trains on, as its table ``[data]`` describes.
+
+    Raises:
+        CardError: A value of the table does not fit the corpus.
+        DataError: The corpus cannot be read.
+    """
+    section = plan.card.data
     corpus = load_corpus(
-        facts.corpus, corpora=plan.corpora, data=plan.data, catalogue=plan.catalogue
+        section.corpus, corpora=plan.corpora, data=plan.data, catalogue=plan.catalogue
     )
-    if facts.where:
+    if section.where:
         check_unordered(corpus, "where")
-        corpus = select_rows(corpus, facts.where)
-    corpus = to_form(corpus, facts.form) if facts.form else corpus
-    corpus = corpus.sentences() if facts.sentences else corpus
-    corpus = corpus if facts.max_words is None else limit_words(corpus, facts.max_words)
-    wanted = facts.rows
-    if wanted is None:
-        if facts.upsample:
-            raise CardError("[data] upsample repeats the rows that are drawn; give 'rows' too")
-        return corpus
-    if not (1 if facts.upsample else 2) <= wanted <= len(corpus):
-        fewest = "" if wanted > 1 else ", and two are the fewest"
-        raise CardError(f"[data] rows {wanted}: the corpus has {len(corpus)}{fewest}")
+        corpus = select_rows(corpus, section.where)
+    if section.form:
+        corpus = to_form(corpus, section.form)
+    if section.sentences:
+        corpus = corpus.sentences()
+    if section.max_words is not None:
+        corpus = limit_words(corpus, section.max_words)
+    if section.rows is not None:
+        return _draw_rows(corpus, section.rows, seed=plan.seed, upsample=section.upsample)
+    if section.upsample:
+        raise CardError("[data] upsample repeats the rows that are drawn; give 'rows' too")
+    return corpus
+
+
+def _draw_rows(corpus: Corpus, n_rows: int, *, seed: int, upsample: bool) -> Corpus:
+    """Return rows that are drawn from a corpus, in its order; the first rows of ordered text.
+
+    Args:
+        corpus: The corpus.
+        n_rows: The number of rows to draw.
+        seed: The seed of the run.
+        upsample: Repeat the rows to about the length of the corpus.
+
+    Raises:
+        CardError: The corpus has fewer rows, or is ordered text that cannot be repeated.
+    """
+    min_rows = 1 if upsample else 2
+    if not min_rows <= n_rows <= len(corpus):
+        hint = "" if n_rows > 1 else ", and two are the fewest"
+        raise CardError(f"[data] rows {n_rows}: the corpus has {len(corpus)}{hint}")
     # Ordered text stays in one piece: a sentence's neighbours are what is learned from.
-    drawn = np.arange(wanted)
+    rows = np.arange(n_rows)
     if "document_id" not in corpus.columns:
-        drawn = np.sort(
-            np.random.default_rng([plan.seed, 7]).choice(len(corpus), wanted, replace=False)
-        )
-    taken = corpus.take(drawn.tolist())
-    if facts.upsample:
-        check_unordered(corpus, "upsample")
-    return repeat_rows(taken, len(corpus)) if facts.upsample else taken
+        rng = np.random.default_rng([seed, 7])
+        rows = np.sort(rng.choice(len(corpus), n_rows, replace=False))
+    drawn = corpus.take(rows.tolist())
+    if not upsample:
+        return drawn
+    check_unordered(corpus, "upsample")
+    return repeat_rows(drawn, len(corpus))
 
 
 def uses_training_loop(card: RecipeCard) -> bool:
-    """Whether the common loop trains a recipe; torch is not loaded to know it of a method of ours."""
-    ours = {name: trainer for trainer, rows in METHODS_BY_TRAINER.items() for name in rows}
-    return (ours.get(card.method) or METHODS.load(card.method).trainer) == "loop"
+    """Return whether the common loop trains a recipe; for methods of ours torch is not loaded."""
+    for trainer, methods in METHODS_BY_TRAINER.items():
+        if card.method in methods:
+            return trainer == "loop"
+    return bool(METHODS.load(card.method).trainer == "loop")
 
 
 def check_start(plan: TrainPlan) -> None:
-    """Raise CardError where no checkpoint to start from is named."""
+    """Raise CardError if neither the user nor the recipe names a checkpoint to start from."""
     base = plan.card.base
     if not (plan.base or base.recipe or base.model):
         raise CardError(
-            f"recipe {plan.name}: no checkpoint to start from; pass --base FOLDER ({base.note})"
+            f"recipe {plan.name}: no checkpoint to start from; pass `base=FOLDER` ({base.note})"
         )
 
 
 def find_start(plan: TrainPlan) -> Checkpoint:
-    """The checkpoint that training starts from."""
-    base = plan.card.base
-    if plan.base and (
-        Path(plan.base).is_dir() or plan.base not in plan.catalogue.paths("baselines")
-    ):
-        return find_checkpoint(plan.base)
+    """Find the checkpoint that training starts from; one on the Hub is fetched.
+
+    Raises:
+        CardError: No checkpoint is named.
+        TrainingError: It is that of another recipe, which is not trained yet.
+        EncoderError, SourceError: There is no such checkpoint, or it cannot be fetched.
+    """
     if plan.base:
-        params = plan.catalogue.encoder(plan.base).params
-        if not {"model", "package"} & {*params}:
-            raise CardError(
-                f"--base {plan.base}: its card names no checkpoint; give a folder that holds it, or a Hub id"
-            )
-        where_it_lies = ("model", "package", "revision", "subfolder", "sha256")
-        return find_checkpoint(**{key: params[key] for key in where_it_lies if key in params})
-    if base.recipe:
-        earlier = run_folder(plan.out, base.recipe, plan.seed)
-        if not (earlier / RUN_FILE).is_file():
-            what = f"recipe {plan.name} continues from '{base.recipe}', seed {plan.seed}, which is not trained here"
-            raise TrainingError(f"{what}; run: stsbench train {base.recipe} --seeds {plan.seed}")
-        return find_checkpoint(str(earlier))
-    check_start(plan)
-    return find_checkpoint(base.model, revision=base.revision, sha256=base.sha256)
+        return _find_user_start(plan)
+    base = plan.card.base
+    if not base.recipe:
+        check_start(plan)
+        return find_checkpoint(base.model, revision=base.revision, sha256=base.sha256)
+    folder = run_folder(plan.out, base.recipe, plan.seed)
+    if not (folder / RUN_FILE).is_file():
+        raise TrainingError(
+            f"recipe {plan.name} continues from '{base.recipe}', seed {plan.seed}, "
+            "which is not trained here",
+            remedy=Remedy("train", {"recipe": base.recipe, "seeds": str(plan.seed)}),
+        )
+    return find_checkpoint(str(folder))
+
+
+def _find_user_start(plan: TrainPlan) -> Checkpoint:
+    """Find the checkpoint that the user names: a folder, the id of an encoder, or a Hub id."""
+    if Path(plan.base).is_dir() or plan.base not in plan.catalogue.paths("baselines"):
+        return find_checkpoint(plan.base)
+    params = plan.catalogue.encoder(plan.base).params
+    if not {"model", "package"} & {*params}:
+        raise CardError(
+            f"`base={plan.base}`: its card names no checkpoint; "
+            "give a folder that holds it, or a Hub id"
+        )
+    keys = ("model", "package", "revision", "subfolder", "sha256")
+    return find_checkpoint(**{key: params[key] for key in keys if key in params})
 
 
 MEASURES: Mapping[str, Callable[[FloatArray, FloatArray], Sequence[npt.NDArray[np.float64]]]] = {
-    "cosine": lambda a, b: [paired_cosine(a, b)[0]],
+    "cosine": lambda first, second: [paired_cosine(first, second)[0]],
     "best_of_four": paired_similarities,
 }
-"""What Spearman is taken of when weights are chosen; the highest counts."""
+"""The similarities of which Spearman is computed to select weights; the highest counts."""
 
 
-def validator(split: Any, *, measure: str = "cosine") -> Callable[[Encoder], float]:  # noqa: ANN401 - any split
-    """Return what scores an encoder on a development split: Spearman of cosine or the best of four, x100 nowhere.
+def make_validator(
+    split: Any,  # noqa: ANN401 - any split
+    *,
+    measure: str = "cosine",
+) -> Callable[[Encoder], float]:
+    """Return a function that scores an encoder on a development split.
 
-    Beside the score it gives alignment and uniformity of the split's embeddings.
+    The score is Spearman's correlation, from -1 to 1. Beside it the function returns alignment and
+    uniformity of the split's embeddings, see :class:`DevelopmentScore`.
+
+    Args:
+        split: A split of pairs with gold scores.
+        measure: The similarity of the pairs, one of :data:`MEASURES`.
+
+    Raises:
+        DataError: The split has no gold scores.
+        UnknownName: There is no such measure.
     """
     if not isinstance(split, PairSplit):
         raise DataError(
@@ -265,67 +357,93 @@ def validator(split: Any, *, measure: str = "cosine") -> Callable[[Encoder], flo
 
     from stsbench.training.learner import DevelopmentScore
 
-    similarities = look_up("measure", measure, MEASURES)
+    compute_similarities = look_up("measure", measure, MEASURES)
     # Positives: above 4 of STS-B's 5, as in SimCSE's section 3.
-    close = split.gold > 0.8 * split.gold.max()
+    is_positive = split.gold > 0.8 * split.gold.max()
 
     def validate(encoder: Encoder) -> float:
         embeddings = encoder.encode([*split.sentences1, *split.sentences2])
-        a, b = embeddings[: split.n], embeddings[split.n :]
-        scores = [float(CORRELATIONS["spearman"](one, split.gold)) for one in similarities(a, b)]
-        # A collapsed student embeds everything alike: the worst there is, not an error.
-        best = max(score if np.isfinite(score) else -1.0 for score in scores)
-        aligned = {"alignment": alignment(a[close], b[close])} if close.any() else {}
-        found = DevelopmentScore(best)
-        found.measures = {**aligned, "uniformity": uniformity(embeddings)}
-        return found
+        first, second = embeddings[: split.n], embeddings[split.n :]
+        correlations = [
+            float(CORRELATIONS["spearman"](similarities, split.gold))
+            for similarities in compute_similarities(first, second)
+        ]
+        # A collapsed student embeds all sentences the same: the worst score, not an error.
+        finite = [score if np.isfinite(score) else -1.0 for score in correlations]
+        score = DevelopmentScore(max(finite))
+        measures: dict[str, float] = {}
+        if is_positive.any():
+            measures["alignment"] = alignment(first[is_positive], second[is_positive])
+        measures["uniformity"] = uniformity(embeddings)
+        score.measures = measures
+        return score
 
     return validate
 
 
 def find_missing(plan: TrainPlan) -> dict[str, str]:
-    """Return what of development split, text and start cannot be had, each with the reason and what to do."""
-    wanted: dict[str, Any] = {"development split": load_validation, "text": load_text}
+    """Return which of development split, text and start are missing.
+
+    Returns:
+        The reason and what to do, by what is missing.
+    """
+    loaders: dict[str, Callable[[TrainPlan], object]] = {
+        "development split": load_validation,
+        "text": load_text,
+    }
     if uses_training_loop(plan.card):
-        wanted["start"] = find_start
-    missing = {}
-    for what, load in wanted.items():
+        loaders["start"] = find_start
+    missing: dict[str, str] = {}
+    for name, load in loaders.items():
         try:
             load(plan)
         except (CardError, DataError, EncoderError, TrainingError) as error:
-            missing[what] = str(error)
+            missing[name] = str(error)
     return missing
 
 
 def summarise_plan(plan: TrainPlan) -> dict[str, str]:
-    """Return what a recipe's card says of method, start, text, steps and validations."""
-    card, facts, data, chosen_by = (
-        plan.card,
-        plan.card.training,
-        plan.card.data,
-        plan.card.selection,
-    )
-    known = plan.catalogue.corpora()
-    changed = data.sentences or data.max_words or data.where or data.form
-    rows = known[data.corpus].rows if data.corpus in known and not changed else None
-    if data.rows is not None:
-        rows = (rows and rows // data.rows * data.rows) if data.upsample else data.rows
-    start = (
-        plan.base or card.base.model or (f"recipe {card.base.recipe}" if card.base.recipe else "")
-    )
-    long = f"{facts.steps or 0:,} steps"
-    if facts.steps is None and facts.epochs is not None:
-        long = f"{facts.epochs:g} epoch{'' if facts.epochs == 1 else 's'}"
-        if rows is not None and uses_training_loop(card):
-            from stsbench.training.loop.batches import BatchPlan
-
-            long += f", {BatchPlan(facts, rows, plan.seed).steps:,} steps"
-    found = {
+    """Return the method, start, text, length and validations of a plan as text, for a table."""
+    card, training, selection = plan.card, plan.card.training, plan.card.selection
+    n_rows = _count_rows(plan)
+    base_recipe = f"recipe {card.base.recipe}" if card.base.recipe else ""
+    summary = {
         "method": card.method,
-        "start": start or card.base.note,
-        "corpus": f"{data.corpus}{'' if rows is None else f', {rows:,} rows'}",
-        "length": f"{long} of {facts.batch_size * facts.accumulate} rows",
-        "rate": f"{facts.learning_rate:g}, schedule {facts.schedule}",
-        "validations": f"every {chosen_by.every:,} steps on {chosen_by.task} {chosen_by.split}",
+        "start": plan.base or card.base.model or base_recipe or card.base.note,
+        "corpus": f"{card.data.corpus}{'' if n_rows is None else f', {n_rows:,} rows'}",
+        "length": (
+            f"{_describe_length(plan, n_rows)} of {training.batch_size * training.accumulate} rows"
+        ),
+        "rate": f"{training.learning_rate:g}, schedule {training.schedule}",
+        "validations": f"every {selection.every:,} steps on {selection.task} {selection.split}",
     }
-    return {key: value for key, value in found.items() if value}
+    return {name: text for name, text in summary.items() if text}
+
+
+def _count_rows(plan: TrainPlan) -> int | None:
+    """Return the number of rows of a plan's text; None if that is unknown before it is read."""
+    section = plan.card.data
+    corpora = plan.catalogue.corpora()
+    is_changed = section.sentences or section.max_words or section.where or section.form
+    n_rows = None
+    if section.corpus in corpora and not is_changed:
+        n_rows = corpora[section.corpus].rows
+    if section.rows is None:
+        return n_rows
+    if not section.upsample:
+        return section.rows
+    # The drawn rows are repeated to about the length of the corpus.
+    return n_rows and n_rows // section.rows * section.rows
+
+
+def _describe_length(plan: TrainPlan, n_rows: int | None) -> str:
+    """Return the length of a plan in epochs and steps, or in steps alone, as text."""
+    training = plan.card.training
+    if training.steps is not None or training.epochs is None:
+        return f"{training.steps or 0:,} steps"
+    epochs = f"{training.epochs:g} epoch{'' if training.epochs == 1 else 's'}"
+    if n_rows is None or not uses_training_loop(plan.card):
+        return epochs
+    from stsbench.training.loop.batches import BatchPlan
+
+    return f"{epochs}, {BatchPlan(training, n_rows, plan.seed).steps:,} steps"

@@ -1,4 +1,4 @@
-"""The two trainers: of methods that the common loop trains, batch by batch, and of those that train themselves in rounds."""
+"""The trainers: of methods of the common loop, and of those that train themselves in rounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import msgspec
 import numpy as np
@@ -19,16 +19,22 @@ import transformers
 from stsbench.core.cards import RecipeCard
 from stsbench.core.errors import CardError, Interrupted, catch_exit, look_up
 from stsbench.core.parameters import call_with_params, check_params
+from stsbench.encoders.checkpoint import Checkpoint
 from stsbench.encoders.runs import DEFAULTS_BY_TABLE
-from stsbench.recipes.train import TRIED, TeacherEncoders, Trainer, TrainingForecast
+from stsbench.recipes.train import (
+    N_TRIED_STEPS,
+    TeacherEncoders,
+    Trainer,
+    TrainingForecast,
+)
 from stsbench.recipes.train_plan import (
-    KEYS,
+    SECTION_KEYS,
     TrainPlan,
     find_start,
     lines_as_documents,
     load_text,
     load_validation,
-    values_of,
+    read_columns,
 )
 from stsbench.training.learner import (
     Learner,
@@ -50,64 +56,64 @@ from stsbench.training.student import Student, dropouts
 from stsbench.training.words.rounds import StandaloneMethod
 
 
+class _StepCosts(NamedTuple):
+    """The costs of training, measured over a few steps."""
+
+    seconds: float
+    """The median of the seconds per step."""
+    tokens: float
+    """The mean number of tokens per batch."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class LoopTrainer(Trainer):
-    """A learner that has its corpus."""
+    """A learner of the common loop, with its corpus."""
 
     learner: Learner
     validate: Validate
     started: float
-    """When preparing began: the record's seconds count from there."""
+    """The time when preparation began, from which the record's seconds count."""
     workers: int = 0
+    """The number of processes that make batches ahead."""
 
     @classmethod
     def check(cls, plan: TrainPlan, method: type[Learner]) -> dict[str, Any]:
         """Check and return the method's parameters, and check the names that the loop looks up."""
         look_up("optimiser", plan.card.training.optimiser, OPTIMISERS)
         look_up("schedule", plan.card.training.schedule, SCHEDULES)
-        given = {"student": None, **plan.card.params}
-        return check_params(method, given, where=f"recipe {plan.name}: [params]", other_keys=KEYS)
+        params = {"student": None, **plan.card.params}
+        where = f"recipe {plan.name}: [params]"
+        return check_params(method, params, where=where, other_keys=SECTION_KEYS)
 
     @classmethod
     def prepare(cls, plan: TrainPlan, method: type[Learner]) -> Self:
         """Load corpus, backbone and development split, and give the learner its corpus."""
-        started, card = time.perf_counter(), plan.card
-        # Said before anything is loaded.
+        started = time.perf_counter()
+        # Wrong parameters are reported before anything is loaded.
         params = cls.check(plan, method)
-        checkpoint, validate = find_start(plan), load_validation(plan)
-        transformers.set_seed(plan.seed)
-        student = Student(
-            checkpoint,
-            card.student,
-            card.base,
-            validation_pooling=card.selection.validation_pooling,
-            language_model=method.wants_language_model(card.params),
-            device=plan.place.device,
-        )
-        with catch_exit(f"recipe {plan.name}: [params]"):
-            learner = method(**{**params, "student": student})
-        has_dropout = any(dropouts(student.model.config.to_dict()).values())
-        if learner.views_by_dropout and card.student.dropout is None and not has_dropout:
-            what = f"recipe {plan.name}: {checkpoint.folder} has no dropout, by which alone a sentence's two views differ"
-            raise CardError(f"{what}; give --set dropout=0.1, or --set dropout=0 if that is meant")
-        loop.check_step(learner, card.training)
-        workers = check_workers(plan.workers, learner, ranks=plan.place.ranks)
+        checkpoint = find_start(plan)
+        validate = load_validation(plan)
+        learner = _make_learner(plan, method, params, checkpoint)
+        workers = check_workers(plan.workers, learner, ranks=plan.processes.ranks)
         corpus = load_text(plan)
-        corpus = lines_as_documents(corpus) if "document" in learner.needs else corpus
+        if "document" in learner.needs:
+            corpus = lines_as_documents(corpus)
         corpus.require(*learner.needs)
         teachers = TeacherEncoders.find(learner.teachers, plan.catalogue)
         if learner.teachers:
-            learner.teacher_embeddings = teachers.of(corpus.column("text"), plan.place)
-        learner.prepare(values_of(corpus, learner.needs))
-        made = cls(
+            learner.teacher_embeddings = teachers.embed(corpus.column("text"), plan.processes)
+        learner.prepare(read_columns(corpus, learner.needs))
+        return cls(
             plan=plan,
             learner=learner,
             corpus=corpus,
             validate=validate,
             base=checkpoint,
             started=started,
+            teachers=teachers,
+            device=str(learner.student.device),
+            workers=workers,
         )
-        return replace(made, teachers=teachers, device=str(student.device), workers=workers)
 
     @property
     def batches(self) -> BatchPlan:
@@ -116,7 +122,7 @@ class LoopTrainer(Trainer):
 
     @property
     def validations(self) -> int:
-        """How often a whole run looks at the development split."""
+        """The number of validations in a whole run."""
         batches = self.batches
         return sum(
             loop.is_due(self.plan.card.selection, batches, step)
@@ -124,23 +130,24 @@ class LoopTrainer(Trainer):
         )
 
     def train(self, on_progress: OnProgress) -> TrainingOutcome:
-        """Run the loop, and write the encoder that selection keeps."""
+        """Run the loop, and write the encoder with the selected weights."""
         outcome = replace(self.run_loop(on_progress), seconds=time.perf_counter() - self.started)
-        if self.plan.place.rank == 0:
-            chosen = int(outcome.chosen["candidate"]) if outcome.chosen else 0
-            self.learner.save(self.plan.folder, chosen=chosen)
+        if self.plan.processes.rank == 0:
+            candidate = int(outcome.chosen["candidate"]) if outcome.chosen else 0
+            self.learner.save(self.plan.folder, chosen=candidate)
         return outcome
 
     def run_loop(self, on_progress: OnProgress = lambda progress: None) -> TrainingOutcome:
-        """Train, and leave the learner with the weights that selection keeps; no encoder is written."""
+        """Train, and leave the learner with the selected weights; no encoder is written."""
         plan = self.plan
+        processes = plan.processes
         run = loop.LoopSettings(
             batches=BatchPlan(
-                plan.card.training, len(self.corpus), plan.seed, plan.place.rank, plan.place.ranks
+                plan.card.training, len(self.corpus), plan.seed, processes.rank, processes.ranks
             ),
             selection=plan.card.selection,
             folder=plan.folder,
-            processes=plan.place,
+            processes=processes,
             validate=self.validate,
             on_progress=on_progress,
             checkpoint_seconds=plan.checkpoint_seconds,
@@ -151,202 +158,278 @@ class LoopTrainer(Trainer):
         return loop.train_learner(self.learner, run, resume=not plan.fresh)
 
     def forecast(self) -> TrainingForecast:
-        """Take a few steps with the learner, which is not to be trained after them, and validate once."""
-        learner, training, batches = self.learner, self.plan.card.training, self.batches
-        step_seconds, tokens = self._try_steps(batches)
+        """Take a few steps, validate once, and estimate the cost of the whole training.
+
+        The learner cannot be trained after that.
+        """
+        training, batches = self.plan.card.training, self.batches
+        costs = self._try_steps(batches)
         started = time.perf_counter()
-        for encoder in learner.encoders():
+        for encoder in self.learner.encoders():
             self.validate(encoder)
-        return self.forecast_of(
+        validation_seconds = time.perf_counter() - started
+        parameters = list(self.learner.parameters())
+        return self.make_forecast(
             steps=batches.steps,
             batch_size=training.batch_size * training.accumulate,
             validations=self.validations,
-            tokens=round(tokens * batches.total),
-            trained_parameters=sum(p.numel() for p in learner.parameters() if p.requires_grad),
-            parameters=sum(p.numel() for p in learner.parameters()),
-            step_seconds=step_seconds,
-            validation_seconds=time.perf_counter() - started,
+            tokens=round(costs.tokens * batches.total),
+            trained_parameters=sum(
+                parameter.numel() for parameter in parameters if parameter.requires_grad
+            ),
+            parameters=sum(parameter.numel() for parameter in parameters),
+            step_seconds=costs.seconds,
+            validation_seconds=validation_seconds,
         )
 
-    def _try_steps(self, plan: BatchPlan) -> tuple[float, float]:
-        """Seconds a step and tokens a batch, the median and the mean of a few."""
-        learner, facts = self.learner.train(), self.plan.card.training
-        loop.prepare_step(learner, facts)
+    def _try_steps(self, plan: BatchPlan) -> _StepCosts:
+        """Take a few steps and measure their costs."""
+        learner, training = self.learner.train(), self.plan.card.training
+        loop.prepare_step(learner, training)
         device = learner.student.device
-        optimiser = make_optimiser(learner, facts)
-        batches = iter(
-            load_batches(Batches(learner, plan), workers=self.workers, pin=device.type == "cuda")
-        )
-        seconds, tokens = [], []
-        for _ in range(min(TRIED, plan.total)):
+        optimiser = make_optimiser(learner, training)
+        is_cuda = device.type == "cuda"
+        batches = iter(load_batches(Batches(learner, plan), workers=self.workers, pin=is_cuda))
+        precision = getattr(torch, training.precision)
+        seconds: list[float] = []
+        tokens: list[int] = []
+        for _ in range(min(N_TRIED_STEPS, plan.total)):
             started = time.perf_counter()
             batch = open_batch(next(batches), device)
-            with torch.autocast(
-                device.type, getattr(torch, facts.precision), enabled=facts.precision != "float32"
-            ):
+            with torch.autocast(device.type, precision, enabled=training.precision != "float32"):
                 loss: Any = check_losses(learner(**batch), learner)["loss"]
             loss.backward()
             optimiser.step()
             optimiser.zero_grad()
-            if device.type == "cuda":
+            if is_cuda:
                 torch.cuda.synchronize(device)
             seconds.append(time.perf_counter() - started)
             tokens.append(_count_tokens(batch))
-        return float(np.median(seconds)) * facts.accumulate, float(np.mean(tokens))
+        return _StepCosts(
+            seconds=float(np.median(seconds)) * training.accumulate,
+            tokens=float(np.mean(tokens)),
+        )
+
+
+def _make_learner(
+    plan: TrainPlan, method: type[Learner], params: Mapping[str, Any], checkpoint: Checkpoint
+) -> Learner:
+    """Load the student and make a method's learner of it.
+
+    Raises:
+        CardError: The method needs dropout and the checkpoint has none, or a parameter is not
+            valid.
+    """
+    card = plan.card
+    transformers.set_seed(plan.seed)
+    student = Student(
+        checkpoint,
+        card.student,
+        card.base,
+        validation_pooling=card.selection.validation_pooling,
+        language_model=method.wants_language_model(card.params),
+        device=plan.processes.device,
+    )
+    with catch_exit(f"recipe {plan.name}: [params]"):
+        learner = method(**{**params, "student": student})
+    has_dropout = any(dropouts(student.model.config.to_dict()).values())
+    if learner.views_by_dropout and card.student.dropout is None and not has_dropout:
+        raise CardError(
+            f"recipe {plan.name}: {checkpoint.folder} has no dropout, "
+            "by which alone a sentence's two views differ; "
+            "give `params=dropout=0.1`, or `params=dropout=0` if that is meant"
+        )
+    loop.check_step(learner, card.training)
+    return learner
 
 
 def _count_tokens(batch: Any) -> int:  # noqa: ANN401 - a batch
+    """Return the number of tokens in all attention masks of a batch, without padding."""
     if not isinstance(batch, dict):
         return 0
-    return sum(
-        int(part.sum()) if name == "attention_mask" else _count_tokens(part)
-        for name, part in batch.items()
-    )
+    n_tokens = 0
+    for name, value in batch.items():
+        n_tokens += int(value.sum()) if name == "attention_mask" else _count_tokens(value)
+    return n_tokens
 
 
-TAKEN: Mapping[str, Sequence[str]] = {
+ROUNDS_KEYS: Mapping[str, Sequence[str]] = {
     "base": ["note"],
     "student": [],
     "training": ["batch_size", "learning_rate", "epochs", "steps"],
     "selection": ["every", "task", "split", "keep"],
 }
-"""The keys of these tables that such a method takes; what else there is belongs to the common loop."""
+"""The keys of these tables that apply to a method in rounds; the others are for the common loop."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundsTrainer(Trainer):
-    """A method with a training of its own; it starts from nothing, and learns from its text alone."""
+    """A method with a training of its own; it starts from nothing, and learns from text only."""
 
     training: StandaloneMethod
     columns: Mapping[str, Sequence[Any]]
+    """All columns of the corpus by name."""
 
     @classmethod
     def check(cls, plan: TrainPlan, method: Callable[..., StandaloneMethod]) -> None:
-        """Make the method with the recipe's values."""
+        """Check the recipe's values by making the method with them."""
         make_training(plan.name, plan.card, method)
 
     @classmethod
     def prepare(cls, plan: TrainPlan, method: Callable[..., StandaloneMethod]) -> Self:
-        """Load text and development split, and give the method the recipe's values."""
-        method_of = f"recipe {plan.name}: method '{plan.card.method}'"
-        if plan.base:
-            raise CardError(f"{method_of} starts from nothing; leave out --base")
-        idle = {
-            "--device": plan.device not in ("auto", cls.device),
-            "--checkpoint-seconds": plan.checkpoint_seconds != TrainPlan.checkpoint_seconds,
-            "--report-to": plan.report_to,
-            "--workers": plan.workers,
-        }
-        for option in filter(idle.get, idle):
-            raise CardError(
-                f"{method_of} trains itself, on the CPU and in rounds; leave out {option}"
-            )
-        if plan.place.ranks > 1:
-            raise CardError(
-                f"{method_of} trains itself, in one process; start no more, by torchrun or --devices"
-            )
+        """Load text and development split, and make the method with the recipe's values."""
+        cls._check_settings(plan)
         training = make_training(plan.name, plan.card, method)
-        validate, corpus = load_validation(plan), load_text(plan)
+        validate = load_validation(plan)
+        corpus = load_text(plan)
         corpus.require(*training.needs)
-        # What a method reads beside what it needs is its own choice.
-        found = values_of(corpus, corpus.columns)
-        columns = {
-            n: v.tolist() if isinstance(v, np.ndarray) else list(v) for n, v in found.items()
+        # A method may read columns that it does not need.
+        columns: dict[str, Sequence[Any]] = {}
+        for name, values in read_columns(corpus, corpus.columns).items():
+            columns[name] = values.tolist() if isinstance(values, np.ndarray) else list(values)
+        return cls(
+            plan=plan,
+            training=training,
+            corpus=corpus,
+            columns=columns,
+            validate=validate if plan.card.selection.keep == "best" else None,
+        )
+
+    @classmethod
+    def _check_settings(cls, plan: TrainPlan) -> None:
+        """Check that a plan has no setting without effect on such a method."""
+        subject = f"recipe {plan.name}: method '{plan.card.method}'"
+        if plan.base:
+            raise CardError(f"{subject} starts from nothing; leave out `base`")
+        is_given = {
+            "device": plan.device not in ("auto", cls.device),
+            "checkpoint_seconds": plan.checkpoint_seconds != TrainPlan.checkpoint_seconds,
+            "report_to": bool(plan.report_to),
+            "workers": bool(plan.workers),
         }
-        scored = validate if plan.card.selection.keep == "best" else None
-        return cls(plan=plan, training=training, corpus=corpus, columns=columns, validate=scored)
+        for parameter, has_no_effect in is_given.items():
+            if has_no_effect:
+                raise CardError(
+                    f"{subject} trains itself, on the CPU and in rounds; leave out `{parameter}`"
+                )
+        if plan.processes.ranks > 1:
+            raise CardError(
+                f"{subject} trains itself, in one process; start no more, by torchrun or `devices`"
+            )
 
     def train(self, on_progress: OnProgress) -> TrainingOutcome:
-        """Train; the encoder is written at every round that is the best so far."""
-        plan, started = self.plan, time.perf_counter()
-        options: Any = {
-            "folder": plan.folder,
-            "seed": plan.seed,
-            "validate": self.validate,
-            "on_progress": on_progress,
-        }
+        """Train; the encoder is written after every round that is the best so far."""
+        plan = self.plan
+        started = time.perf_counter()
         try:
-            outcome = self.training.fit(self.columns, **options, resume=not plan.fresh)
-        except KeyboardInterrupt as stop:
+            outcome = self.training.fit(
+                self.columns,
+                folder=plan.folder,
+                seed=plan.seed,
+                validate=self.validate,
+                on_progress=on_progress,
+                resume=not plan.fresh,
+            )
+        except KeyboardInterrupt as interrupt:
             raise Interrupted(
-                "stopped; to resume from the last validation, run it again without --fresh"
-            ) from stop
+                "stopped; to resume from the last validation, run it again without `fresh`"
+            ) from interrupt
         return replace(outcome, seconds=time.perf_counter() - started)
 
     def forecast(self) -> TrainingForecast:
-        """Take a few steps, and write and validate the encoder once in a folder that is thrown away."""
+        """Take a few steps, and write and validate the encoder once in a temporary folder."""
         torch.manual_seed(self.plan.seed)
-        lesson = self.training.prepare(self.columns, self.plan.seed)
-        planned = lesson.planned(self.training.epochs)
-        ticks = [time.perf_counter()]
-        for step, batch in enumerate(islice(lesson.batches(), min(TRIED, planned))):
-            lesson.learn(batch, step)
-            ticks.append(time.perf_counter())
+        prepared = self.training.prepare(self.columns, self.plan.seed)
+        n_steps = prepared.planned(self.training.epochs)
+        times = [time.perf_counter()]
+        for step, batch in enumerate(islice(prepared.batches(), min(N_TRIED_STEPS, n_steps))):
+            prepared.learn(batch, step)
+            times.append(time.perf_counter())
         with tempfile.TemporaryDirectory() as folder:
-            lesson.score(Path(folder), self.validate)
-        validation = time.perf_counter() - ticks[-1]
-        parameters = sum(tensor.numel() for tensor in lesson.tensors.values())
-        return self.forecast_of(
-            steps=planned,
-            batch_size=self.plan.card.training.batch_size,
+            prepared.score(Path(folder), self.validate)
+        validation_seconds = time.perf_counter() - times[-1]
+        n_validations = 0
+        if self.validate:
             # One more before the first step.
-            validations=1 + math.ceil(planned / (lesson.every or lesson.steps))
-            if self.validate
-            else 0,
-            tokens=round(lesson.tokens * planned / max(lesson.steps, 1)),
-            trained_parameters=parameters,
-            parameters=parameters,
-            step_seconds=float(np.median(np.diff(ticks))),
-            validation_seconds=validation,
+            n_validations = 1 + math.ceil(n_steps / (prepared.every or prepared.steps))
+        n_parameters = sum(tensor.numel() for tensor in prepared.tensors.values())
+        return self.make_forecast(
+            steps=n_steps,
+            batch_size=self.plan.card.training.batch_size,
+            validations=n_validations,
+            tokens=round(prepared.tokens * n_steps / max(prepared.steps, 1)),
+            trained_parameters=n_parameters,
+            parameters=n_parameters,
+            step_seconds=float(np.median(np.diff(times))),
+            validation_seconds=validation_seconds,
         )
 
 
 def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> StandaloneMethod:
-    """Make a method with a recipe's values. Raises CardError: a value that the method does not take."""
-    where, facts = f"recipe {name}", msgspec.to_builtins(card)
-    for table, allowed in TAKEN.items():
-        for key, usual in DEFAULTS_BY_TABLE[table].items():
-            # It would do nothing.
-            if key not in allowed and facts[table][key] != usual:
-                raise CardError(
-                    f"{where}: [{table}] {key} is not an option of a method that trains itself"
-                )
-    given = {("training", key): facts["training"][key] for key in TAKEN["training"]}
-    given["selection", "every"] = card.selection.every
-    known, chosen = {field.name for field in fields(cast(Any, method))}, dict[str, Any]()
-    for (table, key), value in given.items():
-        if key in known and value is not None:
-            chosen[key] = value
+    """Make a method that trains itself with a recipe's values.
+
+    Args:
+        name: The recipe's name, for messages.
+        card: The recipe.
+        method: The class of the method.
+
+    Raises:
+        CardError: A value has no effect on the method, or is not valid.
+    """
+    where = f"recipe {name}"
+    tables = msgspec.to_builtins(card)
+    _check_rounds_keys(tables, where)
+    values = {("training", key): tables["training"][key] for key in ROUNDS_KEYS["training"]}
+    values["selection", "every"] = card.selection.every
+    parameters = {parameter.name for parameter in fields(cast(Any, method))}
+    arguments: dict[str, Any] = {}
+    for (table, key), value in values.items():
+        if key in parameters and value is not None:
+            arguments[key] = value
         elif value != DEFAULTS_BY_TABLE[table].get(key):
             raise CardError(f"{where}: [{table}] {key} is not an option of method '{card.method}'")
-    if not (epochs := chosen.get("epochs", 0.0)).is_integer():
+    epochs = arguments.get("epochs", 0.0)
+    if not epochs.is_integer():
         raise CardError(
             f"{where}: [training] epochs {epochs:g}: method '{card.method}' needs a whole number"
         )
-    chosen |= {"epochs": int(epochs)} if epochs else {}
-    made = call_with_params(
-        method, {**chosen, **card.params}, where=f"{where}: [params]", other_keys=KEYS
+    if epochs:
+        arguments["epochs"] = int(epochs)
+    training = call_with_params(
+        method,
+        {**arguments, **card.params},
+        where=f"{where}: [params]",
+        other_keys=SECTION_KEYS,
     )
-    return cast(StandaloneMethod, made)
+    return cast(StandaloneMethod, training)
 
 
-def values_taken(name: str, card: RecipeCard, method: Callable[..., Any]) -> dict[str, Any]:
-    """Return a recipe as plain values, with what a run of its method takes where it is silent, and no more.
+def _check_rounds_keys(tables: Mapping[str, Mapping[str, Any]], where: str) -> None:
+    """Raise CardError if a recipe has a value that is for the common loop only."""
+    for table, used_keys in ROUNDS_KEYS.items():
+        for key, default in DEFAULTS_BY_TABLE[table].items():
+            if key not in used_keys and tables[table][key] != default:
+                raise CardError(
+                    f"{where}: [{table}] {key} is not an option of a method that trains itself"
+                )
 
-    Raises CardError: as :func:`make_training`.
+
+def effective_values(name: str, card: RecipeCard, method: Callable[..., Any]) -> dict[str, Any]:
+    """Return a recipe as plain values, with the method's defaults and without unused keys.
+
+    Raises:
+        CardError: A value has no effect on the method, see :func:`make_training`.
     """
     training = make_training(name, card, method)
-    values = {field.name: getattr(training, field.name) for field in fields(cast(Any, training))}
-    facts = cast(dict[str, Any], msgspec.to_builtins(card))
-    del facts["student"]
-    every = {"every": values.pop("every")} if "every" in values else {}
-    return {
-        **facts,
-        "base": {"note": card.base.note},
-        "training": {key: values.pop(key) for key in TAKEN["training"] if key in values},
-        "selection": {
-            **every,
-            **{key: getattr(card.selection, key) for key in TAKEN["selection"][1:]},
-        },
-        "params": values,
-    }
+    params = {field.name: getattr(training, field.name) for field in fields(cast(Any, training))}
+    tables = cast(dict[str, Any], msgspec.to_builtins(card))
+    del tables["student"]
+    tables["base"] = {"note": card.base.note}
+    selection = {"every": params.pop("every")} if "every" in params else {}
+    for key in ROUNDS_KEYS["selection"]:
+        if key != "every":
+            selection[key] = getattr(card.selection, key)
+    tables["selection"] = selection
+    tables["training"] = {key: params.pop(key) for key in ROUNDS_KEYS["training"] if key in params}
+    tables["params"] = params
+    return tables

@@ -37,8 +37,8 @@ from stsbench.core.registry import Registry
 from stsbench.core.wording import join_lines
 from stsbench.encoders.runs import TrainedRun, UnfinishedRun
 from stsbench.numbers.statistics import MeanAndDeviation, mean_and_deviation
-from stsbench.recipes.ray_training import check_seen
-from stsbench.recipes.train import TRAINERS, deciding
+from stsbench.recipes.ray_training import check_shared
+from stsbench.recipes.train import TRAINERS, deciding_tables
 from stsbench.recipes.train_plan import TrainPlan, check_start, uses_training_loop
 from stsbench.results.record import digest_fields
 from stsbench.studies.search import (
@@ -211,7 +211,7 @@ class Sweep:
         needed_values = dict(all_values)
         for key in all_values:
             remaining = {name: value for name, value in all_values.items() if name != key}
-            if deciding(self._plan(setting.recipe, remaining).card) == deciding(card):
+            if deciding_tables(self._plan(setting.recipe, remaining).card) == deciding_tables(card):
                 del needed_values[key]
         trials: list[Trial] = []
         for seed in self.card.seeds:
@@ -587,8 +587,8 @@ def _check_shared_files(ray: Any, sweep: Sweep) -> None:  # noqa: ANN401 - the m
         environment.corpora or settings.corpora_folder(),
         *environment.catalogue.folders,
     ]
-    check_seen(ray, read_folders, settings.runs_folder())
-    check_seen(ray, [], sweep.folder)
+    check_shared(ray, read_folders, settings.runs_folder())
+    check_shared(ray, [], sweep.folder)
 
 
 def _score_on_worker(

@@ -21,7 +21,7 @@ from stsbench.core import settings
 from stsbench.core.errors import OutputError, TrainingError
 from stsbench.core.toml import toml
 from stsbench.encoders.runs import TrainedRun, UnfinishedRun
-from stsbench.recipes.train import carry_out, deciding, find_finished
+from stsbench.recipes.train import deciding_tables, find_finished, run_training
 from stsbench.recipes.train_plan import TrainingEnvironment, TrainPlan, read_recipe
 from stsbench.results.record import Result
 
@@ -71,7 +71,7 @@ class TrialEnvironment(TrainingEnvironment):
         """
         replaced = replaced or {}
         assigned = {**replaced, "data.corpus": text} if text else dict(replaced)
-        name, card = read_recipe(recipe, self.catalogue, assign=assigned)
+        name, card = read_recipe(recipe, self.catalogue, params=assigned)
         words = ["stsbench", "train", recipe]
         for key, value in replaced.items():
             words += ["--set", f"{key}={toml(value)}"]
@@ -155,7 +155,7 @@ def plan_trials(plans: Sequence[TrainPlan]) -> list[Trial]:
     groups: dict[bytes, list[tuple[TrainPlan, State]]] = {}
     keys_by_folder: dict[Path, bytes] = {}
     for plan in plans:
-        key = msgspec.json.encode([deciding(plan.card), plan.base, plan.seed], order="sorted")
+        key = msgspec.json.encode([deciding_tables(plan.card), plan.base, plan.seed], order="sorted")
         if keys_by_folder.setdefault(plan.folder, key) != key:
             raise TrainingError(
                 f"{plan.name}, seed {plan.seed}: asked for twice with other bases or cards, "
@@ -211,7 +211,7 @@ def carry_out_trial(
         # The progress of a complete run is not shown: it is not trained.
         progress = UNWATCHED if trial.state == "complete" else callbacks.training(trial)
         with progress as on_progress:
-            trained_run = carry_out(trial.plan, on_progress=on_progress)
+            trained_run = run_training(trial.plan, on_progress=on_progress)
         results = score_encoder(trial.encoder, environment, scorings, scoring)
     return TrialOutcome(run=trained_run, results=results, failures=failures)
 

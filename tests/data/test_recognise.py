@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from stsbench.core.errors import CardError, DataError
+from stsbench.data.readers.columns import ColumnRoles
 from stsbench.data.readers.files import ColumnKey
-from stsbench.data.readers.sentences import ColumnRoles
 from stsbench.data.recognition import (
     NO_SPLIT,
     DataColumn,

@@ -24,7 +24,7 @@ from stsbench.core.cards import CorpusSection, SelectionSection, StudentSection,
 from stsbench.core.errors import StsbenchError, TrainingError
 from stsbench.encoders.runs import last_checkpoint
 from stsbench.recipes.ray_training import RayTraining, explain_worker_loss
-from stsbench.recipes.train import LAUNCHERS, carry_out
+from stsbench.recipes.train import LAUNCHERS, run_training
 from stsbench.recipes.train_plan import TrainPlan
 from stsbench.training.learner import TrainingProgress
 from tests.bench.cluster.test_kill_ray import workers_of
@@ -87,9 +87,9 @@ def curve(folder: Path) -> list[list[float]]:
 @needs_ray
 @pytest.mark.parametrize("devices", [2, 4])
 def test_workers_have_the_gradients_of_one_device_with_the_joined_batch(ray, plan, devices):
-    alone = carry_out(plan)
+    alone = run_training(plan)
     told: list[TrainingProgress] = []
-    many = training(ray, devices).carry_out(
+    many = training(ray, devices).train(
         with_batches_of(plan, 8 // devices, "many"), on_progress=told.append
     )
     np.testing.assert_allclose(curve(many.folder), curve(alone.folder), rtol=1e-4, atol=1e-5)
@@ -116,7 +116,7 @@ def test_a_worker_that_is_killed_is_started_again_and_goes_on_from_the_checkpoin
     long = replace(
         with_batches_of(plan, 4, "many", steps=STEPS, selection=selection), checkpoint_seconds=1.0
     )
-    run = training(ray, 2, noticed.append).carry_out(long, on_progress=kill_one)
+    run = training(ray, 2, noticed.append).train(long, on_progress=kill_one)
     assert run.steps == STEPS and [point.step for point in run.curve] == [STEPS]
     assert (
         len(noticed) == 2
@@ -141,7 +141,7 @@ def test_a_mistake_is_told_as_without_ray(ray, plan):
     with pytest.raises(
         TrainingError, match="the corpus has 60 rows, a batch takes 128; lower batch_size"
     ):
-        training(ray, 2).carry_out(
+        training(ray, 2).train(
             with_batches_of(plan, 64, "many"), on_progress=lambda progress: None
         )
     assert not list(Path("many").iterdir())
@@ -151,17 +151,17 @@ def test_a_mistake_is_told_as_without_ray(ray, plan):
 @pytest.mark.parametrize(
     ("devices", "says"),
     [
-        (None, "--on ray: there are 4 cores and no GPU; pass --devices with the number of cores"),
-        (5, "--devices 5: there are 4 cores and no GPU; give at most 4"),
+        (None, "`launcher=ray`: there are 4 cores and no GPU; pass `devices` with the number of cores"),
+        (5, "`devices=5`: there are 4 cores and no GPU; give at most 4"),
     ],
 )
 def test_how_many_train_is_never_guessed(ray, plan, devices, says):
     with pytest.raises(StsbenchError, match=says):
-        training(ray, devices).carry_out(plan, on_progress=lambda progress: None)
+        training(ray, devices).train(plan, on_progress=lambda progress: None)
 
 
 def test_what_is_trained_starts_no_ray(plan, monkeypatch):
-    done = carry_out(plan)
+    done = run_training(plan)
     monkeypatch.setattr("stsbench.recipes.ray_training.connect_ray", None)
     with LAUNCHERS.load_at("ray")("ray", 2, print) as train:
         again = train(plan, on_progress=lambda progress: None)

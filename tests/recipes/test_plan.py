@@ -18,5 +18,5 @@ from stsbench.recipes.train_plan import read_recipe
     ],
 )
 def test_the_length_of_a_run_is_replaced_not_doubled(recipe, assign, steps, epochs):
-    _, card = read_recipe(recipe, Catalogue(), assign=assign)
+    _, card = read_recipe(recipe, Catalogue(), params=assign)
     assert (card.training.steps, card.training.epochs) == (steps, epochs)

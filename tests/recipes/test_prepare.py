@@ -15,7 +15,7 @@ from stsbench.data.corpora.corpus import Corpus
 from stsbench.data.splits import PairSplit
 from stsbench.numbers.similarity import alignment, uniformity
 from stsbench.recipes.train import load_trainer
-from stsbench.recipes.train_plan import TrainPlan, load_text, validator
+from stsbench.recipes.train_plan import TrainPlan, load_text, make_validator
 from stsbench.training.learner import read_measures
 from tests.recipes.little import little_recipe
 from tests.training.students import sentences
@@ -101,15 +101,15 @@ def test_the_best_of_four_similarities_may_choose_weights():
     ]
     wanted = [float(spearmanr(one, gold).statistic) for one in four]
     assert max(wanted) > wanted[0] + 0.01
-    assert validator(split)(Fixed()) == pytest.approx(wanted[0], abs=1e-9)
-    assert validator(split, measure="best_of_four")(Fixed()) == pytest.approx(max(wanted), abs=1e-9)
+    assert make_validator(split)(Fixed()) == pytest.approx(wanted[0], abs=1e-9)
+    assert make_validator(split, measure="best_of_four")(Fixed()) == pytest.approx(max(wanted), abs=1e-9)
 
 
 def test_alignment_is_of_the_pairs_above_four_fifths_and_uniformity_of_all_sentences():
     gold = np.array([5.0, 4.0, 4.2, *np.linspace(0, 3, 27)])
     texts = [str(i) for i in range(60)]
     split = PairSplit(sentences1=texts[:30], sentences2=texts[30:], gold=gold, subset=[""] * 30)
-    score = validator(split)(Fixed())
+    score = make_validator(split)(Fixed())
     vectors = Fixed.vectors
     assert read_measures(score) == {
         "alignment": pytest.approx(alignment(vectors[[0, 2]], vectors[[30, 32]]), rel=1e-12),

@@ -13,7 +13,7 @@ from stsbench.core.errors import CardError
 from stsbench.data.task import load_task
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.runs import TrainingStart
-from stsbench.recipes.train import TeacherEncoders, carry_out, load_trainer
+from stsbench.recipes.train import TeacherEncoders, run_training, load_trainer
 from stsbench.recipes.train_plan import TrainPlan
 from stsbench.training.loop.gather import ProcessGroup
 from tests.encoders.made_checkpoints import save_bert
@@ -42,7 +42,7 @@ def teacher(tmp_path: Path) -> Path:
 def test_a_teacher_gives_its_embeddings_of_rows_from_the_store(teacher, tmp_path, monkeypatch):
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     encoder = load_encoder(str(teacher))
-    (taught,) = TeacherEncoders.find([str(teacher)], Catalogue()).of(
+    (taught,) = TeacherEncoders.find([str(teacher)], Catalogue()).embed(
         TEXTS, ProcessGroup.find("cpu")
     )
     np.testing.assert_allclose(
@@ -50,7 +50,7 @@ def test_a_teacher_gives_its_embeddings_of_rows_from_the_store(teacher, tmp_path
     )
     blocks = list(settings.store_folder().rglob("*.npy"))
     assert blocks
-    (again,) = TeacherEncoders.find([str(teacher)], Catalogue()).of(TEXTS, ProcessGroup.find("cpu"))
+    (again,) = TeacherEncoders.find([str(teacher)], Catalogue()).embed(TEXTS, ProcessGroup.find("cpu"))
     assert (again(np.arange(21)) == taught(np.arange(21))).all()
     assert list(settings.store_folder().rglob("*.npy")) == blocks
 
@@ -60,7 +60,7 @@ def test_a_recipe_s_teacher_reaches_its_batches_and_its_records(masked_lm, teach
     batch = trainer.learner.collate(np.array([2, 0]), np.random.default_rng(0))
     wanted = load_encoder(str(teacher)).encode([TEXTS[2], TEXTS[0]])
     np.testing.assert_allclose(batch["teacher_embeddings"][str(teacher)], wanted, atol=1e-6)
-    run = carry_out(plan(tmp_path, masked_lm, str(teacher)))
+    run = run_training(plan(tmp_path, masked_lm, str(teacher)))
     assert run.record["teachers"] == trainer.teachers.fingerprints() != {}
 
 
@@ -71,7 +71,7 @@ def test_what_a_teacher_has_seen_its_student_has(masked_lm, teacher, tmp_path):
     made = plan(tmp_path, masked_lm, str(teacher))
     corpus = load_corpus(tmp_path / "text.txt")
     assert find_overlaps(made, corpus)["quickstart-en"] == "none"
-    known = TeacherEncoders.find([str(teacher)], Catalogue()).known
+    known = TeacherEncoders.find([str(teacher)], Catalogue()).encoders
     assert find_overlaps(made, corpus, None, known)["quickstart-en"] == "unknown"
     assert load_task("quickstart-en").texts()[0] not in TEXTS
 

@@ -13,7 +13,7 @@ import pytest
 
 from stsbench.core.cards import CorpusSection, SelectionSection, TrainingSection
 from stsbench.core.errors import CardError, StsbenchError
-from stsbench.recipes.train import TRAINERS, carry_out, load_trainer
+from stsbench.recipes.train import TRAINERS, run_training, load_trainer
 from stsbench.recipes.train_plan import TrainPlan, find_start
 from stsbench.recipes.trainers import LoopTrainer, RoundsTrainer
 from stsbench.training.loop.gather import ProcessGroup
@@ -145,7 +145,7 @@ def test_a_run_of_each_kind_leaves_one_kind_of_record(masked_lm, tmp_path, monke
     keys = {}
     for method in ("simcse", "fastsent"):
         (tmp_path / method).mkdir()
-        run = carry_out(
+        run = run_training(
             plan(tmp_path / method, method, base=masked_lm if method == "simcse" else None)
         )
         keys[method] = list(json.loads((run.folder / "run.json").read_text()))
@@ -173,7 +173,7 @@ def test_a_forecast_counts_the_validations_that_a_run_makes(masked_lm, tmp_path,
     assert isinstance(trainer, LoopTrainer)
     forecast = trainer.forecast()
     assert not trainer.plan.folder.exists()
-    run = carry_out(trainer.plan)
+    run = run_training(trainer.plan)
     assert (
         forecast.validations == len(run.record["curve"]) and forecast.steps == run.record["steps"]
     )

@@ -17,7 +17,7 @@ from stsbench.core.cards import RecipeCard
 from stsbench.core.errors import CardError, OutputError, StsbenchError, TrainingError, UnknownName
 from stsbench.core.toml import convert, toml_tables
 from stsbench.encoders.runs import unfinished_runs
-from stsbench.recipes.train import carry_out
+from stsbench.recipes.train import run_training
 from stsbench.recipes.train_plan import TrainPlan, read_recipe
 from stsbench.studies.search import SweepSetting
 from stsbench.studies.sweep import CARRIERS, JOURNAL, SweepScore, SweepState, winner_card
@@ -168,7 +168,7 @@ def test_a_winner_is_a_recipe_that_trains_the_same(sweep, developing, tmp_path):
     found = read_recipe(str(path), developing.catalogue)[1]
     assert found == convert(card, RecipeCard, where="winner")
     asked = {"temperature": 0.5, "steps": 7, "data.max_words": 8}
-    wanted = read_recipe("little", developing.catalogue, assign=asked)[1]
+    wanted = read_recipe("little", developing.catalogue, params=asked)[1]
     assert (found.training, found.data, found.params) == (
         wanted.training,
         wanted.data,
@@ -199,9 +199,9 @@ def test_what_fails_is_noted_and_the_others_go_on(sweep, monkeypatch):
     def carried_out(plan: TrainPlan, **options: Any) -> Any:
         if plan.card.params["temperature"] == 0.5:
             raise TrainingError("temperature 0.5 is too warm")
-        return carry_out(plan, **options)
+        return run_training(plan, **options)
 
-    monkeypatch.setattr("stsbench.studies.trials.carry_out", carried_out)
+    monkeypatch.setattr("stsbench.studies.trials.run_training", carried_out)
     book = SweepState(sweep(("[0.05, 0.5]", "[0.5, 0.05]")))
     CARRIERS.load_at("local")(book, "local", 1, TrialCallbacks())
     failed, fine = book.rows

@@ -33,8 +33,9 @@ from stsbench.data.hub.repository import (
     describe_exception,
     silence_library,
 )
+from stsbench.data.readers.columns import ColumnRoles
 from stsbench.data.readers.files import TextTable, format_names, to_text_table
-from stsbench.data.readers.sentences import ColumnRoles, TableRows, to_split
+from stsbench.data.readers.sentences import TableRows, to_split
 from stsbench.data.splits import PairSplit, Split
 
 COLUMNS = {"sentence1": "sentence1", "sentence2": "sentence2", "gold": "score"}

@@ -8,7 +8,6 @@ order of the file.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -20,6 +19,7 @@ from msgspec import Meta
 
 from stsbench.core.errors import CardError, DataError, Remedy, suggest, translate_errors
 from stsbench.core.wording import describe_type_problem, join_lines
+from stsbench.data.readers.columns import ColumnRoles, find_roles
 from stsbench.data.readers.files import (
     ColumnKey,
     DataFile,
@@ -35,61 +35,10 @@ from stsbench.data.readers.files import (
 )
 from stsbench.data.splits import CaptionSplit, LabelledPairSplit, LabelledSplit, PairSplit
 
-PAIRS = (
-    ("sentence1", "sentence2"),
-    ("sentencea", "sentenceb"),
-    ("s1", "s2"),
-    ("sent1", "sent2"),
-    ("sent0", "sent1"),
-    ("text1", "text2"),
-    ("texta", "textb"),
-    ("question1", "question2"),
-    ("q1", "q2"),
-    ("premise", "hypothesis"),
-    ("anchor", "positive"),
-    ("first", "second"),
-    ("a", "b"),
-)
-"""Usual names of the two columns of a pair, as :func:`plain_name` writes them."""
-SENTENCES = ("sentence", "text", "review", "question", "tweet", "document")
-"""Usual names of the column of single sentences."""
-GOLD = (
-    "score",
-    "gold",
-    "goldscore",
-    "similarity",
-    "similarityscore",
-    "relatedness",
-    "relatednessscore",
-)
-"""Usual names of the column of gold scores."""
-LABELS = ("label", "class", "category", "target")
-"""Usual names of the column of labels."""
-NAMES = {
-    *GOLD,
-    *LABELS,
-    *SENTENCES,
-    *(name for pair in PAIRS for name in pair),
-    "id",
-    "split",
-    "subset",
-}
-"""All usual names of columns."""
-
 
 def normalise_blanks(text: str) -> str:
     """Return a text with each run of white space as one blank."""
     return " ".join(text.split())
-
-
-class ColumnRoles(NamedTuple):
-    """The columns of the sentences of an item, one or two, and of its label or gold score."""
-
-    sentences: tuple[ColumnKey, ...]
-    target: ColumnKey
-    """The column of the label or gold score."""
-    is_gold: bool
-    """Whether the target is a gold score."""
 
 
 class TableRows(NamedTuple):
@@ -123,15 +72,14 @@ def read_any_table(
     """Read pairs with scores, or sentences or pairs with labels, from tables of any kind.
 
     Columns, by name or position, that the card does not give are found by their usual names, see
-    ``PAIRS`` and the lists below it.
+    ``PAIRS`` and the lists below it in ``columns.py``.
 
     Args:
-        files: The files, read one after the other as one split (the Hub's SICK-R is train, trial
-            and test).
+        files: The files, read in turn as one split (the Hub's SICK-R is train, trial and test).
         sentence: The column of single sentences.
-        sentence1: The column of first sentences. If it is also that of the second ones, each of
-            its cells holds both sentences, one per line.
-        sentence2: The column of second sentences.
+        sentence1: The column of first sentences.
+        sentence2: The column of second sentences. If it is ``sentence1`` too, each of its cells
+            holds both sentences, one per line.
         gold: The column of gold scores.
         label: The column of labels.
         classes: The labels in the order of the classes; required for labels.
@@ -139,8 +87,7 @@ def read_any_table(
         delimiter: The delimiter of a text file.
         header: Whether the first row holds the names of the columns.
         quoting: Whether quotes hold cells together.
-        fields: Cut a line into this number of fields at most, the last of which keeps its
-            delimiters; 0 for any number.
+        fields: The maximum number of fields of a line, the last of which keeps its delimiters.
         split_column: The column with the split of each row; only rows of this split are read.
         split_values: The values of that column by split, if they are not the names of the card.
         split: The name of the split in the card.
@@ -150,38 +97,46 @@ def read_any_table(
         DataError: A file is broken, or a column or the split is missing.
     """
     layout = FileLayout(delimiter, header, quoting, fields or None)
-    parameters = {
-        "sentence": sentence,
-        "sentence1": sentence1,
-        "sentence2": sentence2,
-        "gold": gold,
-        "label": label,
+    columns = (sentence, sentence1, sentence2, gold, label)
+    column_by_role = {
+        role: key for role, key in zip(_ROLES, columns, strict=True) if key is not None
     }
-    column_by_role = {role: key for role, key in parameters.items() if key is not None}
-    first_path = files[0].path
-    names = (
-        () if _is_complete(column_by_role) else read_table(first_path, layout, by_name=True).header
-    )
-    roles = find_roles(
-        names, column_by_role, prefer_label=classes is not None, where=str(first_path)
-    )
-    if roles.is_gold and classes is not None:
-        raise CardError(f"{first_path}: 'classes' has no effect with scores; leave it out")
-    if not roles.is_gold and subset is not None:
-        raise CardError(f"{first_path}: 'subset' has no effect with labels; leave it out")
-    columns = (*roles.sentences, roles.target, subset, split_column)
-    by_name = any(isinstance(key, str) for key in columns)
+    roles = _find_file_roles(files[0].path, layout, column_by_role, classes, subset)
+    used_columns = (*roles.sentences, roles.target, subset, split_column)
+    by_name = any(isinstance(key, str) for key in used_columns)
     split_value = (split_values or {}).get(split, split)
     parts: list[TableRows] = []
     for file in files:
         table = read_table(file.path, layout, by_name=by_name)
         # A delimiter too many shifts columns.
         table.check_even(with_longer=roles.is_gold and file.pinned)
-        positions: Sequence[int] = range(len(table.rows))
-        if split_column is not None:
-            positions = _rows_of_split(table, split_column, split_value)
-        parts.append(TableRows(table, positions, file.subset))
+        parts.append(TableRows(table, _split_rows(table, split_column, split_value), file.subset))
     return to_split(parts, roles, subset=subset, classes=classes)
+
+
+_ROLES = ("sentence", "sentence1", "sentence2", "gold", "label")
+
+
+def _find_file_roles(
+    path: Path,
+    layout: FileLayout,
+    column_by_role: Mapping[str, ColumnKey],
+    classes: Sequence[str] | None,
+    subset: ColumnKey | None,
+) -> ColumnRoles:
+    """Find the columns to read in a file; it is read only if the card does not give them all.
+
+    Raises:
+        CardError: A role is not clear, or a parameter has no effect.
+    """
+    is_complete = _is_complete(column_by_role)
+    header = () if is_complete else read_table(path, layout, by_name=True).header
+    roles = find_roles(header, column_by_role, prefer_label=classes is not None, where=str(path))
+    if roles.is_gold and classes is not None:
+        raise CardError(f"{path}: 'classes' has no effect with scores; leave it out")
+    if not roles.is_gold and subset is not None:
+        raise CardError(f"{path}: 'subset' has no effect with labels; leave it out")
+    return roles
 
 
 def _is_complete(column_by_role: Mapping[str, ColumnKey]) -> bool:
@@ -190,8 +145,16 @@ def _is_complete(column_by_role: Mapping[str, ColumnKey]) -> bool:
     return has_sentences and bool({"gold", "label"} & {*column_by_role})
 
 
-def _rows_of_split(table: TextTable, column: ColumnKey, split_value: str) -> list[int]:
-    """Return the positions of the rows with a value in the column of splits."""
+def _split_rows(table: TextTable, column: ColumnKey | None, split_value: str) -> Sequence[int]:
+    """Return the positions of the rows of a split.
+
+    Args:
+        table: The table.
+        column: The column with the split of each row; None if the whole table is the split.
+        split_value: The value of the split in that column.
+    """
+    if column is None:
+        return range(len(table.rows))
     values = table.column(column)
     positions = [position for position, value in enumerate(values) if value == split_value]
     if not positions:
@@ -305,104 +268,6 @@ def _to_labelled(
     if not second:
         return LabelledSplit(sentences=first, **targets)
     return LabelledPairSplit(sentences1=first, sentences2=second[0], **targets)
-
-
-def find_roles(
-    header: Sequence[str],
-    column_by_role: Mapping[str, ColumnKey],
-    *,
-    prefer_label: bool,
-    where: str,
-) -> ColumnRoles:
-    """Find the columns to read: those that the card gives and, for the rest, by usual names.
-
-    Args:
-        header: The names of all columns.
-        column_by_role: The columns that the card gives, by parameter of :func:`read_any_table`.
-        prefer_label: Take a label if the names of columns fit both a label and a score.
-        where: The beginning of a message.
-
-    Raises:
-        CardError: A role is not clear; the message names the parameters that make it so.
-    """
-    if "gold" in column_by_role and "label" in column_by_role:
-        raise CardError(f"{where}: 'gold' and 'label' are both given; a table has scores or labels")
-    sentences = find_sentences(header, column_by_role, where=where)
-    golds: list[ColumnKey] = [*columns_called(header, GOLD)]
-    labels: list[ColumnKey] = [*columns_called(header, LABELS)]
-    if "gold" in column_by_role:
-        golds = [column_by_role["gold"]]
-        labels = []
-    elif "label" in column_by_role:
-        golds = []
-        labels = [column_by_role["label"]]
-    elif prefer_label or len(sentences) == 1:
-        # A single sentence has no similarity.
-        golds = []
-    targets = golds + labels
-    if len(targets) != 1:
-        problem = (
-            f"{' and '.join(map(str, targets))} may be the scores or labels"
-            if targets
-            else "none has a usual name of the scores or labels"
-        )
-        raise _unclear_roles(where, header, f"{problem}; give gold or label in params")
-    if golds and len(sentences) == 1:
-        raise CardError(
-            f"{where}: one sentence has no gold score; give sentence1 and sentence2, or a label"
-        )
-    return ColumnRoles(sentences, targets[0], is_gold=bool(golds))
-
-
-def find_sentences(
-    header: Sequence[str], column_by_role: Mapping[str, ColumnKey], *, where: str
-) -> tuple[ColumnKey, ...]:
-    """Find the columns of the sentences, one or two; see :func:`find_roles`."""
-    pair = tuple(
-        column_by_role[role] for role in ("sentence1", "sentence2") if role in column_by_role
-    )
-    if "sentence" in column_by_role and pair:
-        raise CardError(
-            f"{where}: 'sentence' is given beside 'sentence1' or 'sentence2'; "
-            "give one sentence or two"
-        )
-    if len(pair) == 2:
-        return pair
-    if "sentence" in column_by_role:
-        return (column_by_role["sentence"],)
-    if pair:
-        raise CardError(f"{where}: one sentence of the pair is given; give sentence1 and sentence2")
-    pairs: list[tuple[ColumnKey, ColumnKey]] = []
-    for first_name, second_name in PAIRS:
-        first_columns = columns_called(header, [first_name])
-        second_columns = columns_called(header, [second_name])
-        if first_columns and second_columns:
-            pairs.append((first_columns[0], second_columns[0]))
-    singles = columns_called(header, SENTENCES)
-    if len(pairs) == 1:
-        return pairs[0]
-    if not pairs and len(singles) == 1:
-        return (singles[0],)
-    problem = "several columns may be" if pairs or singles else "no columns have usual names of"
-    raise _unclear_roles(
-        where,
-        header,
-        f"{problem} the sentences; give sentence1 and sentence2, or sentence, in params",
-    )
-
-
-def _unclear_roles(where: str, header: Sequence[str], problem: str) -> CardError:
-    return CardError(f"{where}: {problem}; its columns are {format_names(header) or 'not named'}")
-
-
-def columns_called(header: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return the columns with one of these names, which are as :func:`plain_name` writes them."""
-    return [column for column in header if plain_name(column) in names]
-
-
-def plain_name(column: str) -> str:
-    """Return a column's name in lower case, without blanks, hyphens and underscores."""
-    return re.sub(r"[\W_]+", "", column.casefold())
 
 
 def read_semeval(
