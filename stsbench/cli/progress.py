@@ -355,7 +355,7 @@ def train_progress(plan: TrainPlan, prefix: str = "") -> Iterator[OnProgress]:
     with show_work(f"{label}: loading") as display:
 
         def on_progress(progress: TrainingProgress) -> None:
-            if display.bars is None and plan.place.rank != 0:
+            if display.bars is None and plan.processes.rank != 0:
                 return
             score = _describe_development_score(progress)
             time_left = display.describe_time_left("work", progress.step, progress.steps)

@@ -23,6 +23,7 @@ from stsbench.cli.printing import (
     print_rows,
     print_text,
 )
+from stsbench.cli.wording import describe_error_line
 from stsbench.core import settings
 from stsbench.core.errors import EXIT_USER_ERROR, Interrupted, StsbenchError, TrainingError
 from stsbench.encoders.runs import RUN_FILE, TrainedRun, last_checkpoint
@@ -90,7 +91,7 @@ def train_command(
     if text is not None and Path(text) == Path(read_recipe(recipe, catalogue)[1].data.corpus):
         # What the recipe trains on anyway is no other recipe, and needs no other name.
         del replaced["data.corpus"]
-    of_recipe, card = read_recipe(recipe, catalogue, assign=replaced)
+    of_recipe, card = read_recipe(recipe, catalogue, params=replaced)
     if name:
         check_own_name(name, catalogue)
     plan = TrainPlan(
@@ -129,7 +130,7 @@ def _ask_before_deleting(plans: Sequence[TrainPlan]) -> None:
     if not lost:
         return
     what = f"--fresh deletes the checkpoints of {len(lost)} unfinished run(s), such as {lost[0]}"
-    alone = plans[0].place.ranks == 1
+    alone = plans[0].processes.ranks == 1
     if not (alone and sys.stdin.isatty() and sys.stderr.isatty()):
         raise TrainingError(f"{what}; pass --yes as well, or leave out --fresh to resume from them")
     if not typer.confirm(f"{what}; delete them?", err=True):
@@ -146,11 +147,11 @@ def _train(
         [plan.folder for plan in plans if not plan.fresh and (plan.folder / RUN_FILE).is_file()],
         [],
     )
-    with LAUNCHERS.load_at(on)(on, devices, print_progress) as carry_out:
+    with LAUNCHERS.load_at(on)(on, devices, print_progress) as run_training:
         for plan in plans:
             with train_progress(plan) as on_progress:
-                runs.append(carry_out(plan, on_progress=on_progress))
-    if plans[0].place.rank != 0:
+                runs.append(run_training(plan, on_progress=on_progress))
+    if plans[0].processes.rank != 0:
         return
     if as_json:
         print_json(
@@ -206,10 +207,10 @@ def tried(plan: TrainPlan) -> tuple[TrainingForecast | None, Mapping[str, str]]:
     try:
         return load_trainer(plan).forecast(), {}
     except StsbenchError as error:
-        missing = find_missing(plan)
-        if str(error) not in missing.values():
+        errors = find_missing(plan)
+        if str(error) not in map(str, errors.values()):
             raise
-        return None, missing
+        return None, {name: describe_error_line(problem) for name, problem in errors.items()}
 
 
 def _forecast_runs(plans: Sequence[TrainPlan], *, as_json: bool) -> int:

@@ -276,7 +276,7 @@ class CorpusSection(StrictRecord, frozen=True, kw_only=True):
     where: str = ""
     """A condition of rows, applied first: ``label = entailment``, ``score >= 4``."""
     form: str = ""
-    """The form of rows made from labelled pairs, see ``data/corpora/load.py``: ``triplets``, …"""
+    """The form of rows made from labelled pairs, one of those in ``data/corpora/selection.py``."""
     rows: PositiveInt | None = None
     """The number of rows to draw, by the seed; default all."""
     upsample: bool = False
@@ -328,7 +328,7 @@ class SelectionSection(StrictRecord, frozen=True, kw_only=True):
     task: str = "stsb"
     split: str = "validation"
     measure: str = "cosine"
-    """The similarity that Spearman is computed of, a measure of ``recipes/plan.py``.
+    """The similarity that Spearman is computed of, a measure of ``recipes/train_plan.py``.
 
     ``best_of_four`` is the best of cosine, dot product, Manhattan and Euclidean distance at each
     validation, as in sentence-transformers when SBERT and IS-BERT were trained.

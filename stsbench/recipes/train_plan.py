@@ -26,6 +26,7 @@ from stsbench.core.errors import (
     DataError,
     EncoderError,
     Remedy,
+    StsbenchError,
     TrainingError,
     look_up,
     suggest,
@@ -381,24 +382,20 @@ def make_validator(
     return validate
 
 
-def find_missing(plan: TrainPlan) -> dict[str, str]:
-    """Return which of development split, text and start are missing.
-
-    Returns:
-        The reason and what to do, by what is missing.
-    """
+def find_missing(plan: TrainPlan) -> dict[str, StsbenchError]:
+    """Return the errors of development split, text and start, by which of them is missing."""
     loaders: dict[str, Callable[[TrainPlan], object]] = {
         "development split": load_validation,
         "text": load_text,
     }
     if uses_training_loop(plan.card):
         loaders["start"] = find_start
-    missing: dict[str, str] = {}
+    missing: dict[str, StsbenchError] = {}
     for name, load in loaders.items():
         try:
             load(plan)
         except (CardError, DataError, EncoderError, TrainingError) as error:
-            missing[name] = str(error)
+            missing[name] = error
     return missing
 
 

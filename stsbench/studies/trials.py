@@ -155,7 +155,9 @@ def plan_trials(plans: Sequence[TrainPlan]) -> list[Trial]:
     groups: dict[bytes, list[tuple[TrainPlan, State]]] = {}
     keys_by_folder: dict[Path, bytes] = {}
     for plan in plans:
-        key = msgspec.json.encode([deciding_tables(plan.card), plan.base, plan.seed], order="sorted")
+        key = msgspec.json.encode(
+            [deciding_tables(plan.card), plan.base, plan.seed], order="sorted"
+        )
         if keys_by_folder.setdefault(plan.folder, key) != key:
             raise TrainingError(
                 f"{plan.name}, seed {plan.seed}: asked for twice with other bases or cards, "

@@ -329,5 +329,5 @@ def test_a_recipes_name_with_its_changes_trains_them(stsbench, tmp_path):
     )
     assert "did you mean 'simcse-small'" in stsbench.refused("train", "simcse-small@3")
     assert read_recipe(VIEWS, CATALOGUE) == read_recipe(
-        "consert-small", CATALOGUE, assign={"views": ["none", "none"]}
+        "consert-small", CATALOGUE, params={"views": ["none", "none"]}
     )

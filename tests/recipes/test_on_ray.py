@@ -141,9 +141,7 @@ def test_a_mistake_is_told_as_without_ray(ray, plan):
     with pytest.raises(
         TrainingError, match="the corpus has 60 rows, a batch takes 128; lower batch_size"
     ):
-        training(ray, 2).train(
-            with_batches_of(plan, 64, "many"), on_progress=lambda progress: None
-        )
+        training(ray, 2).train(with_batches_of(plan, 64, "many"), on_progress=lambda progress: None)
     assert not list(Path("many").iterdir())
 
 
@@ -151,7 +149,10 @@ def test_a_mistake_is_told_as_without_ray(ray, plan):
 @pytest.mark.parametrize(
     ("devices", "says"),
     [
-        (None, "`launcher=ray`: there are 4 cores and no GPU; pass `devices` with the number of cores"),
+        (
+            None,
+            "`launcher=ray`: there are 4 cores and no GPU; pass `devices` with the number of cores",
+        ),
         (5, "`devices=5`: there are 4 cores and no GPU; give at most 4"),
     ],
 )

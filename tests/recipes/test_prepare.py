@@ -102,7 +102,9 @@ def test_the_best_of_four_similarities_may_choose_weights():
     wanted = [float(spearmanr(one, gold).statistic) for one in four]
     assert max(wanted) > wanted[0] + 0.01
     assert make_validator(split)(Fixed()) == pytest.approx(wanted[0], abs=1e-9)
-    assert make_validator(split, measure="best_of_four")(Fixed()) == pytest.approx(max(wanted), abs=1e-9)
+    assert make_validator(split, measure="best_of_four")(Fixed()) == pytest.approx(
+        max(wanted), abs=1e-9
+    )
 
 
 def test_alignment_is_of_the_pairs_above_four_fifths_and_uniformity_of_all_sentences():

@@ -13,7 +13,7 @@ from stsbench.core.errors import CardError
 from stsbench.data.task import load_task
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.runs import TrainingStart
-from stsbench.recipes.train import TeacherEncoders, run_training, load_trainer
+from stsbench.recipes.train import TeacherEncoders, load_trainer, run_training
 from stsbench.recipes.train_plan import TrainPlan
 from stsbench.training.loop.gather import ProcessGroup
 from tests.encoders.made_checkpoints import save_bert
@@ -50,7 +50,9 @@ def test_a_teacher_gives_its_embeddings_of_rows_from_the_store(teacher, tmp_path
     )
     blocks = list(settings.store_folder().rglob("*.npy"))
     assert blocks
-    (again,) = TeacherEncoders.find([str(teacher)], Catalogue()).embed(TEXTS, ProcessGroup.find("cpu"))
+    (again,) = TeacherEncoders.find([str(teacher)], Catalogue()).embed(
+        TEXTS, ProcessGroup.find("cpu")
+    )
     assert (again(np.arange(21)) == taught(np.arange(21))).all()
     assert list(settings.store_folder().rglob("*.npy")) == blocks
 

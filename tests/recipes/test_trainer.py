@@ -13,7 +13,7 @@ import pytest
 
 from stsbench.core.cards import CorpusSection, SelectionSection, TrainingSection
 from stsbench.core.errors import CardError, StsbenchError
-from stsbench.recipes.train import TRAINERS, run_training, load_trainer
+from stsbench.recipes.train import TRAINERS, load_trainer, run_training
 from stsbench.recipes.train_plan import TrainPlan, find_start
 from stsbench.recipes.trainers import LoopTrainer, RoundsTrainer
 from stsbench.training.loop.gather import ProcessGroup
@@ -81,7 +81,7 @@ def test_each_method_gets_its_trainer_ready_to_train(masked_lm, tmp_path, method
 def test_that_no_start_is_named_is_told_to_a_trainer_of_any_kind_that_asks_for_one(tmp_path):
     for method in ("simcse", "fastsent"):
         with pytest.raises(
-            CardError, match="recipe little: no checkpoint to start from; pass --base FOLDER"
+            CardError, match="recipe little: no checkpoint to start from; pass `base=FOLDER`"
         ):
             find_start(plan(tmp_path, method))
 
@@ -106,7 +106,7 @@ def test_views_that_nothing_tells_apart_are_refused_unless_asked_for(masked_lm, 
     (base / "config.json").write_text(json.dumps(config))
     asked = plan(tmp_path, method, base=base)
     with pytest.raises(
-        CardError, match=r"recipe little: .*start has no dropout.* give --set dropout=0\.1"
+        CardError, match=r"recipe little: .*start has no dropout.* give `params=dropout=0\.1`"
     ):
         load_trainer(asked)
     for dropout in (0.0, 0.1):
@@ -121,7 +121,7 @@ def test_a_trainer_that_is_not_there_is_one_line(masked_lm, tmp_path):
 
 
 def test_what_starts_from_nothing_takes_no_base(masked_lm, tmp_path):
-    with pytest.raises(CardError, match="method 'fastsent' starts from nothing; leave out --base"):
+    with pytest.raises(CardError, match="method 'fastsent' starts from nothing; leave out `base`"):
         load_trainer(plan(tmp_path, "fastsent", base=masked_lm))
 
 
