@@ -1,4 +1,7 @@
-"""What exports tell of an encoder, for a model's page on the Hub (``model-index``, ``.eval_results``) and Every Eval Ever."""
+"""Results of an encoder for a model's page on the Hub, and in the format of Every Eval Ever.
+
+The page holds them as ``model-index`` or as ``.eval_results``.
+"""
 
 from __future__ import annotations
 
@@ -27,22 +30,26 @@ if TYPE_CHECKING:
 
 
 def model_index(name: str, results: Sequence[Result], catalogue: Catalogue) -> list[dict[str, Any]]:
-    """The ``model-index`` of one encoder's results, as ``huggingface_hub`` makes it; ``name`` is what the card calls the model.
+    """Return the ``model-index`` of one encoder's results, as ``huggingface_hub`` makes it.
 
-    Scores are as in results, from 0 to 1. Each says the protocol it was scored by in the metric's
-    ``args``, and its 95% interval; several seeds are their mean, with how many there are and their deviation.
+    Scores are as in results, from 0 to 1. The ``args`` of each metric have the protocol and the 95%
+    interval; of several seeds they have the number and the deviation, and the score is their mean.
+
+    Args:
+        name: The name that the model card has for the model.
+        results: The encoder's results.
+        catalogue: The cards of tasks and encoders.
     """
     from huggingface_hub.repocard_data import ModelCardData
 
-    card = ModelCardData(
-        model_name=name, eval_results=[one.hub_result for one in average_seeds(results, catalogue)]
-    )
+    hub_results = [score.hub_result for score in average_seeds(results, catalogue)]
+    card = ModelCardData(model_name=name, eval_results=hub_results)
     index: list[dict[str, Any]] = card.to_dict()["model-index"]  # type: ignore[no-untyped-call]
     return index
 
 
 def to_yaml(index: Sequence[dict[str, Any]]) -> str:
-    """The metadata block of a model card that holds nothing else."""
+    """Return the metadata block of a model card that holds only an index."""
     from huggingface_hub import CardData
 
     card = CardData()
@@ -51,10 +58,12 @@ def to_yaml(index: Sequence[dict[str, Any]]) -> str:
 
 
 def write_card(path: Path, index: Sequence[dict[str, Any]]) -> None:
-    """Put the index into a model card, whose other metadata and text stay; or make a card of nothing else.
+    """Put an index into a model card, whose other metadata and text stay.
+
+    A file that does not exist becomes a card that holds only the index.
 
     Raises:
-        OutputError: the file cannot be read or written, or its metadata are no YAML.
+        OutputError: The file cannot be read or written, or its metadata are not YAML.
     """
     from huggingface_hub import RepoCard
     from yaml import YAMLError  # type: ignore[import-untyped]
@@ -72,86 +81,112 @@ def write_card(path: Path, index: Sequence[dict[str, Any]]) -> None:
     write_atomically(path, str(card).encode())
 
 
-def eval_results(results: Sequence[Result], catalogue: Catalogue) -> tuple[str, list[str]]:
-    """The YAML of one encoder's results on tasks that are datasets on the Hub, and a line for each cell that it cannot hold.
+class EvalResults(NamedTuple):
+    """The YAML of results for the Hub, and a notice on each cell that it cannot hold."""
 
-    The dataset is MTEB's where the data are, and the task is then called as MTEB calls it. Values are as in results, from 0 to 1;
-    ``notes`` hold the protocol, without which no two values may be compared, and the 95% interval; several seeds are their mean.
+    text: str
+    omitted: list[str]
+
+
+def eval_results(results: Sequence[Result], catalogue: Catalogue) -> EvalResults:
+    """Return the YAML of one encoder's results on tasks that are datasets on the Hub.
+
+    The dataset is MTEB's if the data are, and the task then has MTEB's name. Values are as in
+    results, from 0 to 1. Their ``notes`` have the protocol, without which no two values may be
+    compared, and the 95% interval; the value of several seeds is their mean.
 
     Raises:
-        DataError: no task of theirs is a dataset on the Hub.
+        DataError: No task of the results is a dataset on the Hub.
     """
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
     from yaml import safe_dump
 
-    entries, left_out = [], []
-    for one in average_seeds(results, catalogue):
-        first, hub = one.results[0], one.card.hub if one.card else None
-        if theirs := find_mteb_task(first.task, catalogue) if one.card else None:
-            repo, revision = theirs.repo, theirs.revision
-            task = theirs.name if theirs.subset == "default" else theirs.subset
-        elif hub and not hub.archive:
-            repo, task, revision = hub.repo, hub.config or first.task, hub.revision
-        else:
-            left_out.append(
+    entries = []
+    omitted = []
+    for score in average_seeds(results, catalogue):
+        first = score.results[0]
+        dataset = _find_dataset(first.task, score.card, catalogue)
+        if dataset is None:
+            omitted.append(
                 f"{first.encoder} on {first.task}: it is no dataset of its own on the Hub"
             )
             continue
-        source = {
-            "source_url": SOURCE,
-            "source_name": "stsbench",
-            "date": one.newest_time,
-            "notes": _notes(one),
-        }
-        entries.append(
-            EvalResultEntry(repo, task, one.score.mean, dataset_revision=revision, **source)
+        entry = EvalResultEntry(
+            dataset.repo,
+            dataset.task,
+            score.score.mean,
+            dataset_revision=dataset.revision,
+            source_url=SOURCE,
+            source_name="stsbench",
+            date=score.newest_time,
+            notes=_describe_score(score),
         )
+        entries.append(entry)
     if not entries:
-        raise DataError(f"nothing to export: {left_out[0]}")
-    text: str = safe_dump(
-        eval_result_entries_to_yaml(entries), sort_keys=False, allow_unicode=True, width=1000
-    )
-    return text, left_out
+        raise DataError(f"nothing to export: {omitted[0]}")
+    content = eval_result_entries_to_yaml(entries)
+    text: str = safe_dump(content, sort_keys=False, allow_unicode=True, width=1000)
+    return EvalResults(text, omitted)
 
 
-def _notes(one: MeasuredScore) -> str:
-    first, over = one.results[0], ""
-    words = f"{one.hub_result.metric_name}, {first.split} split, n = {first.n}, protocol {first.protocol['name']}"
-    if one.score.deviation is not None:
-        words += f"; mean of {len(one.results)} seeds, deviation {one.score.deviation:.4f}"
-        over = " over items and seeds"
-    return (
-        f"{words}; 95% interval{over} {one.interval[0]:.4f} to {one.interval[1]:.4f}"
-        if one.interval
-        else words
+class _HubDataset(NamedTuple):
+    repo: str
+    task: str
+    revision: str
+
+
+def _find_dataset(task: str, card: TaskCard | None, catalogue: Catalogue) -> _HubDataset | None:
+    """Return the dataset on the Hub that is a task; None if there is none."""
+    if card is None:
+        return None
+    if mteb_task := find_mteb_task(task, catalogue):
+        name = mteb_task.name if mteb_task.subset == "default" else mteb_task.subset
+        return _HubDataset(mteb_task.repo, name, mteb_task.revision)
+    if card.hub is None or card.hub.archive:
+        return None
+    return _HubDataset(card.hub.repo, card.hub.config or task, card.hub.revision)
+
+
+def _describe_score(score: MeasuredScore) -> str:
+    """Return the notes of a score: its metric, split, protocol, seeds and interval."""
+    first = score.results[0]
+    notes = (
+        f"{score.hub_result.metric_name}, {first.split} split, n = {first.n}, "
+        f"protocol {first.protocol['name']}"
     )
+    over_seeds = ""
+    if score.score.deviation is not None:
+        notes += f"; mean of {len(score.results)} seeds, deviation {score.score.deviation:.4f}"
+        over_seeds = " over items and seeds"
+    if score.interval is None:
+        return notes
+    low, high = score.interval
+    return f"{notes}; 95% interval{over_seeds} {low:.4f} to {high:.4f}"
 
 
 SCHEMA_VERSION = "0.3.0"
 
 
 def every_eval_ever(results: Sequence[Result], catalogue: Catalogue) -> str:
-    """The JSON of one encoder's results: one record of one evaluation run.
+    """Return the JSON of one encoder's results as one record of an evaluation run.
 
-    What made the scores is as in results: data, revision, split and all fields of the protocol; each score has its
-    95% interval, that of several seeds being of their mean, beside their deviation. It is made at the time of the newest result, and so the same whenever it is made.
+    It has the data, revision, split and all fields of the protocol of each score, and its 95%
+    interval, which is that of the mean for several seeds, beside their deviation. The time is that
+    of the newest result, so the JSON is the same whenever it is made.
     """
-    cells, first = list(average_seeds(results, catalogue)), results[0]
-    model, run = find_model(first, catalogue), first.run
-    try:
-        newest = max(filter(None, (one.newest_time for one in cells)), default="")
-        seconds = str(int(datetime.fromisoformat(newest).timestamp()))
-    except ValueError:
-        # The time is not known.
-        seconds = "0"
-    facts = {
+    scores = list(average_seeds(results, catalogue))
+    first = results[0]
+    model = find_model(first, catalogue)
+    versions = first.run.get("versions", {})
+    seconds = _newest_timestamp(scores)
+    model_details = {
         "deployment_type": "self_deployed",
         "model_availability": "unknown",
         "revision": model.revision,
         "fingerprint": first.fingerprint,
         "parameters": model.parameters,
         "dimensions": model.dimensions,
-        "dtype": run.get("dtype"),
+        "dtype": first.run.get("dtype"),
     }
     record = {
         "schema_version": SCHEMA_VERSION,
@@ -167,71 +202,93 @@ def every_eval_ever(results: Sequence[Result], catalogue: Catalogue) -> str:
         },
         "eval_library": {
             "name": "stsbench",
-            "version": str(run.get("versions", {}).get("stsbench", "unknown")),
-            "additional_details": _strings(
-                {"commit": run.get("commit"), **run.get("versions", {})}
-            ),
+            "version": str(versions.get("stsbench", "unknown")),
+            "additional_details": _to_texts({"commit": first.run.get("commit"), **versions}),
         },
         "model_info": {
             "name": first.encoder,
             "id": model.name,
-            "additional_details": _strings(facts),
+            "additional_details": _to_texts(model_details),
         },
-        "evaluation_results": [_evaluation(one) for one in cells],
+        "evaluation_results": [_evaluation_fields(score) for score in scores],
     }
     return json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _evaluation(one: MeasuredScore) -> dict[str, Any]:
-    first, said = one.results[0], one.hub_result
-    facts = {"task": first.task, "split": first.split, "data": first.data, "overlap": first.overlap}
-    source: dict[str, Any] = {"dataset_name": said.dataset_name, "source_type": "other"}
-    if said.dataset_revision is not None:
-        source |= {
-            "source_type": "hf_dataset",
-            "hf_repo": said.dataset_type,
-            "hf_split": said.dataset_split,
-        }
-        details = _strings({"revision": said.dataset_revision, "config": said.dataset_config})
-        source |= {"samples_number": first.n, "additional_details": details}
+def _newest_timestamp(scores: Sequence[MeasuredScore]) -> str:
+    """Return the time of the newest score in seconds since 1970; ``0`` if it is unknown."""
+    newest_time = max((score.newest_time for score in scores if score.newest_time), default="")
+    try:
+        return str(int(datetime.fromisoformat(newest_time).timestamp()))
+    except ValueError:
+        return "0"
+
+
+def _evaluation_fields(score: MeasuredScore) -> dict[str, Any]:
+    """Return the fields of the format for one score."""
+    first = score.results[0]
+    details = {
+        "task": first.task,
+        "split": first.split,
+        "data": first.data,
+        "overlap": first.overlap,
+        "seeds": len(score.results),
+        "deviation": score.score.deviation,
+    }
     uncertainty: dict[str, Any] = {"num_samples": first.n}
-    if one.interval is not None:
-        ends = dict(zip(("lower", "upper"), one.interval, strict=True))
-        method = first.interval_method if len(one.results) == 1 else MEAN_METHOD
-        uncertainty["confidence_interval"] = {**ends, "confidence_level": 0.95, "method": method}
+    if score.interval is not None:
+        low, high = score.interval
+        uncertainty["confidence_interval"] = {
+            "lower": low,
+            "upper": high,
+            "confidence_level": 0.95,
+            "method": first.interval_method if len(score.results) == 1 else MEAN_METHOD,
+        }
     return {
         "evaluation_result_id": f"{first.task}.{first.split}.{first.cell_id}",
-        "evaluation_name": said.dataset_name,
-        "source_data": source,
-        "metric_config": _metric(said, first.protocol),
+        "evaluation_name": score.hub_result.dataset_name,
+        "source_data": _dataset_fields(score.hub_result, first.n),
+        "metric_config": _metric_fields(score.hub_result, first.protocol),
         "score_details": {
-            "score": one.score.mean,
-            "details": _strings(
-                {**facts, "seeds": len(one.results), "deviation": one.score.deviation}
-            ),
+            "score": score.score.mean,
+            "details": _to_texts(details),
             "uncertainty": uncertainty,
         },
     }
 
 
-def _metric(said: EvalResult, protocol: Mapping[str, Any]) -> dict[str, Any]:
-    # The schema writes an end that is nowhere so.
-    low, high = (
-        f"{'-' if end < 0 else ''}Infinity" if abs(end) >= ANY_VALUE[1] else round(end)
-        for end in score_bounds(score_name(protocol))
-    )
-    metric = str(protocol.get("metric", said.metric_type))
+def _dataset_fields(hub_result: EvalResult, n_items: int) -> dict[str, Any]:
+    if hub_result.dataset_revision is None:
+        return {"dataset_name": hub_result.dataset_name, "source_type": "other"}
+    details = {"revision": hub_result.dataset_revision, "config": hub_result.dataset_config}
     return {
-        "evaluation_description": f"{said.task_name}: {said.metric_name}, by the protocol '{protocol['name']}'",
-        "metric_id": said.metric_type,
-        "metric_name": said.metric_name,
+        "dataset_name": hub_result.dataset_name,
+        "source_type": "hf_dataset",
+        "hf_repo": hub_result.dataset_type,
+        "hf_split": hub_result.dataset_split,
+        "samples_number": n_items,
+        "additional_details": _to_texts(details),
+    }
+
+
+def _metric_fields(hub_result: EvalResult, protocol: Mapping[str, Any]) -> dict[str, Any]:
+    low, high = map(_format_bound, score_bounds(score_name(protocol)))
+    metric = str(protocol.get("metric", hub_result.metric_type))
+    # The schema does not allow a list as a parameter.
+    parameters = {
+        key: json.dumps(list(value)) if isinstance(value, list | tuple) else value
+        for key, value in protocol.items()
+    }
+    return {
+        "evaluation_description": (
+            f"{hub_result.task_name}: {hub_result.metric_name}, "
+            f"by the protocol '{protocol['name']}'"
+        ),
+        "metric_id": hub_result.metric_type,
+        "metric_name": hub_result.metric_name,
         "metric_kind": metric,
         "metric_unit": "correlation" if metric in CORRELATIONS else "proportion",
-        # A parameter may be no list.
-        "metric_parameters": {
-            key: json.dumps(list(value)) if isinstance(value, list | tuple) else value
-            for key, value in protocol.items()
-        },
+        "metric_parameters": parameters,
         "lower_is_better": False,
         "score_type": "continuous",
         "min_score": low,
@@ -239,68 +296,83 @@ def _metric(said: EvalResult, protocol: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _strings(facts: dict[str, Any]) -> dict[str, str]:
-    """What is known, as texts: other values are not allowed there."""
-    return {key: str(value) for key, value in facts.items() if value is not None}
+def _format_bound(bound: float) -> int | str:
+    """Return a bound of a score as the schema has it: an integer, or that it is infinite."""
+    if abs(bound) >= ANY_VALUE[1]:
+        return "-Infinity" if bound < 0 else "Infinity"
+    return round(bound)
+
+
+def _to_texts(values: Mapping[str, object]) -> dict[str, str]:
+    """Return the known values as texts, which are the only ones that the schema allows."""
+    return {key: str(value) for key, value in values.items() if value is not None}
 
 
 class MtebTask(StrictRecord, frozen=True, kw_only=True):
-    """A task of MTEB's as its result files name it; ``splits`` are MTEB's names by ours.
-
-    The file of the project says its name, the languages of the subset, how many ``subsets`` MTEB's task has, and where its data
-    lie if not where ours do.
-    """
+    """A task of MTEB, or one subset of it, as MTEB's result files name it."""
 
     name: str
     languages: list[str]
+    """The languages of the subset."""
     subsets: int = 1
+    """The number of subsets of MTEB's task."""
     repo: str = ""
+    """The dataset on the Hub; in the project's file empty if it is that of our task."""
     revision: str = ""
     task: str = ""
+    """Our task with the same data."""
     subset: str = "default"
     splits: dict[str, str] = {}
+    """MTEB's names of splits by ours."""
 
 
 @cache
 def read_mteb_tasks() -> dict[str, MtebTask]:
-    """MTEB's tasks by the name of ours with the same data."""
+    """Read MTEB's tasks by the name of our task with the same data."""
     return msgspec.convert(
         parse_toml(Path(__file__).parent / "mteb_tasks.toml"), dict[str, MtebTask]
     )
 
 
 def find_mteb_task(task: str, catalogue: Catalogue) -> MtebTask | None:
-    """MTEB's task with the data of this one of ours; None where there is none."""
-    facts = read_mteb_tasks().get(task)
-    if facts is None or (hub := catalogue.task(task).hub) is None:
+    """Return MTEB's task with the data of ours; None if there is none."""
+    mteb_task = read_mteb_tasks().get(task)
+    if mteb_task is None:
         return None
-    if facts.repo:
-        split = catalogue.task(task).score_split
-        return msgspec.structs.replace(facts, task=task, splits={split: split})
-    own = {
-        "repo": hub.repo,
-        "revision": hub.revision,
-        "subset": hub.config or "default",
-        "splits": hub.splits,
-    }
-    return msgspec.structs.replace(facts, task=task, **own)
+    card = catalogue.task(task)
+    if card.hub is None:
+        return None
+    if mteb_task.repo:
+        splits = {card.score_split: card.score_split}
+        return msgspec.structs.replace(mteb_task, task=task, splits=splits)
+    return msgspec.structs.replace(
+        mteb_task,
+        task=task,
+        repo=card.hub.repo,
+        revision=card.hub.revision,
+        subset=card.hub.config or "default",
+        splits=card.hub.splits,
+    )
 
 
 class HubModel(NamedTuple):
-    """An encoder by its id on the Hub, else under the organisation ``stsbench``; its weights and its embeddings' size."""
+    """An encoder by its id on the Hub, else under the organisation ``stsbench``."""
 
     name: str
     revision: str
     parameters: int | None
+    """The number of its weights; None if it is unknown."""
     dimensions: int | None
+    """The size of its embeddings; None if it is unknown."""
 
 
 def find_model(result: Result, catalogue: Catalogue) -> HubModel:
-    """The model that a result is of.
+    """Return the model that a result is of.
 
-    Its name is the id on the Hub that its card tells, or the checkpoint's where that card alone describes it: several
-    poolings of one checkpoint have names of their own. Only a result that carries the card's hash is the card's. Its
-    revision is the Hub's commit, else the beginning of the fingerprint: it tells states apart.
+    Its name is the id on the Hub in its card, or the id of the checkpoint if no other card
+    describes it: several poolings of one checkpoint have names of their own. Only a result with
+    the card's hash is of the card. Its revision is the Hub's commit, else the beginning of the
+    fingerprint, which distinguishes states.
     """
     card = catalogue.known_encoder(result.encoder, result.encoder_card)
     revision = result.revision or (result.fingerprint or "no_revision_available")[:40]
@@ -308,31 +380,33 @@ def find_model(result: Result, catalogue: Catalogue) -> HubModel:
     dimensions = result.run.get("dimensions")
     if card is None or "+" in result.encoder:
         return HubModel(name, revision, None, dimensions)
-    model = str(card.params.get("model", ""))
-    is_alone = model.count("/") == 1 and _described(catalogue)[model] == 1
-    return HubModel(
-        card.hub or (model if is_alone else name),
-        revision,
-        card.parameters,
-        dimensions or card.dimensions,
-    )
+    checkpoint = str(card.params.get("model", ""))
+    is_hub_id = checkpoint.count("/") == 1
+    if is_hub_id and _count_cards_by_checkpoint(catalogue)[checkpoint] == 1:
+        name = checkpoint
+    return HubModel(card.hub or name, revision, card.parameters, dimensions or card.dimensions)
 
 
 @lru_cache(maxsize=4)
-def _described(catalogue: Catalogue) -> Counter[str]:
-    models = (catalogue.encoder(name).params.get("model") for name in catalogue.paths("baselines"))
-    return Counter(model for model in models if isinstance(model, str))
+def _count_cards_by_checkpoint(catalogue: Catalogue) -> Counter[str]:
+    checkpoints = [
+        catalogue.encoder(name).params.get("model") for name in catalogue.paths("baselines")
+    ]
+    return Counter(checkpoint for checkpoint in checkpoints if isinstance(checkpoint, str))
 
 
 SOURCE = "https://github.com/stsbench/stsbench"
 
 
 class HubTask(NamedTuple):
-    """What an evaluator scores: the Hub's word for the task, the words people read, a protocol's metric if it names none."""
+    """The names that the Hub has for the tasks of an evaluator."""
 
     task: str
+    """The Hub's id of the kind of task."""
     name: str
+    """Its name for people."""
     metric: str = "score"
+    """The metric of protocols that name none."""
 
 
 HUB_TASKS = {
@@ -345,81 +419,96 @@ OTHER_TASK = HubTask("other", "Other")
 
 
 class MeasuredScore(NamedTuple):
-    """One encoder's results on a task and split by one protocol, one a seed: what all of them share is set by the first.
-
-    ``said`` is what a model card says of them, ``score`` the mean over seeds, ``newest`` when the last of them was made. The 95%
-    interval is of one seed the result's own, of several that of their mean over other items and seeds; None where it has none,
-    because per-item columns are missing.
-    """
+    """The score of one encoder on a task and split by one protocol, over all its seeds."""
 
     results: Sequence[Result]
+    """The results, one per seed; all but seeds and scores are the same as in the first one."""
     card: TaskCard | None
+    """The task's card; None if the catalogue has none."""
     hub_result: EvalResult
+    """The entry of a model card."""
     score: MeanAndDeviation
+    """The mean over seeds and its deviation."""
     interval: tuple[float, float] | None
+    """The 95% interval of the result, or of the mean over items and seeds; None if per-item
+    columns are missing."""
     newest_time: str | None
+    """The time of the newest result; None if it is unknown."""
 
 
 def average_seeds(results: Sequence[Result], catalogue: Catalogue) -> Iterator[MeasuredScore]:
-    """One encoder's results, those of several seeds together."""
+    """Yield the scores of one encoder's results, those of several seeds together."""
     groups: dict[tuple[str, str, str], list[Result]] = {}
     for result in results:
-        groups.setdefault((result.task, result.split, protocol_key(result.protocol)), []).append(
-            result
-        )
-    for (task, _, _), same in groups.items():
+        key = (result.task, result.split, protocol_key(result.protocol))
+        groups.setdefault(key, []).append(result)
+    for (task, _, _), results_by_seed in groups.items():
+        first = results_by_seed[0]
         card = catalogue.task(task) if task in catalogue.paths("tasks") else None
-        score = mean_and_deviation([one.score for one in same])
-        interval = same[0].interval if len(same) == 1 else compute_mean_interval([same])
-        arguments = dict(same[0].protocol)
-        if score.deviation is not None:
-            arguments |= {"seeds": len(same), "deviation": score.deviation}
-        if interval is not None:
-            arguments["interval"] = list(interval)
-        said = _eval_result(same[0], card, score.mean, arguments)
-        newest = max(
-            (str(one.run["created"]) for one in same if one.run.get("created")), default=None
+        score = mean_and_deviation([result.score for result in results_by_seed])
+        interval = (
+            first.interval
+            if len(results_by_seed) == 1
+            else compute_mean_interval([results_by_seed])
         )
-        yield MeasuredScore(same, card, said, score, interval, newest)
+        metric_arguments = dict(first.protocol)
+        if score.deviation is not None:
+            metric_arguments["seeds"] = len(results_by_seed)
+            metric_arguments["deviation"] = score.deviation
+        if interval is not None:
+            metric_arguments["interval"] = list(interval)
+        times = [
+            str(result.run["created"]) for result in results_by_seed if result.run.get("created")
+        ]
+        yield MeasuredScore(
+            results=results_by_seed,
+            card=card,
+            hub_result=_make_hub_result(first, card, score.mean, metric_arguments),
+            score=score,
+            interval=interval,
+            newest_time=max(times, default=None),
+        )
 
 
-def _eval_result(
-    first: Result, card: TaskCard | None, score: float, arguments: dict[str, Any]
+def _make_hub_result(
+    result: Result, card: TaskCard | None, score: float, metric_arguments: dict[str, Any]
 ) -> EvalResult:
+    """Return a score as the entry of a model card.
+
+    Args:
+        result: The first result of the score.
+        card: The card of its task; None if there is none.
+        score: The score.
+        metric_arguments: The protocol, seeds and interval.
+    """
     from huggingface_hub import EvalResult
 
-    hub, kind = (
-        card.hub if card else None,
-        HUB_TASKS.get(card.evaluator, OTHER_TASK) if card else OTHER_TASK,
-    )
-    # Those of STS have the names that sentence-transformers gives them.
-    metric, similarity = (
-        str(first.protocol.get("metric", kind.metric)),
-        first.protocol.get("similarity"),
-    )
-    words = (
-        CORRELATIONS[metric].label
-        if metric in CORRELATIONS
-        else metric.replace("_", " ").capitalize()
-    )
+    hub = card.hub if card else None
+    hub_task = HUB_TASKS.get(card.evaluator, OTHER_TASK) if card else OTHER_TASK
+    metric = str(result.protocol.get("metric", hub_task.metric))
+    metric_name = metric.replace("_", " ").capitalize()
+    if metric in CORRELATIONS:
+        metric_name = CORRELATIONS[metric].label
+    similarity = result.protocol.get("similarity")
     if similarity is not None:
-        words = f"{words} of {similarity} ({first.protocol.get('aggregation')})"
+        # Metrics of STS have the names that sentence-transformers uses.
+        metric_name = f"{metric_name} of {similarity} ({result.protocol.get('aggregation')})"
         metric = f"{metric}_{similarity}"
-    # An archive holds many datasets; those of one config would be taken for one.
-    config = hub and (hub.config or (first.task if hub.archive else ""))
+    # An archive holds many datasets; with one config they would be taken for one.
+    config = hub and (hub.config or (result.task if hub.archive else ""))
     return EvalResult(
-        task_type=kind.task,
-        task_name=kind.name,
-        dataset_type=hub.repo if hub else first.task,
-        dataset_name=card.name if card else first.task,
+        task_type=hub_task.task,
+        task_name=hub_task.name,
+        dataset_type=hub.repo if hub else result.task,
+        dataset_name=card.name if card else result.task,
         dataset_config=config or None,
-        dataset_split=hub.splits.get(first.split, first.split) if hub else first.split,
+        dataset_split=hub.splits.get(result.split, result.split) if hub else result.split,
         dataset_revision=hub.revision if hub else None,
-        dataset_args={"task": first.task},
+        dataset_args={"task": result.task},
         metric_type=metric,
-        metric_name=words,
+        metric_name=metric_name,
         metric_value=score,
-        metric_args=arguments,
+        metric_args=metric_arguments,
         source_name="stsbench",
         source_url=SOURCE,
     )

@@ -49,7 +49,7 @@ class PublishedFacts(StrictRecord, frozen=True, kw_only=True):
 
 
 class PublishedScore(PublishedFacts, frozen=True, kw_only=True):
-    """One printed number, which is a line of the file: its task, its protocol, how it was checked."""
+    """One printed number, a line of the file: its task, its protocol, how it was checked."""
 
     task: str
     split: Split
@@ -214,15 +214,16 @@ METRICS: dict[str, Metric] = {
 
 
 class ProtocolFacts(StrictRecord, frozen=True, kw_only=True):
-    """The metric and aggregation of a protocol, and the fields that results must have by evaluator."""
+    """The metric and aggregation of a protocol."""
 
     metric: str
     aggregation: str = ""
     fields: dict[str, dict[str, Any]] = {}
+    """The fields that a result's protocol must have, by evaluator."""
 
 
 class ColumnFacts(StrictRecord, frozen=True, kw_only=True):
-    """A column with a split, protocol, metric or head of its own, or with another table's average."""
+    """A column with a split, protocol, metric or head of its own, or another table's average."""
 
     task: str = ""
     split: Split = "test"

@@ -1,4 +1,4 @@
-"""Tables as text: markdown and LaTeX as printed, CSV and pandas by row and kind of number, JSON whole.
+"""Tables as markdown, LaTeX, CSV, JSON and pandas frames.
 
 The best number is bold and the second best underlined. LaTeX needs booktabs and adjustbox, which
 shrinks a table that is wider than the text; a long table comes in parts.

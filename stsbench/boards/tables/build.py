@@ -1,4 +1,4 @@
-"""The tables that a user requests: a declared table or a suite's boards, with intervals and ranks."""
+"""The tables that a user requests: a declared table, or a suite's boards."""
 
 from __future__ import annotations
 
@@ -381,9 +381,9 @@ def _make_board_card(
 
     Its title distinguishes the protocol from those of the same name among all protocols.
     """
-    namesakes = [other for other in all_protocols if other["name"] == protocol["name"]]
+    namesakes = [namesake for namesake in all_protocols if namesake["name"] == protocol["name"]]
     differing_fields = [
-        key for key in protocol if any(other.get(key) != protocol[key] for other in namesakes)
+        key for key in protocol if any(namesake.get(key) != protocol[key] for namesake in namesakes)
     ]
     title_fields = dict.fromkeys([*TITLE_FIELDS, *differing_fields])
     details = ", ".join(

@@ -258,7 +258,7 @@ def _rank_lines(
 
 
 def _rank_cells(cells: Mapping[int, DisplayCell], better: Literal["high", "low"]) -> dict[int, int]:
-    """Return 1 for the best cells of a column and 2 for the second best, by the index of the line."""
+    """Return 1 for the best and 2 for the second best cells of a column, by index of the line."""
     values = {
         line_index: float(cell.text)
         for line_index, cell in cells.items()

@@ -1,4 +1,4 @@
-"""The rows of tables: encoders measured, published and added by the user, and what is known of each."""
+"""The rows of tables: encoders that are measured, published or added by the user."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ def _board_rows(
 
 
 def _unmeasured_row(filler: TableFiller, encoder: str, published: PublishedNumbers) -> Row:
-    """Return the row of an encoder that is only published, under its card's or its corrected name."""
+    """Return the row of an encoder that is only published, with its card's or corrected name."""
     card = card_of(filler, encoder)
     label = published.row.row
     misprint = misprints().get((published.row.key, ""))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from stsbench.significance.means import RowStanding
 
 AverageTerms = Sequence[Sequence[str]]
-"""Column keys in terms: an average is the mean over the terms, each of them the mean of its columns."""
+"""Column keys in terms: an average is the mean over terms, each the mean of its columns."""
 ColumnKind = Literal["task", "average", "interval", "exact", "delta", "ranks", "letters"]
 AVERAGE, EXACT, DELTA, RANKS, LETTERS = "average", "average_exact", "distance", "ranks", "letters"
 """Keys of the columns that are computed from other columns."""
