@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import describe_exception, join_lines
 
 RowT = TypeVar("RowT")
 EXIT_DIFFERENCE, EXIT_USER_ERROR, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 3, 130
@@ -239,7 +239,8 @@ def translate_errors(
             exception, exception_types or Exception
         ):
             raise
-        raise error_type(f"{message}: {join_lines(exception)[:max_length]}") from exception
+        description = describe_exception(exception)[:max_length]
+        raise error_type(f"{message}: {description}") from exception
 
 
 @contextmanager

@@ -24,7 +24,7 @@ _TYPES = {
 
 def describe_type_problem(problem: str) -> str:
     """Return the message of a type checker with its type names in plain English."""
-    return re.sub(r"`([a-z]+)`", lambda match: _TYPES.get(match[1], match[0]), problem)
+    return re.sub(r"`([a-z]+)`", lambda match: _TYPES.get(match[1], f"'{match[1]}'"), problem)
 
 
 def format_some(names: Sequence[str], max_items: int = 3) -> str:
@@ -38,6 +38,14 @@ def format_some(names: Sequence[str], max_items: int = 3) -> str:
 def join_lines(text: object) -> str:
     """Return the text with each run of white space as one blank: errors print as one line."""
     return " ".join(str(text).split())
+
+
+def describe_exception(exception: BaseException) -> str:
+    """Return the message of another library's exception in one line, without backticks.
+
+    In our own messages backticks mark a parameter, which the command line prints as its option.
+    """
+    return join_lines(exception).replace("`", "'")
 
 
 def format_duration(seconds: float) -> str:

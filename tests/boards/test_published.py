@@ -250,9 +250,9 @@ def test_what_was_not_read_in_a_source_says_so():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("paper,", "papre,", "line 2: Object contains unknown field `papre`"),
+        ("paper,", "papre,", "line 2: Object contains unknown field 'papre'"),
         ("yes", "perhaps", "line 2: Invalid enum value 'perhaps'"),
-        ("sts12", "", "line 2: Object missing required field `task`"),
+        ("sts12", "", "line 2: Object missing required field 'task'"),
         ("0.20", "O.20", "line 2: Expected `float"),
     ],
 )

@@ -121,9 +121,9 @@ def test_a_cell_changes_if_and_only_if_protocol_fingerprint_or_seed_change():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"[1, 2]", "Expected `object`, got `array`"),
-        (b'{"name": "of another tool"}', "unknown field `name`"),
-        (b'{"schema": 1}', "missing required field `encoder`"),
+        (b"[1, 2]", "Expected 'object', got 'array'"),
+        (b'{"name": "of another tool"}', "unknown field 'name'"),
+        (b'{"schema": 1}', "missing required field 'encoder'"),
         (b'{"schema": 1, "run": {"a": ' + b"[" * 100_000, "recursion"),
         (
             result_to_json(make_result()).replace("ñ".encode(), b"\xf1"),
