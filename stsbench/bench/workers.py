@@ -552,9 +552,9 @@ def receive_checkpoint(sent_checkpoint: SentCheckpoint) -> Checkpoint:
     def locate(folder: Path) -> Path:
         return local_folders.get(folder, folder)
 
-    fields = sent_checkpoint.fields
-    weights = tuple(locate(path.parent) / path.name for path in fields["weights"])
-    return Checkpoint(folder=locate(fields["folder"]), revision=fields["revision"], weights=weights)
+    checkpoint = Checkpoint(**sent_checkpoint.fields)
+    weights = tuple(locate(path.parent) / path.name for path in checkpoint.weights)
+    return replace(checkpoint, folder=locate(checkpoint.folder), weights=weights)
 
 
 def _write_to_cache(files: Files) -> Path:
