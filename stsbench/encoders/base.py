@@ -1,8 +1,8 @@
-"""What an encoder is: the seam between everything that embeds sentences and everything that scores.
+"""The interface between what embeds sentences and what scores embeddings.
 
-An encoder has a name, a fingerprint and :meth:`Encoder.encode`. What else it can do, a protocol says; what else it may say of
-itself stands in :class:`Facts`, read and checked here and nowhere else. Below them: the kinds of encoder, a registry of what makes one,
-and :class:`KnownEncoder`, an encoder under the name that results give it.
+An encoder has a name, a fingerprint and :meth:`Encoder.encode`. The protocols here describe what else
+it may be able to do. Its further attributes are those of
+:class:`stsbench.encoders.metadata.EncoderMetadata`, which are read and checked only there.
 """
 
 from __future__ import annotations
@@ -18,30 +18,33 @@ from stsbench.core.errors import EncoderError
 from stsbench.encoders.tokens import TokenIds
 
 FloatArray = npt.NDArray[np.float32]
+# Parameters of encoders, checked when a card or a user passes them.
 PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 NonNegativeFloat = Annotated[float, msgspec.Meta(ge=0)]
-"""Parameters of encoders, checked where cards and users give them."""
 IndexArray = npt.NDArray[np.int64]
 RowFunction = Callable[[FloatArray], FloatArray]
-"""From embeddings (n, d) to (n, k), each row by itself."""
+"""A function from embeddings (n, d) to (n, k) that transforms each row independently."""
 KeepEmbeddings = Callable[[IndexArray, FloatArray], None]
-"""Takes some rows (m,) of what is asked for, and their embeddings (m, d)."""
+"""A function that stores embeddings (m, d) of some rows (m,) of the request."""
 
 
 @runtime_checkable
 class Encoder(Protocol):
-    """Sentences in, embeddings out: all that a user's own encoder has to be."""
+    """An object that turns sentences into embeddings: all that a user's own encoder needs."""
 
     @property
     def name(self) -> str:
-        """What results call it; a plain attribute does."""
+        """Its name in results; a plain attribute is enough."""
 
     @property
     def fingerprint(self) -> str | None:
-        """Changes if and only if embeddings can change; None: embeddings are never reused."""
+        """A text that changes if and only if embeddings can change.
+
+        None if embeddings must never be reused.
+        """
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Return one embedding a sentence, shape (n, d), float32, in the order given."""
+        """Return one embedding per sentence, shape (n, d), float32, in the same order."""
 
 
 @runtime_checkable
@@ -56,80 +59,97 @@ class TokenEncoder(Encoder, Protocol):
 
 
 class DeviceMemory(NamedTuple):
-    """The bytes that a kind of device, as ``NVIDIA H100``, has left for batches, and about how many a token takes."""
+    """The memory of a device that is left for batches."""
 
     device: str
+    """The kind of device, for example ``NVIDIA H100``."""
     free: int
+    """The free memory in bytes."""
     per_token: int
+    """About how many bytes a token of a batch takes."""
 
 
 @runtime_checkable
 class DeviceEncoder(TokenEncoder, Protocol):
-    """An encoder that may run on a GPU, whose batches the engine then makes as large as is fastest, two under way at a time."""
+    """An encoder that may run on a GPU.
+
+    The engine makes its batches as large as is fastest, and computes two at a time.
+    """
 
     def device_memory(self) -> DeviceMemory | None:
-        """Return what its device has left; None on a CPU."""
+        """Return the memory of its device that is left for batches; None on a CPU."""
 
 
 class EmbeddingsDiffer(EncoderError):
-    """A server embeds a text in two ways: nothing that it gave is believed, stored or not."""
+    """A server has embedded a text in two ways, so none of its embeddings is reliable."""
 
 
 @runtime_checkable
 class ServedEncoder(Encoder, Protocol):
-    """An encoder whose embeddings come from a server, some at a time, and may cost money: stored as they come.
+    """An encoder whose embeddings come from a server in parts, and may cost money.
 
-    Nothing is computed here, so no sample sentences tell whether another machine or version still embeds alike.
+    They are stored as they come. Nothing is computed here, so no probe sentences can show whether
+    another machine or version still embeds in the same way.
     """
 
     def embed_into(self, sentences: Sequence[str], keep: KeepEmbeddings) -> None:
         """Pass the embeddings of some rows to ``keep`` as they come, each row once.
 
-        Whatever it raises, what had come is kept, unless it is :class:`EmbeddingsDiffer`.
+        If it raises, the embeddings that had come are stored, unless the error is
+        :class:`EmbeddingsDiffer`.
         """
 
     def count_tokens(self, sentences: Sequence[str]) -> int:
-        """Return how many tokens these sentences have for the server, or nearly."""
+        """Return about how many tokens these sentences have for the server."""
 
 
 @runtime_checkable
 class WordEncoder(Encoder, Protocol):
-    """An encoder that knows some words and no others; results count the sentences of which it knows none."""
+    """An encoder with a fixed list of words.
+
+    Results count the sentences that have no word of the list.
+    """
 
     def unknown(self, sentences: Sequence[str]) -> Sequence[str]:
-        """Return those of the sentences that hold no word it knows."""
+        """Return those of the sentences that have no word of the list."""
 
 
 @runtime_checkable
 class FittableEncoder(Protocol):
     """An encoder that is fitted on texts before it embeds: whitening, flow, token removal.
 
-    Which texts, :attr:`Facts.fit` says (:mod:`stsbench.bench.embedder`); where it does not, all
-    sentences of each task that it is scored on. Its fingerprint is that of everything else.
+    It is fitted on the texts that its attribute ``fit`` describes; by default on all sentences of
+    each task that it is scored on. Its fingerprint does not depend on these texts.
     """
 
     def fit_texts(self, sentences: Sequence[str]) -> Encoder:
-        """Return the encoder fitted on these sentences, each counted as often as it comes; those of a pair come one after the other."""
+        """Return the encoder fitted on these sentences.
+
+        Each sentence counts as often as it occurs, and those of a pair are consecutive.
+        """
 
 
 @runtime_checkable
 class PostProcessor(FittableEncoder, Protocol):
-    """A text-fitted encoder that changes another's embeddings and needs nothing else of the text."""
+    """A fittable encoder that transforms another's embeddings and uses nothing else of the text."""
 
     @property
     def base(self) -> Encoder:
-        """The encoder whose embeddings are changed."""
+        """The encoder whose embeddings are transformed."""
 
     def over(self, base: Encoder) -> PostProcessor:
-        """Return the same for another base: the bench gives one that takes embeddings from the store."""
+        """Return the same post-processor for another base.
+
+        A run passes a base that takes its embeddings from the store.
+        """
 
 
 class Embeddings(Protocol):
-    """A read-only (n, d) view of embeddings that may live on disk, one row a sentence."""
+    """A read-only (n, d) view of embeddings that may be on disk, one row per sentence."""
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of sentences and embedding size."""
+        """The number of sentences and the size of an embedding."""
 
     def take(self, indices: IndexArray) -> FloatArray:
         """Return the rows of these indices, shape (len(indices), d)."""
@@ -141,7 +161,7 @@ class Embeddings(Protocol):
 
 
 ROWS_AT_ONCE = 4096
-"""So many embeddings are in memory at once where they are read in blocks."""
+"""The number of embeddings that are in memory at a time if they are read in blocks."""
 EmbeddingRows = npt.NDArray[np.floating] | Embeddings
 """Embeddings (n, d): an array, or a view of the store."""
 
@@ -149,12 +169,21 @@ EmbeddingRows = npt.NDArray[np.floating] | Embeddings
 def iter_blocks(
     x: EmbeddingRows, start: int = 0, stop: int | None = None
 ) -> Iterator[npt.NDArray[np.floating]]:
-    """The rows of a matrix (n, d) from ``start`` to ``stop``, so many at a time that 100,000 are never in memory together."""
+    """Yield the rows of a matrix (n, d) in blocks, so that not all are in memory at once.
+
+    Args:
+        x: The matrix.
+        start: The first row.
+        stop: The row after the last; by default n.
+    """
     stop = x.shape[0] if stop is None else stop
-    for at in range(start, stop, ROWS_AT_ONCE):
-        end = min(at + ROWS_AT_ONCE, stop)
-        yield x[at:end] if isinstance(x, np.ndarray) else x.take(np.arange(at, end))
+    for block_start in range(start, stop, ROWS_AT_ONCE):
+        block_stop = min(block_start + ROWS_AT_ONCE, stop)
+        if isinstance(x, np.ndarray):
+            yield x[block_start:block_stop]
+        else:
+            yield x.take(np.arange(block_start, block_stop))
 
 
 Embed = Callable[[Sequence[str]], Embeddings]
-"""Sentences to their embeddings; what evaluators are handed instead of an encoder."""
+"""A function from sentences to their embeddings; evaluators get it instead of an encoder."""

@@ -1,4 +1,4 @@
-"""What an encoder says about itself, read and checked."""
+"""The attributes of encoders, a user's own among them, read and checked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from numbers import Integral
-from typing import Any, TypeGuard, cast
+from typing import Any, NamedTuple, TypeGuard, cast
 
 from stsbench.core.errors import EncoderError
 from stsbench.core.provenance import is_own_class
@@ -18,162 +18,235 @@ from stsbench.encoders.base import Encoder, PostProcessor, ServedEncoder, WordEn
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderMetadata:
-    """What an encoder may tell of itself, each by an attribute of this name, or None; results carry it, no more."""
+    """The facts that results record of an encoder; each is an attribute of this name, or None."""
 
     revision: str | None = None
-    """The commit its checkpoint was resolved to, where that came from the Hub."""
+    """The commit of its checkpoint, if it came from the Hub."""
     revision_asked: str | None = None
-    """What was asked for in its place, as ``main``."""
+    """The revision that was requested instead of a commit, for example ``main``."""
     train_seed: int | None = None
-    """The seed it was trained or fitted with: results of several seeds are averaged as one encoder."""
+    """The seed it was trained or fitted with: results of several are averaged as one encoder."""
     dtype: str | None = None
-    """The type of the numbers it computes in, as ``bfloat16``."""
+    """The type of the numbers it computes in, for example ``bfloat16``."""
     device: str | None = None
-    """The device it was asked to run on, as ``auto`` or ``cuda:1``."""
+    """The device it was requested to run on, for example ``auto`` or ``cuda:1``."""
     device_used: str | None = None
-    """The device that its model is on; None as long as it is not loaded."""
+    """The device of its model; None until the model is loaded."""
     fit: str | None = None
-    """Which texts it is fitted on, of one that is :class:`TextFitted`; a method of this name, as scikit-learn's, tells nothing."""
+    """The texts it is fitted on, if it is a :class:`FittableEncoder`.
+
+    A method of this name, as scikit-learn's, is ignored.
+    """
 
 
 INHERITED_FIELDS = ("revision", "revision_asked", "dtype", "device", "device_used")
-"""What an encoder that is made over another need not tell: its base does."""
+"""The fields that an encoder may lack if it is made from a base: then the base's count."""
 
 
 MAX_SEED = (1 << 63) - 1
-"""The largest that every reader of JSON can read."""
+"""The largest number that every reader of JSON can read."""
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half a surrogate pair, which no file can hold as text."""
 
 
-def is_name(given: object) -> bool:
-    """Whether results can call an encoder so: text of one line, in it a sign that a folder's name can be made of."""
+def is_name(value: object) -> bool:
+    """Return whether a value may be an encoder's name in results.
+
+    That is text of one line with a character from which a folder's name can be made.
+    """
     return (
-        _is_text(given)
-        and bool(given.strip(". "))
-        and escape_controls(given) == given
-        and not {*"\t\n"} & {*given}
+        _is_text(value)
+        and bool(value.strip(". "))
+        and escape_controls(value) == value
+        and not {*"\t\n"} & {*value}
     )
 
 
-def _is_text(given: Any) -> TypeGuard[str]:  # noqa: ANN401 - as all below: whatever a user's class holds
-    return isinstance(given, str) and bool(given) and not _SURROGATE.search(given)
+def _is_text(value: Any) -> TypeGuard[str]:  # noqa: ANN401 - as all below: whatever a user's class has
+    return isinstance(value, str) and bool(value) and not _SURROGATE.search(value)
 
 
-def _are_texts(given: Any) -> bool:  # noqa: ANN401
+def _are_texts(value: Any) -> bool:  # noqa: ANN401
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return False
     # A text may be empty: sentences are.
-    listed = isinstance(given, Sequence) and not isinstance(given, str)
-    return listed and all(one == "" or _is_text(one) for one in given)
+    return all(text == "" or _is_text(text) for text in value)
 
 
-ATTRIBUTES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "name": (is_name, "a line of text without a key, for results go into a folder of that name"),
-    "fingerprint": (lambda given: given is None or _is_text(given), "text, or None"),
-    "encode": (callable, "a method"),
-    **dict.fromkeys((field.name for field in fields(EncoderMetadata)), (_is_text, "text")),
-    "train_seed": (
-        lambda seed: (
-            isinstance(seed, Integral) and not isinstance(seed, bool) and 0 <= int(seed) <= MAX_SEED
-        ),
-        f"a whole number from 0 to {MAX_SEED}",
+def _is_seed(value: Any) -> bool:  # noqa: ANN401
+    is_whole_number = isinstance(value, Integral) and not isinstance(value, bool)
+    return is_whole_number and 0 <= int(value) <= MAX_SEED
+
+
+class _AttributeRule(NamedTuple):
+    """A check of an attribute, and the description of a valid value."""
+
+    is_valid: Callable[[Any], bool]
+    expected: str
+
+
+ATTRIBUTES: Mapping[str, _AttributeRule] = {
+    "name": _AttributeRule(
+        is_name, "a line of text without a key, for results go into a folder of that name"
     ),
-    "base": (lambda given: is_encoder(given), "the encoder whose embeddings it changes"),
-    "notes": (lambda given: _are_texts(given) and "" not in given, "a list of texts"),
-    "unknown(sentences)": (_are_texts, "a list of texts"),
+    "fingerprint": _AttributeRule(lambda value: value is None or _is_text(value), "text, or None"),
+    "encode": _AttributeRule(callable, "a method"),
+    **dict.fromkeys(
+        (field.name for field in fields(EncoderMetadata)), _AttributeRule(_is_text, "text")
+    ),
+    "train_seed": _AttributeRule(_is_seed, f"a whole number from 0 to {MAX_SEED}"),
+    "base": _AttributeRule(
+        lambda value: is_encoder(value), "the encoder whose embeddings it changes"
+    ),
+    "notes": _AttributeRule(lambda value: _are_texts(value) and "" not in value, "a list of texts"),
+    "unknown(sentences)": _AttributeRule(_are_texts, "a list of texts"),
 }
-"""What an encoder may tell of itself, what that may be, and what it must be in words."""
+"""The rules for the attributes of encoders, and for what their methods return."""
 
 
 REQUIRED_ATTRIBUTES = ("name", "fingerprint", "encode")
+"""The attributes that every encoder has."""
 
 
-def _checked(encoder: object, name: str, given: Any, where: str = "") -> Any:  # noqa: ANN401
-    accepts, wanted = ATTRIBUTES[name]
-    if not accepts(given):
-        what = "a method; make it a property" if inspect.ismethod(given) else format_repr(given)
-        said = f"'{name}' of {type(encoder).__name__} must be {wanted}; it is {what}"
-        raise EncoderError(f"{where}: {said}" if where else said)
-    return given
+def _check_attribute(encoder: object, name: str, value: Any, subject: str = "") -> Any:  # noqa: ANN401
+    """Return the value of an attribute if it is valid.
+
+    Args:
+        encoder: The encoder.
+        name: A key of :data:`ATTRIBUTES`.
+        value: The value.
+        subject: The beginning of the message; empty for none.
+
+    Raises:
+        EncoderError: The value is not valid.
+    """
+    rule = ATTRIBUTES[name]
+    if rule.is_valid(value):
+        return value
+    description = "a method; make it a property" if inspect.ismethod(value) else format_repr(value)
+    problem = f"'{name}' of {type(encoder).__name__} must be {rule.expected}; it is {description}"
+    raise EncoderError(f"{subject}: {problem}" if subject else problem)
 
 
 def read_metadata(encoder: object) -> EncoderMetadata:
-    """What it tells of itself now: its device once it has embedded. Raises EncoderError: it tells what cannot be."""
-    said: dict[str, Any] = {}
-    for name in (field.name for field in fields(EncoderMetadata)):
-        given = getattr(encoder, name, None)
-        if type(given).__module__ == "torch" and type(given).__name__ in ("dtype", "device"):
-            given = str(given).removeprefix("torch.")
-        if given is not None and not (name == "fit" and callable(given)):
-            said[name] = _checked(encoder, name, given)
-    if "train_seed" in said:
-        said["train_seed"] = int(said["train_seed"])
+    """Read the metadata of an encoder as it is now: its device once it has embedded.
+
+    Raises:
+        EncoderError: An attribute has a value that is not valid.
+    """
+    values: dict[str, Any] = {}
+    for field in fields(EncoderMetadata):
+        value = getattr(encoder, field.name, None)
+        if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device"):
+            value = str(value).removeprefix("torch.")
+        is_method = field.name == "fit" and callable(value)
+        if value is not None and not is_method:
+            values[field.name] = _check_attribute(encoder, field.name, value)
+    if "train_seed" in values:
+        values["train_seed"] = int(values["train_seed"])
     base = find_base(encoder)
-    under = read_metadata(base) if base is not None and base is not encoder else EncoderMetadata()
-    return EncoderMetadata(**{name: getattr(under, name) for name in INHERITED_FIELDS} | said)
+    has_base = base is not None and base is not encoder
+    base_metadata = read_metadata(base) if has_base else EncoderMetadata()
+    inherited = {name: getattr(base_metadata, name) for name in INHERITED_FIELDS}
+    return EncoderMetadata(**inherited | values)
 
 
 def read_notes(encoder: object) -> list[str]:
-    """What a reader of its scores should know; asking may fit it. Raises EncoderError: its ``notes`` are no texts."""
+    """Return an encoder's notes for the readers of its scores; reading them may fit the encoder.
+
+    Raises:
+        EncoderError: Its ``notes`` are not texts.
+    """
     notes = getattr(encoder, "notes", None)
-    return [] if notes is None else list(map(redact_text, _checked(encoder, "notes", notes)))
+    if notes is None:
+        return []
+    return [redact_text(note) for note in _check_attribute(encoder, "notes", notes)]
 
 
 def find_base(encoder: object) -> Encoder | None:
-    """The encoder that another is made over, by the attribute ``base``; None where that is no encoder, or there is none."""
+    """Return the encoder from which another is made, its attribute ``base``.
+
+    Returns:
+        None if there is no such attribute, or it is no encoder.
+    """
     base = getattr(encoder, "base", None)
     return cast(Encoder, base) if is_encoder(base) else None
 
 
 def sentences_without_known_words(encoder: WordEncoder, sentences: Sequence[str]) -> list[str]:
-    """Those of the sentences in which an encoder of words knows none; raises EncoderError where it returns no texts."""
-    return list(_checked(encoder, "unknown(sentences)", encoder.unknown(sentences)))
+    """Return those of the sentences that have no word of an encoder's list.
+
+    Raises:
+        EncoderError: The encoder does not return texts.
+    """
+    return list(_check_attribute(encoder, "unknown(sentences)", encoder.unknown(sentences)))
 
 
-def is_encoder(made: object) -> bool:
-    """Whether this has all that an encoder needs; its class alone is none."""
-    return not isinstance(made, type) and all(
-        hasattr(made, needed) for needed in REQUIRED_ATTRIBUTES
+def is_encoder(candidate: object) -> bool:
+    """Return whether an object has all attributes of an encoder; a class is no encoder itself."""
+    return not isinstance(candidate, type) and all(
+        hasattr(candidate, name) for name in REQUIRED_ATTRIBUTES
     )
 
 
-def can_encode(made: object) -> bool:
-    """Whether this, an object or a class, has an ``encode`` to call."""
-    return callable(getattr(made, "encode", None))
+def can_encode(candidate: object) -> bool:
+    """Return whether an object or a class has an ``encode`` to call."""
+    return callable(getattr(candidate, "encode", None))
 
 
-def check_encoder(made: object, where: str) -> Encoder:
-    """Return what a user's code made; raises EncoderError, which begins with ``where``: it is not what it must be."""
-    if isinstance(made, type):
+def check_encoder(candidate: object, subject: str) -> Encoder:
+    """Return an object that a user's code made, if it is a valid encoder.
+
+    Args:
+        candidate: The object.
+        subject: The beginning of the messages.
+
+    Raises:
+        EncoderError: It is no encoder, or an attribute is not valid.
+    """
+    if isinstance(candidate, type):
         raise EncoderError(
-            f"{where}: {made.__name__} is a class, not an encoder; give {made.__name__}(…)"
+            f"{subject}: {candidate.__name__} is a class, not an encoder; "
+            f"give {candidate.__name__}(…)"
         )
-    need = "an encoder needs name, fingerprint (or None) and encode(sentences)"
-    for needed in REQUIRED_ATTRIBUTES:
+    for name in REQUIRED_ATTRIBUTES:
         try:
-            _checked(made, needed, getattr(made, needed), where)
+            _check_attribute(candidate, name, getattr(candidate, name), subject)
         except AttributeError as error:
-            # A property of this name may lack something else.
-            why = "" if str(error).endswith(f"'{needed}'") else f" ({join_lines(error)})"
-            lacks = f"{where}: {type(made).__name__} has no '{needed}'{why}"
-            raise EncoderError(f"{lacks}; {need}") from error
-    encoder = cast(Encoder, made)
-    check_signature(encoder.encode, f"{where}: encode of {type(encoder).__name__}")
+            # If there is a property of this name, it has failed for another attribute.
+            is_missing = str(error).endswith(f"'{name}'")
+            reason = "" if is_missing else f" ({join_lines(error)})"
+            raise EncoderError(
+                f"{subject}: {type(candidate).__name__} has no '{name}'{reason}",
+                hint="an encoder needs name, fingerprint (or None) and encode(sentences)",
+            ) from error
+    encoder = cast(Encoder, candidate)
+    check_signature(encoder.encode, f"{subject}: encode of {type(encoder).__name__}")
     if isinstance(encoder, PostProcessor):
-        _checked(encoder, "base", encoder.base, where)
+        _check_attribute(encoder, "base", encoder.base, subject)
     read_metadata(encoder)
     if not is_own_class(type(encoder)):
-        # One of ours may have to fit before it can say.
+        # One of our own may have to be fitted before it has notes.
         read_notes(encoder)
     return encoder
 
 
 def check_signature(function: Callable[..., object], subject: str) -> None:
-    """Refuse what cannot be called with the sentences and no more; raises EncoderError."""
+    """Refuse a function that cannot be called with the sentences as its only argument.
+
+    Args:
+        function: The function.
+        subject: The beginning of the message.
+
+    Raises:
+        EncoderError: The function has other required parameters, or none.
+    """
     try:
         inspect.signature(function).bind([])
     except ValueError:
-        # Nothing is known of it, as of what is written in C.
+        # Its signature is unknown, as that of a function written in C.
         return
     except TypeError as error:
         raise EncoderError(
@@ -182,35 +255,43 @@ def check_signature(function: Callable[..., object], subject: str) -> None:
 
 
 def check_sentences(sentences: object) -> None:
-    """Refuse, by an EncoderError, what is no text, and one text in place of a list, which would go letter by letter."""
+    """Refuse sentences that are not texts, and one text in place of a list.
+
+    One text would be embedded letter by letter.
+
+    Raises:
+        EncoderError: The sentences are refused.
+    """
     if isinstance(sentences, str):
         raise EncoderError(
-            f"encode takes a list of sentences; it was given one text of {len(sentences)} characters"
+            f"encode takes a list of sentences; it was given one text of {len(sentences)} "
+            "characters"
         )
-    for place, one in enumerate(sentences if isinstance(sentences, Iterable) else ()):
-        if not isinstance(one, str):
-            raise EncoderError(f"encode takes sentences; number {place} is {format_repr(one)}")
+    for index, sentence in enumerate(sentences if isinstance(sentences, Iterable) else ()):
+        if not isinstance(sentence, str):
+            raise EncoderError(f"encode takes sentences; number {index} is {format_repr(sentence)}")
 
 
 def valid_text(sentence: str) -> str:
-    """Half a surrogate pair, as of an emoji cut in two, is no text to a tokenizer."""
-    return (
-        sentence
-        if sentence.isascii()
-        else sentence.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    )
+    """Return a sentence as valid text for a tokenizer.
+
+    Half a surrogate pair, as of an emoji that was cut in two, is replaced.
+    """
+    if sentence.isascii():
+        return sentence
+    return sentence.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def layers_of(encoder: Encoder) -> list[Encoder]:
-    """Return an encoder, then the encoder that it is made over, and so on down to the one that reads sentences."""
+    """Return an encoder, then its base, and so on down to the encoder that reads sentences."""
     layers = list[Encoder]()
     layer: Encoder | None = encoder
-    while layer is not None and all(layer is not other for other in layers):
+    while layer is not None and all(layer is not earlier for earlier in layers):
         layers.append(layer)
         layer = find_base(layer)
     return layers
 
 
 def is_served(encoder: Encoder) -> bool:
-    """Return whether a server embeds for an encoder, or for one that it is made over."""
+    """Return whether a server computes an encoder's embeddings, or those of its base."""
     return any(isinstance(layer, ServedEncoder) for layer in layers_of(encoder))

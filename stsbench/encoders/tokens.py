@@ -1,10 +1,11 @@
-"""Token ids of many sentences, and the batches they are embedded in."""
+"""Token ids of many sentences, and the batches in which they are embedded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -12,56 +13,74 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class TokenIds:
-    """Token ids of n sentences: ``ids`` int32 (total,), ``offsets`` int64 (n + 1,); lists take ten times the memory."""
+    """The token ids of n sentences in two arrays; lists would take ten times the memory."""
 
     ids: npt.NDArray[np.int32]
+    """The ids of all sentences, one after the other, (total,)."""
     offsets: npt.NDArray[np.int64]
+    """The index in ``ids`` of each sentence's first token, and then their length, (n + 1,)."""
     spans: npt.NDArray[np.int64] | None = None
-    """Of each sentence the tokens that are pooled, (n, 2): the first, and the one after the last; None: all."""
+    """The tokens of each sentence to pool, (n, 2): the first, and the one after the last.
+
+    None if all tokens are pooled.
+    """
 
     @classmethod
     def from_lists(cls, lists: Sequence[Sequence[int]]) -> TokenIds:
-        """Join one list of ids a sentence."""
+        """Join one list of ids per sentence."""
         lengths = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
-        ids = np.fromiter(
-            (i for one in lists for i in one), dtype=np.int32, count=int(lengths.sum())
-        )
+        ids = np.fromiter(chain.from_iterable(lists), dtype=np.int32, count=int(lengths.sum()))
         return cls(ids, np.concatenate([[0], np.cumsum(lengths)]))
 
     @classmethod
     def join(cls, parts: Sequence[TokenIds]) -> TokenIds:
-        """Join parts end to end; all have spans, or none."""
+        """Join parts in their order; either all have spans, or none."""
         lengths = np.concatenate([[0], *(part.lengths for part in parts)]).astype(np.int64)
         spans = [part.spans for part in parts if part.spans is not None]
         ids = np.concatenate([np.empty(0, np.int32), *(part.ids for part in parts)])
         return cls(ids, np.cumsum(lengths), np.concatenate(spans) if spans else None)
 
     def __len__(self) -> int:
-        """Number of sentences."""
+        """Return the number of sentences."""
         return len(self.offsets) - 1
 
     @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Tokens in each sentence, (n,)."""
+        """The number of tokens of each sentence, (n,)."""
         return np.diff(self.offsets)
 
     def pad(
         self, rows: npt.NDArray[np.int64], *, pad: int, left: bool = False
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the ids of some sentences and their attention mask, both int64 (b, t)."""
+        """Return the ids of some sentences and their attention mask, both int64 (b, t).
+
+        Args:
+            rows: The indices of the sentences, (b,).
+            pad: The id of the padding token.
+            left: Put the padding on the left.
+        """
         lengths = self.lengths[rows]
         width = int(lengths.max())
         columns = np.arange(width)
-        start = (width - lengths if left else np.zeros_like(lengths))[:, None]
-        mask = (columns >= start) & (columns < start + lengths[:, None])
-        source = np.where(mask, self.offsets[rows][:, None] + columns - start, 0)
-        return np.where(mask, self.ids[source], pad).astype(np.int64), mask.astype(np.int64)
+        # The column of each sentence's first token, (b, 1).
+        first_columns = (width - lengths if left else np.zeros_like(lengths))[:, None]
+        is_token = (columns >= first_columns) & (columns < first_columns + lengths[:, None])
+        sources = np.where(is_token, self.offsets[rows][:, None] + columns - first_columns, 0)
+        ids = np.where(is_token, self.ids[sources], pad)
+        return ids.astype(np.int64), is_token.astype(np.int64)
 
 
 def plan_batches(lengths: npt.NDArray[np.int64], *, budget: int) -> Iterator[npt.NDArray[np.int64]]:
-    """Cut sentences of these lengths (n,) into batches of at most ``budget`` padded tokens, longest first.
+    """Cut sentences into batches with hardly any padding, the longest first.
 
-    Hardly a token is padding. The same lengths in the same order give the same batches, whatever the store holds.
+    The same lengths in the same order give the same batches, whatever the store holds.
+
+    Args:
+        lengths: The number of tokens of each sentence, (n,).
+        budget: The maximum number of tokens in a batch, padding included.
+
+    Yields:
+        The indices of the sentences of each batch.
     """
     order = np.argsort(-lengths, kind="stable")
     start = 0
@@ -69,9 +88,9 @@ def plan_batches(lengths: npt.NDArray[np.int64], *, budget: int) -> Iterator[npt
         width = max(int(lengths[order[start]]), 1)
         stop = start + max(budget // width, 1)
         batch = order[start:stop]
-        same = int(np.searchsorted(-lengths[batch], -width, side="right"))
-        # A run of equal lengths that fills most of a batch goes alone: no padding, no mask.
-        if 0.75 * len(batch) <= same < len(batch):
-            batch = batch[:same]
+        n_longest = int(np.searchsorted(-lengths[batch], -width, side="right"))
+        # If sentences of one length fill most of a batch, they are a batch: no padding, no mask.
+        if 0.75 * len(batch) <= n_longest < len(batch):
+            batch = batch[:n_longest]
         yield batch
         start += len(batch)
