@@ -1,12 +1,13 @@
-"""``stsbench reproduce``: the rows of a paper's table trained, scored and shown beside the paper's numbers."""
+"""``stsbench reproduce``: train the rows of a paper's table, beside the paper's numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -20,7 +21,7 @@ from stsbench.cli.printing import (
     print_table,
     print_text,
 )
-from stsbench.cli.train import tried
+from stsbench.cli.train import try_training
 from stsbench.core.cards import RecipeCard
 from stsbench.core.errors import EXIT_USER_ERROR, StsbenchError
 from stsbench.core.wording import format_duration
@@ -54,8 +55,8 @@ def reproduce_command(
 ) -> int:
     """Train the rows of a paper's table or figure.
 
-    They are scored, and printed beside the paper's numbers. 'stsbench list ablations' names tables and figures. Nothing is
-    trained twice; the same command resumes.
+    They are scored, and printed beside the paper's numbers. 'stsbench list ablations' names tables
+    and figures. Nothing is trained twice; the same command resumes.
 
     Example: stsbench reproduce simcse-table-3 --small --base FOLDER
     """
@@ -71,113 +72,149 @@ def reproduce_command(
     ablation = load_ablation(table, catalogue, small=small)
     base = opt.resolve_spec(base, catalogue)
     if small and not base:
-        folder = "pass --base FOLDER, such as that of the card minilm-l4-mlm"
-        raise StsbenchError(f"--small trains from a checkpoint of yours; {folder}")
-    options = opt.retype_options(
-        context, "--corpora", "--data", "--cards", "--device", "--deterministic"
-    )
+        raise StsbenchError(
+            "--small trains from a checkpoint of yours; pass --base FOLDER, such as that of the "
+            "card minilm-l4-mlm"
+        )
     environment = TrialEnvironment(
-        results=results, corpora=corpora, data=data, device=device, deterministic=deterministic, catalogue=catalogue,
-        options=options,
-    )  # fmt: skip
-    also, seeded = opt.parse_assignments(assign), opt.parse_seeds(seeds) if seeds else ()
-    planned = Reproduction(
-        ablation=ablation, environment=environment, base=base, seeds=seeded, also=also
+        results=results,
+        corpora=corpora,
+        data=data,
+        device=device,
+        deterministic=deterministic,
+        catalogue=catalogue,
+        options=opt.retype_options(
+            context, "--corpora", "--data", "--cards", "--device", "--deterministic"
+        ),
+    )
+    reproduction = Reproduction(
+        ablation=ablation,
+        environment=environment,
+        base=base,
+        also=opt.parse_assignments(assign),
+        seeds=opt.parse_seeds(seeds) if seeds else (),
     )
     if dry_run:
-        return _forecast_reproduction(planned, as_json=as_json)
+        return _forecast_reproduction(reproduction, as_json=as_json)
     progress = ReproductionProgress(None)
     scoring = RunCallbacks(
-        on_result=_note_scored, on_failure=progress.on_failure, on_notice=progress.on_notice
+        on_result=_print_scored, on_failure=progress.on_failure, on_notice=progress.on_notice
     )
-    made = planned.run_ablation(
-        TrialCallbacks(training=partial(_training, planned), scoring=scoring)
-    )
+    callbacks = TrialCallbacks(training=partial(_show_training, reproduction), scoring=scoring)
+    measured_table = reproduction.run_ablation(callbacks)
     fmt = opt.choose_format("terminal", out, as_json=as_json)
     if fmt == "terminal":
-        print_table(replace(build_layout(made, "measured"), label_head="row"))
+        print_table(replace(build_layout(measured_table, "measured"), label_head="row"))
         print_text(f"Results: {results}/")
     else:
-        emit(render([made], fmt, show="measured"), out)
+        emit(render([measured_table], fmt, show="measured"), out)
     return progress.code
 
 
-def _training(planned: Reproduction, trial: Trial) -> AbstractContextManager[OnProgress]:
+def _show_training(reproduction: Reproduction, trial: Trial) -> AbstractContextManager[OnProgress]:
     from stsbench.cli.progress import train_progress
 
-    place, count = planned.trials.index(trial) + 1, len(planned.trials)
-    return train_progress(trial.plan, f"[{place}/{count}] {' = '.join(planned.lines_of(trial))}")
+    number = reproduction.trials.index(trial) + 1
+    rows = " = ".join(reproduction.lines_of(trial))
+    return train_progress(trial.plan, f"[{number}/{len(reproduction.trials)}] {rows}")
 
 
-def _note_scored(result: Result) -> None:
+def _print_scored(result: Result) -> None:
     seed = "" if result.train_seed is None else f", seed {result.train_seed}"
     print_progress(f"scored {result.encoder}{seed}: {result.task} {100 * result.score:.2f}")
 
 
-def _forecast_reproduction(planned: Reproduction, *, as_json: bool) -> int:
-    facts, missing = list[dict[str, Any]](), dict[str, None]()
-    seconds_of: dict[str, float | None] = {}
-    for one in planned.trials:
-        cost, plan, rows = _cost(one.plan.card), one.plan, planned.lines_of(one)
-        if one.state != "complete" and cost not in seconds_of:
-            print_progress(f"trying three steps: {' = '.join(rows)}")
-            found, lacks = tried(plan)
-            seconds_of[cost] = found.seconds if found else None
-            missing |= dict.fromkeys(lacks.values())
-        seconds = (
-            TrainedRun.read(plan.folder).run.seconds
-            if one.state == "complete"
-            else seconds_of[cost]
+class TrialForecast(NamedTuple):
+    """One training of a reproduction and its time."""
+
+    rows: Sequence[str]
+    """The rows of the table that it is for."""
+    run: str
+    seed: int
+    state: str
+    """Whether it is complete, unfinished or missing."""
+    seconds: float | None
+    """The time it took, or is going to take; None if something is missing for it."""
+
+
+class ReproductionForecast(NamedTuple):
+    """All trainings of a reproduction, and what is missing for them."""
+
+    trials: list[TrialForecast]
+    missing: list[str]
+
+
+def _forecast_trials(reproduction: Reproduction) -> ReproductionForecast:
+    """Forecast each training by three steps, of those that take as long only the first."""
+    forecasts = []
+    missing: dict[str, None] = {}
+    seconds_by_cost: dict[str, float | None] = {}
+    for trial in reproduction.trials:
+        rows = reproduction.lines_of(trial)
+        if trial.state == "complete":
+            seconds = TrainedRun.read(trial.plan.folder).run.seconds
+        else:
+            cost_key = _cost_key(trial.plan.card)
+            if cost_key not in seconds_by_cost:
+                print_progress(f"trying three steps: {' = '.join(rows)}")
+                training_trial = try_training(trial.plan)
+                forecast = training_trial.forecast
+                seconds_by_cost[cost_key] = forecast.seconds if forecast else None
+                missing |= dict.fromkeys(training_trial.missing.values())
+            seconds = seconds_by_cost[cost_key]
+        forecasts.append(
+            TrialForecast(rows, trial.plan.name, trial.plan.seed, trial.state, seconds)
         )
-        facts.append(
-            {
-                "rows": rows,
-                "run": plan.name,
-                "seed": plan.seed,
-                "state": one.state,
-                "seconds": seconds,
-            }
-        )
-    not_had = {line.label: line.why for line in planned.ablation.lines if line.why}
+    return ReproductionForecast(forecasts, list(missing))
+
+
+def _forecast_reproduction(reproduction: Reproduction, *, as_json: bool) -> int:
+    """Print what is trained, what is missing and how long it takes; return the exit code."""
+    forecast = _forecast_trials(reproduction)
+    omitted_rows = {row.label: row.why for row in reproduction.ablation.lines if row.why}
     if as_json:
         print_json(
             {
-                "table": planned.ablation.name,
-                "runs": facts,
-                "not_had": not_had,
-                "missing": list(missing),
+                "table": reproduction.ablation.name,
+                "runs": [trial._asdict() for trial in forecast.trials],
+                "not_had": omitted_rows,
+                "missing": forecast.missing,
             }
         )
-        return EXIT_USER_ERROR if missing else 0
+        return EXIT_USER_ERROR if forecast.missing else 0
     cells = [
         [
-            " = ".join(one["rows"]),
-            str(one["seed"]),
-            one["state"],
-            format_duration(one["seconds"]) if one["seconds"] else "?",
+            " = ".join(trial.rows),
+            str(trial.seed),
+            trial.state,
+            format_duration(trial.seconds) if trial.seconds else "?",
         ]
-        for one in facts
+        for trial in forecast.trials
     ]
     print_rows(["row", "seed", "state", "time of training"], cells, right=[1, 3], names=())
-    left = [one["seconds"] for one in facts if one["state"] != "complete"]
-    known = [seconds for seconds in left if seconds is not None]
-    rest = f"; the rest takes about {format_duration(sum(known))} without scoring" if known else ""
-    print_text(f"{len(facts) - len(left)} of {len(facts)} runs are trained{rest}")
-    for label, why in not_had.items():
-        print_text(f"not had: {label}: {why}")
-    for what in missing:
-        print_error(what, about="missing")
-    return EXIT_USER_ERROR if missing else 0
+    remaining = [trial.seconds for trial in forecast.trials if trial.state != "complete"]
+    known_seconds = [seconds for seconds in remaining if seconds is not None]
+    rest = ""
+    if known_seconds:
+        rest = f"; the rest takes about {format_duration(sum(known_seconds))} without scoring"
+    n_trials = len(forecast.trials)
+    print_text(f"{n_trials - len(remaining)} of {n_trials} runs are trained{rest}")
+    for label, reason in omitted_rows.items():
+        print_text(f"not had: {label}: {reason}")
+    for message in forecast.missing:
+        print_error(message, about="missing")
+    return EXIT_USER_ERROR if forecast.missing else 0
 
 
-def _cost(card: RecipeCard) -> str:
-    """What recipes share that take as long: all but temperatures, weights and rates."""
-    settings = {
-        **card.params,
-        **{f"student.{key}": value for key, value in msgspec.to_builtins(card.student).items()},
-    }
-    shown = {
-        key: "a number" if isinstance(value, float) else value for key, value in settings.items()
+def _cost_key(card: RecipeCard) -> str:
+    """Return a text that is equal for recipes which take as long.
+
+    They may differ in temperatures, weights and rates.
+    """
+    student = msgspec.to_builtins(card.student)
+    values = {**card.params, **{f"student.{key}": value for key, value in student.items()}}
+    compared_values = {
+        key: "a number" if isinstance(value, float) else value for key, value in values.items()
     }
     training = msgspec.structs.replace(card.training, learning_rate=1.0)
-    return repr([card.method, card.base, card.data, training, card.selection, shown])
+    return repr([card.method, card.base, card.data, training, card.selection, compared_values])

@@ -1,8 +1,9 @@
-"""``stsbench sweep``: many settings of recipes planned, trained and scored; the best of each recipe."""
+"""``stsbench sweep``: plan, train and score many settings of recipes; keep the best of each."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,7 +52,8 @@ def sweep_command(
 ) -> int:
     """Try values of recipes and keep the best.
 
-    A card names recipes, values, seeds and the development split that decides. The same command resumes.
+    A card names recipes, values, seeds and the development split that decides. The same command
+    resumes.
 
     Example: stsbench sweep rates.toml --base FOLDER --on ray
     """
@@ -59,138 +61,169 @@ def sweep_command(
     from stsbench.studies.trials import TrialEnvironment
 
     catalogue = opt.read_cards(cards)
-    given = opt.TypedOptions.from_context(context)
-    given.forbid_beside("--dry-run", "--plot", "--checkpoint-seconds")
-    given.forbid_elsewhere(on, "--cores", local_option="--device")
+    typed = opt.TypedOptions.from_context(context)
+    typed.forbid_beside("--dry-run", "--plot", "--checkpoint-seconds")
+    typed.forbid_elsewhere(on, "--cores", local_option="--device")
     if not dry_run:
         continue_in_child(on)
-    carry_out, folder = CARRIERS.load_at(on), out or Path("sweeps") / card.stem
+    carrier = CARRIERS.load_at(on)
+    folder = out or Path("sweeps") / card.stem
     environment = TrialEnvironment(
-        results=folder / "results", corpora=corpora, data=data, device=device, checkpoint_seconds=checkpoint_seconds,
-        catalogue=catalogue, options=opt.retype_options(context, "--corpora", "--data", "--cards", "--device"),
-    )  # fmt: skip
+        results=folder / "results",
+        corpora=corpora,
+        data=data,
+        device=device,
+        checkpoint_seconds=checkpoint_seconds,
+        catalogue=catalogue,
+        options=opt.retype_options(context, "--corpora", "--data", "--cards", "--device"),
+    )
     base = opt.resolve_spec(base, catalogue)
-    book = SweepState(Sweep.read(card, environment, folder=folder, base=base, text=text or ""))
+    state = SweepState(Sweep.read(card, environment, folder=folder, base=base, text=text or ""))
     if dry_run:
-        _forecast_sweep(book, as_json=as_json)
+        _forecast_sweep(state, as_json=as_json)
         return 0
-    failures = _carry_out_sweep(book, on, cores, carry_out)
-    _write_sweep(book)
+    failures = _run_sweep(state, on, cores, carrier)
+    _write_files(state)
     if plot is not None:
-        emit(_sweep_figure(book), plot, silent=True)
+        emit(_draw_sweep(state), plot, silent=True)
     if as_json:
-        print_json(_sweep_facts(book))
+        print_json(_sweep_to_json(state))
     else:
-        _print_sweep(book)
+        _print_sweep(state)
     for failure, encoder in failures.items():
         print_error(failure, about=encoder)
     return EXIT_USER_ERROR if failures else 0
 
 
-def _carry_out_sweep(book: SweepState, on: str, cores: int, carry_out: Carrier) -> dict[str, str]:
-    """Say each training that is done; returns why some have no score, with the last encoder of each reason."""
+def _run_sweep(state: SweepState, executor: str, cores: int, carrier: Carrier) -> dict[str, str]:
+    """Carry out a sweep and print each training that is done.
+
+    Args:
+        state: The sweep.
+        executor: Who trains: the value of ``--on``.
+        cores: The cores of each training.
+        carrier: The function that carries out the sweep.
+
+    Returns:
+        The reasons why trainings have no score, each with the last encoder that failed so.
+    """
     from stsbench.cli.progress import train_progress
     from stsbench.studies.trials import TrialCallbacks
 
-    done, failures = itertools.count(1), dict[str, str]()
+    numbers = itertools.count(1)
+    encoders_by_failure: dict[str, str] = {}
 
-    def tell(row: SweepRow, trial: Trial) -> None:
-        score = row.scores[trial.plan.seed]
-        what = (
-            score.failure
-            or f"{format_points(score.score)}{' (stopped early)' if score.early else ''}"
-        )
+    def print_trial(row: SweepRow, trial: Trial) -> None:
+        outcome = row.scores[trial.plan.seed]
+        score = f"{format_points(outcome.score)}{' (stopped early)' if outcome.early else ''}"
+        setting = _describe_setting(row, state)
         print_progress(
-            f"[{next(done)}/{book.total}] {_named(row, book)}, seed {trial.plan.seed}: {what}"
+            f"[{next(numbers)}/{state.total}] {setting}, seed {trial.plan.seed}: "
+            f"{outcome.failure or score}"
         )
-        if score.failure:
-            failures[score.failure] = trial.encoder
+        if outcome.failure:
+            encoders_by_failure[outcome.failure] = trial.encoder
 
-    book.on_close = tell
-    carry_out(book, on, cores, TrialCallbacks(training=lambda trial: train_progress(trial.plan)))
-    return failures
-
-
-def _named(row: SweepRow, book: SweepState) -> str:
-    """A setting in words; of several recipes with the recipe's name."""
-    recipe = [row.setting.recipe] if len(book.sweep.card.recipes) > 1 else []
-    return ", ".join([*recipe, *(f"{key}={value}" for key, value in row.setting.values.items())])
+    state.on_close = print_trial
+    callbacks = TrialCallbacks(training=lambda trial: train_progress(trial.plan))
+    carrier(state, executor, cores, callbacks)
+    return encoders_by_failure
 
 
-def _print_sweep(book: SweepState) -> None:
-    card, rows = book.sweep.card, book.ranked()
+def _describe_setting(row: SweepRow, state: SweepState) -> str:
+    """Return the values of a setting as text, after the recipe's name if there are several."""
+    recipes = [row.setting.recipe] if len(state.sweep.card.recipes) > 1 else []
+    return ", ".join([*recipes, *(f"{key}={value}" for key, value in row.setting.values.items())])
+
+
+def _print_sweep(state: SweepState) -> None:
+    """Print a table of settings, the best first, then the winners and how sure they are."""
+    card, rows = state.sweep.card, state.ranked()
     keys = [*(["recipe"] if len(card.recipes) > 1 else []), *card.values]
-    lines = []
-    for row in rows:
-        values = {"recipe": row.setting.recipe, **row.setting.values}
-        known = [one for one in row.scores.values() if one.score is not None]
-        how = ["stopped early"] if any(one.early for one in known) else []
-        how += ["failed"] if any(one.failure for one in row.scores.values()) else []
-        mean = (
-            [format_points(row.seed_mean.mean), format_points(row.seed_mean.deviation)]
-            if row.seed_mean
-            else ["–", ""]
-        )
-        lines.append(
-            [
-                *(str(values[key]) for key in keys),
-                *mean,
-                f"{len(known)} of {len(card.seeds)}",
-                ", ".join(how),
-            ]
-        )
+    cells = [_setting_cells(row, keys, n_seeds=len(card.seeds)) for row in rows]
     columns = [*keys, f"{card.decide.task} {card.decide.split}", "±", "seeds", ""]
-    print_rows(columns, lines, right=range(len(keys), len(keys) + 3), sparse=True)
-    for row in book.winners():
-        print_text(
-            f"best of {row.setting.recipe}: {_named(row, book)}; its card: {_winner(book, row)}"
-        )
+    print_rows(columns, cells, right=range(len(keys), len(keys) + 3), sparse=True)
+    for row in state.winners():
+        setting = _describe_setting(row, state)
+        print_text(f"best of {row.setting.recipe}: {setting}; its card: {_card_path(state, row)}")
         print_text(f"score it: stsbench run {row.encoder}")
-    found = [row.seed_mean for row in rows if row.is_complete and row.seed_mean]
-    if len(found) > 1 and found[0].deviation is not None:
-        gain, deviation = (
-            found[0].mean - found[1].mean,
-            max(found[0].deviation, found[1].deviation or 0.0),
-        )
-        if gain < deviation:
-            by, than = format_points(gain), format_points(deviation)
-            print_text(
-                f"the next differs by {by}, less than seeds do ({than}): more seeds would tell"
-            )
-    print_text(f"all trials: {book.sweep.folder / 'trials.csv'}")
+    _print_close_second(rows)
+    print_text(f"all trials: {state.sweep.folder / 'trials.csv'}")
 
 
-def _winner(book: SweepState, row: SweepRow) -> Path:
-    from stsbench.studies.sweep import winner_card
-
-    return book.sweep.folder / "trainers" / f"{winner_card(book.sweep, row)[0]}.toml"
-
-
-def _write_sweep(book: SweepState) -> None:
-    from stsbench.studies.sweep import winner_card
-
-    trials = [
-        {
-            "recipe": row.setting.recipe,
-            **row.setting.values,
-            "seed": trial.plan.seed,
-            "score": one.score,
-        }
-        | {
-            "state": one.failure or ("stopped early" if one.early else "scored"),
-            "encoder": trial.encoder,
-        }
-        for row in book.rows
-        for trial in row.trials
-        if (one := row.scores.get(trial.plan.seed)) is not None
+def _setting_cells(row: SweepRow, keys: Sequence[str], n_seeds: int) -> list[str]:
+    values = {"recipe": row.setting.recipe, **row.setting.values}
+    mean, deviation = "–", ""
+    if row.seed_mean:
+        mean = format_points(row.seed_mean.mean)
+        deviation = format_points(row.seed_mean.deviation)
+    outcomes = row.scores.values()
+    scored = [outcome for outcome in outcomes if outcome.score is not None]
+    notes = ["stopped early"] if any(outcome.early for outcome in scored) else []
+    if any(outcome.failure for outcome in outcomes):
+        notes.append("failed")
+    return [
+        *(str(values[key]) for key in keys),
+        mean,
+        deviation,
+        f"{len(scored)} of {n_seeds}",
+        ", ".join(notes),
     ]
-    heads = ["recipe", *book.sweep.card.values, "seed", "score", "state", "encoder"]
-    write_records(book.sweep.folder / "trials.csv", trials, heads)
-    for row in book.winners():
-        emit(toml_tables(winner_card(book.sweep, row)[1]), _winner(book, row), silent=True)
 
 
-def _sweep_facts(book: SweepState) -> dict[str, Any]:
+def _print_close_second(rows: Sequence[SweepRow]) -> None:
+    """Print a line if the best two settings differ by less than seeds do."""
+    means = [row.seed_mean for row in rows if row.is_complete and row.seed_mean]
+    if len(means) < 2:
+        return
+    best, second = means[:2]
+    if best.deviation is None:
+        return
+    difference = best.mean - second.mean
+    deviation = max(best.deviation, second.deviation or 0.0)
+    if difference < deviation:
+        print_text(
+            f"the next differs by {format_points(difference)}, "
+            f"less than seeds do ({format_points(deviation)}): more seeds would tell"
+        )
+
+
+def _card_path(state: SweepState, row: SweepRow) -> Path:
+    """Return the path of a winner's card."""
+    from stsbench.studies.sweep import winner_card
+
+    name, _ = winner_card(state.sweep, row)
+    return state.sweep.folder / "trainers" / f"{name}.toml"
+
+
+def _write_files(state: SweepState) -> None:
+    """Write a table of all trials, and a card for each winner."""
+    from stsbench.studies.sweep import winner_card
+
+    records = []
+    for row in state.rows:
+        for trial in row.trials:
+            outcome = row.scores.get(trial.plan.seed)
+            if outcome is None:
+                continue
+            records.append(
+                {
+                    "recipe": row.setting.recipe,
+                    **row.setting.values,
+                    "seed": trial.plan.seed,
+                    "score": outcome.score,
+                    "state": outcome.failure or ("stopped early" if outcome.early else "scored"),
+                    "encoder": trial.encoder,
+                }
+            )
+    heads = ["recipe", *state.sweep.card.values, "seed", "score", "state", "encoder"]
+    write_records(state.sweep.folder / "trials.csv", records, heads)
+    for row in state.winners():
+        _, table = winner_card(state.sweep, row)
+        emit(toml_tables(table), _card_path(state, row), silent=True)
+
+
+def _sweep_to_json(state: SweepState) -> dict[str, Any]:
     trials = [
         {
             "recipe": row.setting.recipe,
@@ -199,70 +232,70 @@ def _sweep_facts(book: SweepState) -> dict[str, Any]:
             "mean": row.seed_mean and row.seed_mean.mean,
             "deviation": row.seed_mean and row.seed_mean.deviation,
             "whole": row.is_complete,
-            "seeds": {str(seed): one._asdict() for seed, one in row.scores.items()},
+            "seeds": {str(seed): outcome._asdict() for seed, outcome in row.scores.items()},
         }
-        for row in book.ranked()
+        for row in state.ranked()
     ]
     winners = [
-        {"recipe": row.setting.recipe, "encoder": row.encoder, "card": str(_winner(book, row))}
-        for row in book.winners()
+        {"recipe": row.setting.recipe, "encoder": row.encoder, "card": str(_card_path(state, row))}
+        for row in state.winners()
     ]
-    return {"sweep": book.sweep.card.name, "trials": trials, "winners": winners}
+    return {"sweep": state.sweep.card.name, "trials": trials, "winners": winners}
 
 
-DRAWN_SETTINGS = 40
+MAX_DRAWN_SETTINGS = 40
 
 
-def _sweep_figure(book: SweepState) -> Any:  # noqa: ANN401 - matplotlib's
-    decide, dots = book.sweep.card.decide, []
-    for row, found in [(row, row.seed_mean) for row in book.ranked() if row.seed_mean][
-        :DRAWN_SETTINGS
-    ]:
-        seeds = [
-            (f"seed {seed}", one.score, False)
-            for seed, one in row.scores.items()
-            if one.score is not None
-        ]
-        for series, score, filled in [("mean", found.mean, True), *seeds]:
-            dots.append(
-                DotPoint(group=_named(row, book), series=series, value=100 * score, filled=filled)
-            )
+def _draw_sweep(state: SweepState) -> Any:  # noqa: ANN401 - matplotlib's
+    """Draw the mean and each seed of the best settings."""
+    decide = state.sweep.card.decide
+    dots = []
+    means_of_rows = [(row, row.seed_mean) for row in state.ranked() if row.seed_mean]
+    for row, seed_mean in means_of_rows[:MAX_DRAWN_SETTINGS]:
+        group = _describe_setting(row, state)
+        dots.append(DotPoint(group=group, series="mean", value=100 * seed_mean.mean, filled=True))
+        for seed, outcome in row.scores.items():
+            if outcome.score is not None:
+                score = 100 * outcome.score
+                dots.append(DotPoint(group=group, series=f"seed {seed}", value=score, filled=False))
     return draw_dots(
-        dots, x_label=f"score on {decide.task} {decide.split}", title=book.sweep.card.name
+        dots, x_label=f"score on {decide.task} {decide.split}", title=state.sweep.card.name
     )
 
 
-def _forecast_sweep(book: SweepState, *, as_json: bool) -> None:
+def _forecast_sweep(state: SweepState, *, as_json: bool) -> None:
+    """Print how many trainings are done and missing, and how long the rest takes."""
     from stsbench.recipes.train import load_trainer
     from stsbench.studies.trials import STATES
 
-    trials, card, total = book.all_known(), book.sweep.card, book.total
-    seeds = len(card.seeds)
-    counts: dict[str, int] = {
-        state: sum(trial.state == state for trial in trials) for state in STATES
-    }
-    counts["missing"] += total - len(trials)
-    facts: dict[str, Any] = {
+    trials, card = state.all_known(), state.sweep.card
+    n_seeds = len(card.seeds)
+    n_settings = state.total // n_seeds
+    counts: dict[str, int] = dict.fromkeys(STATES, 0)
+    for trial in trials:
+        counts[trial.state] += 1
+    counts["missing"] += state.total - len(trials)
+    report: dict[str, Any] = {
         "sweep": card.name,
-        "settings": total // seeds,
-        "seeds": seeds,
+        "settings": n_settings,
+        "seeds": n_seeds,
         **counts,
     }
-    lines = [
-        ["settings", f"{total // seeds}, search {card.search}"],
-        ["trainings", f"{total}, {seeds} seeds each"],
+    rows = [
+        ["settings", f"{n_settings}, search {card.search}"],
+        ["trainings", f"{state.total}, {n_seeds} seeds each"],
+        *([state_name, str(count)] for state_name, count in counts.items()),
     ]
-    lines += [[state, str(count)] for state, count in counts.items()]
-    if to_do := next((trial for trial in trials if trial.state != "complete"), None):
-        seconds = load_trainer(replace(to_do.plan, fresh=True)).forecast().seconds
-        facts["seconds"] = seconds * (counts["missing"] + counts["unfinished"])
-        hours = "" if card.budget.hours is None else f"; the budget is {card.budget.hours:g} h"
-        about = format_duration(facts["seconds"])
-        lines += [
-            ["time", f"about {about} one after the other, by three steps of the first{hours}"]
-        ]
+    if first := next((trial for trial in trials if trial.state != "complete"), None):
+        seconds = load_trainer(replace(first.plan, fresh=True)).forecast().seconds
+        report["seconds"] = seconds * (counts["missing"] + counts["unfinished"])
+        duration = format_duration(report["seconds"])
+        budget = "" if card.budget.hours is None else f"; the budget is {card.budget.hours:g} h"
+        rows.append(
+            ["time", f"about {duration} one after the other, by three steps of the first{budget}"]
+        )
     if as_json:
-        print_json(facts)
+        print_json(report)
         return
-    print_text(f"{book.sweep.name}: {card.name}\n")
-    print_facts(lines)
+    print_text(f"{state.sweep.name}: {card.name}\n")
+    print_facts(rows)

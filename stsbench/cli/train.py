@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import typer
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from stsbench.recipes.train import TrainingForecast
     from stsbench.recipes.train_plan import TrainPlan
 
-SAME = (
-    "--name", "--base", "--set", "--text", "--keep", "--corpora", "--data", "--out", "--cards", "--device",
-    "--deterministic", "--on", "--devices",
+RESUME_OPTIONS = (
+    "--name", "--base", "--set", "--text", "--keep", "--corpora", "--data", "--out", "--cards",
+    "--device", "--deterministic", "--on", "--devices",
 )  # fmt: skip
-"""The options by which a run that was stopped is finished: all that decide what is trained, and where."""
+"""The options that decide what is trained, and where: a stopped run is resumed with the same."""
 
 
 def train_command(
@@ -78,161 +78,239 @@ def train_command(
     from stsbench.recipes.train_plan import TrainPlan, read_recipe
 
     catalogue = opt.read_cards(cards)
-    given = opt.TypedOptions.from_context(context)
-    given.forbid_beside(
+    typed = opt.TypedOptions.from_context(context)
+    typed.forbid_beside(
         "--dry-run", "--fresh", "--yes", "--checkpoint-seconds", "--report-to", "--on", "--devices"
     )
-    given.forbid_elsewhere(on, "--devices", local_option="--device")
-    given.forbid_without("--fresh", "--yes")
+    typed.forbid_elsewhere(on, "--devices", local_option="--device")
+    typed.forbid_without("--fresh", "--yes")
     if not dry_run:
         continue_in_child(on)
     recipe, base = opt.resolve_spec(recipe, catalogue), opt.resolve_spec(base, catalogue)
-    replaced = _replaced(assign, base=base, text=text, keep=keep)
+    values = _replaced_values(assign, base=base, text=text, keep=keep)
     if text is not None and Path(text) == Path(read_recipe(recipe, catalogue)[1].data.corpus):
-        # What the recipe trains on anyway is no other recipe, and needs no other name.
-        del replaced["data.corpus"]
-    of_recipe, card = read_recipe(recipe, catalogue, params=replaced)
+        # The text is that of the recipe anyway, so that the run keeps the recipe's name.
+        del values["data.corpus"]
+    recipe_name, card = read_recipe(recipe, catalogue, params=values)
     if name:
         check_own_name(name, catalogue)
     plan = TrainPlan(
-        name=name or of_recipe, card=card, seed=0, out=out or settings.runs_folder(), base=base, corpora=corpora,
-        data=data, device=device, fresh=fresh, deterministic=deterministic, checkpoint_seconds=checkpoint_seconds,
-        report_to=report_to, workers=workers, catalogue=catalogue,
-    )  # fmt: skip
-    command = ["stsbench", "train", recipe, *opt.retype_options(context, *SAME), "--seeds"]
-    wanted = opt.parse_seeds(seeds) if seeds else card.seeds or [0]
-    plans = [replace(plan, seed=seed, command=shlex.join([*command, str(seed)])) for seed in wanted]
+        name=name or recipe_name,
+        card=card,
+        seed=0,
+        out=out or settings.runs_folder(),
+        base=base,
+        corpora=corpora,
+        data=data,
+        device=device,
+        fresh=fresh,
+        deterministic=deterministic,
+        checkpoint_seconds=checkpoint_seconds,
+        report_to=report_to,
+        workers=workers,
+        catalogue=catalogue,
+    )
+    words = ["stsbench", "train", recipe, *opt.retype_options(context, *RESUME_OPTIONS), "--seeds"]
+    plans = [
+        replace(plan, seed=seed, command=shlex.join([*words, str(seed)]))
+        for seed in (opt.parse_seeds(seeds) if seeds else card.seeds or [0])
+    ]
     if dry_run:
         return _forecast_runs(plans, as_json=as_json)
     if fresh and not yes:
-        _ask_before_deleting(plans)
+        _confirm_deletion(plans)
     _train(plans, on, devices, opt.retype_options(context, "--cards"), as_json=as_json)
     return 0
 
 
-def _replaced(
+def _replaced_values(
     assign: Sequence[str], *, base: str, text: str | None, keep: str | None
 ) -> dict[str, Any]:
-    given = opt.parse_assignments(assign)
-    if base and (twice := [key for key in given if key.startswith("base.")]):
-        raise StsbenchError(f"--set {twice[0]} has no effect beside --base; leave it out")
-    for flag, key, value in (("--text", "data.corpus", text), ("--keep", "selection.keep", keep)):
+    """Return the values of the recipe that options replace.
+
+    Raises:
+        StsbenchError: Two options replace the same value.
+    """
+    values = opt.parse_assignments(assign)
+    base_keys = [key for key in values if key.startswith("base.")]
+    if base and base_keys:
+        raise StsbenchError(f"--set {base_keys[0]} has no effect beside --base; leave it out")
+    for option, key, value in (("--text", "data.corpus", text), ("--keep", "selection.keep", keep)):
         if value is not None:
-            if {key, key.partition(".")[2]} & {*given}:
-                raise StsbenchError(f"{flag} and --set both give {key}; leave out one of them")
-            given[key] = value
-    return given
+            short_key = key.partition(".")[2]
+            if {key, short_key} & {*values}:
+                raise StsbenchError(f"{option} and --set both give {key}; leave out one of them")
+            values[key] = value
+    return values
 
 
-def _ask_before_deleting(plans: Sequence[TrainPlan]) -> None:
-    """What was computed is deleted only where the user says so twice."""
-    lost = [found for plan in plans if (found := last_checkpoint(plan.folder)) is not None]
+def _confirm_deletion(plans: Sequence[TrainPlan]) -> None:
+    """Ask before checkpoints of unfinished runs are deleted.
+
+    Raises:
+        TrainingError: Nobody can answer.
+        Interrupted: The answer is no.
+    """
+    checkpoints = [last_checkpoint(plan.folder) for plan in plans]
+    lost = [checkpoint for checkpoint in checkpoints if checkpoint is not None]
     if not lost:
         return
-    what = f"--fresh deletes the checkpoints of {len(lost)} unfinished run(s), such as {lost[0]}"
-    alone = plans[0].processes.ranks == 1
-    if not (alone and sys.stdin.isatty() and sys.stderr.isatty()):
-        raise TrainingError(f"{what}; pass --yes as well, or leave out --fresh to resume from them")
-    if not typer.confirm(f"{what}; delete them?", err=True):
+    warning = f"--fresh deletes the checkpoints of {len(lost)} unfinished run(s), such as {lost[0]}"
+    is_single_process = plans[0].processes.ranks == 1
+    if not (is_single_process and sys.stdin.isatty() and sys.stderr.isatty()):
+        raise TrainingError(
+            f"{warning}; pass --yes as well, or leave out --fresh to resume from them"
+        )
+    if not typer.confirm(f"{warning}; delete them?", err=True):
         raise Interrupted("nothing was deleted; without --fresh the run resumes")
 
 
 def _train(
-    plans: Sequence[TrainPlan], on: str, devices: int | None, cards: Sequence[str], *, as_json: bool
+    plans: Sequence[TrainPlan],
+    launcher: str,
+    devices: int | None,
+    card_options: Sequence[str],
+    *,
+    as_json: bool,
 ) -> None:
+    """Train one run after another, and print what was trained.
+
+    Args:
+        plans: A plan per seed.
+        launcher: Who trains: the value of ``--on``.
+        devices: How many devices train together; None for the launcher's default.
+        card_options: The options of the user's cards, for the command that is printed.
+        as_json: Whether to print JSON.
+    """
     from stsbench.cli.progress import train_progress
     from stsbench.recipes.train import LAUNCHERS
 
-    done, runs = (
-        [plan.folder for plan in plans if not plan.fresh and (plan.folder / RUN_FILE).is_file()],
-        [],
-    )
-    with LAUNCHERS.load_at(on)(on, devices, print_progress) as run_training:
+    finished_folders = [
+        plan.folder for plan in plans if not plan.fresh and (plan.folder / RUN_FILE).is_file()
+    ]
+    runs = []
+    with LAUNCHERS.load_at(launcher)(launcher, devices, print_progress) as launch:
         for plan in plans:
             with train_progress(plan) as on_progress:
-                runs.append(run_training(plan, on_progress=on_progress))
+                runs.append(launch(plan, on_progress=on_progress))
+    # Of several processes only the first one prints.
     if plans[0].processes.rank != 0:
         return
     if as_json:
         print_json(
             [
-                {"folder": str(run.folder), "trained_already": run.folder in done, **run.record}
+                {
+                    "folder": str(run.folder),
+                    "trained_already": run.folder in finished_folders,
+                    **run.record,
+                }
                 for run in runs
             ]
         )
         return
-    _print_runs(runs, done)
-    # Names are looked for in the usual folder of runs alone.
-    named = plans[0].out.resolve() == settings.runs_folder().resolve()
-    encoders = [plans[0].name] if named else [str(plan.folder) for plan in plans]
-    print_text(f"score it: {shlex.join(['stsbench', 'run', *encoders, *cards])}")
+    _print_runs(runs, finished_folders)
+    # 'stsbench run' finds names only in the user's folder of runs.
+    has_name = plans[0].out.resolve() == settings.runs_folder().resolve()
+    specs = [plans[0].name] if has_name else [str(plan.folder) for plan in plans]
+    print_text(f"score it: {shlex.join(['stsbench', 'run', *specs, *card_options])}")
 
 
-def _print_runs(runs: Sequence[TrainedRun], done: Sequence[Path]) -> None:
+def _print_runs(runs: Sequence[TrainedRun], finished_folders: Sequence[Path]) -> None:
+    """Print a table of runs, their folders and the mean over seeds.
+
+    Args:
+        runs: The runs, one per seed.
+        finished_folders: The folders of those that were trained by an earlier command.
+    """
     from stsbench.numbers.statistics import mean_and_deviation
 
-    rows = []
-    for run in runs:
-        chosen = run.chosen
-        before = format_points(run.curve[0].score) if run.curve and run.curve[0].step == 0 else ""
-        score, at = (format_points(chosen.score), f"{chosen.step:.0f} of ") if chosen else ("–", "")
-        seen = " and ".join(kind for kind in ("gold", "text") if kind in run.overlap.values())
-        rows.append(
-            [str(run.seed), before, score, f"{at}{run.steps}", f"{run.run.seconds:.0f} s", seen]
-        )
-    chosen_by = runs[0].card.selection
+    selection = runs[0].card.selection
     columns = [
         "seed",
         "at start",
-        f"{chosen_by.task} {chosen_by.split}",
+        f"{selection.task} {selection.split}",
         "step",
         "time",
         "test sentences seen",
     ]
-    print_rows(columns, rows, right=[0, 1, 2, 4], sparse=True)
+    print_rows(columns, [_run_row(run) for run in runs], right=[0, 1, 2, 4], sparse=True)
     for run in runs:
-        before = f" (trained already, {run.run.created[:10]}; --fresh trains it again)"
-        print_text(f"{run.folder}{before if run.folder in done else ''}")
+        note = ""
+        if run.folder in finished_folders:
+            note = f" (trained already, {run.run.created[:10]}; --fresh trains it again)"
+        print_text(f"{run.folder}{note}")
     scores = [100 * run.chosen.score for run in runs if run.chosen]
     if len(scores) > 1:
         mean, deviation = mean_and_deviation(scores)
         print_text(f"mean {mean:.2f} ± {deviation:.2f} over {len(scores)} seeds")
 
 
-def tried(plan: TrainPlan) -> tuple[TrainingForecast | None, Mapping[str, str]]:
-    """What three steps say of a training, or what is missing for them."""
+def _run_row(run: TrainedRun) -> list[str]:
+    start_score = ""
+    if run.curve and run.curve[0].step == 0:
+        start_score = format_points(run.curve[0].score)
+    score, step = "–", f"{run.steps}"
+    if run.chosen:
+        score = format_points(run.chosen.score)
+        step = f"{run.chosen.step:.0f} of {run.steps}"
+    overlaps = [overlap for overlap in ("gold", "text") if overlap in run.overlap.values()]
+    return [
+        str(run.seed),
+        start_score,
+        score,
+        step,
+        f"{run.run.seconds:.0f} s",
+        " and ".join(overlaps),
+    ]
+
+
+class TrainingTrial(NamedTuple):
+    """What a few steps of a training show."""
+
+    forecast: TrainingForecast | None
+    """None if something is missing for the training."""
+    missing: Mapping[str, str]
+    """A message by what is missing."""
+
+
+def try_training(plan: TrainPlan) -> TrainingTrial:
+    """Forecast a training by three steps of it, or find out what is missing for it.
+
+    Raises:
+        StsbenchError: The training fails for another reason than that something is missing.
+    """
     from stsbench.recipes.train import load_trainer
     from stsbench.recipes.train_plan import find_missing
 
     try:
-        return load_trainer(plan).forecast(), {}
+        return TrainingTrial(load_trainer(plan).forecast(), {})
     except StsbenchError as error:
-        errors = find_missing(plan)
-        if str(error) not in map(str, errors.values()):
+        missing = find_missing(plan)
+        if str(error) not in map(str, missing.values()):
             raise
-        return None, {name: describe_error_line(problem) for name, problem in errors.items()}
+        messages = {name: describe_error_line(problem) for name, problem in missing.items()}
+        return TrainingTrial(None, messages)
 
 
 def _forecast_runs(plans: Sequence[TrainPlan], *, as_json: bool) -> int:
+    """Print what a recipe's runs take, or what is missing for them; return the exit code."""
     from stsbench.recipes.train_plan import summarise_plan
 
-    plan, seeds = plans[0], [one.seed for one in plans]
-    found, missing = tried(plan)
-    facts = msgspec.to_builtins(found) if found else summarise_plan(plan)
-    lines = found.lines() if found else [[key, value] for key, value in facts.items()]
-    if as_json:
-        print_json(
-            {
-                "recipe": plan.name,
-                "seeds": seeds,
-                **facts,
-                **({"missing": missing} if missing else {}),
-            }
-        )
+    plan = plans[0]
+    seeds = [plan.seed for plan in plans]
+    forecast, missing = try_training(plan)
+    if forecast is not None:
+        values = msgspec.to_builtins(forecast)
+        rows = forecast.lines()
     else:
-        print_text(
-            f"{plan.name}: {plan.card.name}{f', each of {len(seeds)} seeds' if len(seeds) > 1 else ''}\n"
-        )
-        print_facts(lines)
+        values = summarise_plan(plan)
+        rows = [[key, value] for key, value in values.items()]
+    if as_json:
+        report = {"recipe": plan.name, "seeds": seeds, **values}
+        print_json({**report, "missing": missing} if missing else report)
+    else:
+        each = f", each of {len(seeds)} seeds" if len(seeds) > 1 else ""
+        print_text(f"{plan.name}: {plan.card.name}{each}\n")
+        print_facts(rows)
     print_errors("missing", missing.values())
     return EXIT_USER_ERROR if missing else 0
