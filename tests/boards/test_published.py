@@ -253,7 +253,7 @@ def test_what_was_not_read_in_a_source_says_so():
         ("paper,", "papre,", "line 2: Object contains unknown field 'papre'"),
         ("yes", "perhaps", "line 2: Invalid enum value 'perhaps'"),
         ("sts12", "", "line 2: Object missing required field 'task'"),
-        ("0.20", "O.20", "line 2: Expected `float"),
+        ("0.20", "O.20", "line 2: Expected 'float"),
     ],
 )
 def test_a_wrong_line_is_named(tmp_path, old, new, message):

@@ -377,7 +377,7 @@ def test_two_names_of_one_place_do_not_overwrite_each_other(tmp_path):
         ),
         ({"scores": {"spearman.all": np.float32(1.0)}}, "float32 is not JSON serializable"),
         ({"n": 4}, "column 'subset' has 3 items, the result's field 'n' says 4"),
-        ({"notes": [5]}, r"Expected `str`, got `int` - at `\$.notes"),
+        ({"notes": [5]}, r"Expected 'str', got 'int' - at '\$.notes"),
     ],
 )
 def test_what_could_not_be_read_back_is_not_written(tmp_path, changes, message):

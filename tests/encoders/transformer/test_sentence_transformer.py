@@ -197,7 +197,7 @@ def test_embeddings_are_as_long_as_the_files_say_and_another_similarity_is_noted
     )
     with pytest.raises(
         EncoderError,
-        match=r"config_sentence_transformers.json: cannot be used: Expected `int` >= 1 - at `\$.truncate_dim`",
+        match=r"config_sentence_transformers.json: cannot be used: Expected 'int' >= 1 - at '\$.truncate_dim'",
     ):
         load_encoder(str(folder))
 
