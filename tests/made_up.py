@@ -215,8 +215,9 @@ ROWS: dict[str, Any] = {
         "cli.export:FORMATS", lambda results, out, catalogue, as_json: None
     ),
     "cli.list:LISTS": noting("cli.list:LISTS", lambda cards: [{"thing": "a thing of mine"}]),
-    "cli.show:KINDS": noting(
-        "cli.show:KINDS", lambda name, cards: {"of": "mine"} if name == "a thing of mine" else None
+    "cli.show:CARD_READERS": noting(
+        "cli.show:CARD_READERS",
+        lambda name, cards: {"of": "mine"} if name == "a thing of mine" else None,
     ),
     "cli.convert:KINDS": Conversion(noting("cli.convert:KINDS", lambda source, out: "")),
 }
