@@ -106,7 +106,7 @@ def find_overlaps(
         task = load_task(name, data=plan.data, catalogue=plan.catalogue)
         if task.card.evaluator == "sts" and is_available_locally(task.card, task.data):
             tasks.append(task)
-    overlaps = {found.task: found.overlap for found in find_overlap(corpus, tasks)}
+    overlaps = {matches.task: matches.overlap for matches in find_overlap(corpus, tasks)}
     for teacher in teachers:
         overlaps = {
             task: _worse_overlap(overlap, teacher.overlap_with(task))
@@ -263,7 +263,7 @@ def run_training(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: 
     if finished is not None:
         return finished
     if uses_training_loop(plan.card):
-        # Before torch is loaded.
+        # A missing start is reported before torch is loaded.
         check_start(plan)
     with _open_folder(plan):
         trainer = load_trainer(plan)
@@ -541,6 +541,7 @@ class TeacherEncoders:
         """
         lookups: list[TeacherEmbeddings] = []
         for teacher in self.encoders:
+            # The other processes wait until the first one has stored the embeddings.
             if processes.rank:
                 processes.wait()
             engine = Engine(teacher.encoder, open_store("default", teacher.encoder))
@@ -582,7 +583,10 @@ class Trainer(ABC):
     def forecast(self) -> TrainingForecast:
         """Take three steps, write nothing, and estimate what the whole training takes."""
 
-    def make_forecast(self, **measured: Any) -> TrainingForecast:  # noqa: ANN401 - a forecast's fields
+    def make_forecast(
+        self,
+        **measured: Any,  # noqa: ANN401 - the fields of a forecast
+    ) -> TrainingForecast:
         """Return a forecast from the fields that were measured; the others follow from them."""
         if self.device.startswith("cuda"):
             import torch

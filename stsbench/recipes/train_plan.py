@@ -164,7 +164,11 @@ SECTION_KEYS = [
 """The keys of the tables that are the same for all methods."""
 
 
-def _replace_value(tables: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401 - any TOML value
+def _replace_value(
+    tables: dict[str, Any],
+    key: str,
+    value: Any,  # noqa: ANN401 - any TOML value
+) -> None:
     """Replace one value in a recipe's tables.
 
     Args:
@@ -264,11 +268,11 @@ def _draw_rows(corpus: Corpus, n_rows: int, *, seed: int, upsample: bool) -> Cor
     if "document_id" not in corpus.columns:
         rng = np.random.default_rng([seed, 7])
         rows = np.sort(rng.choice(len(corpus), n_rows, replace=False))
-    drawn = corpus.take(rows.tolist())
+    selected = corpus.take(rows.tolist())
     if not upsample:
-        return drawn
+        return selected
     check_unordered(corpus, "upsample")
-    return repeat_rows(drawn, len(corpus))
+    return repeat_rows(selected, len(corpus))
 
 
 def uses_training_loop(card: RecipeCard) -> bool:

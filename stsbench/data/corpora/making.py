@@ -70,7 +70,7 @@ class _CorpusRequest(NamedTuple):
     corpora: Path
     """The folder of corpora."""
     open_tokenizer: OpenTokenizer
-    progress: FileProgress
+    on_progress: FileProgress
 
 
 class MadeCorpus(NamedTuple):
@@ -174,19 +174,20 @@ def _make_long_documents(request: _CorpusRequest) -> int:
         )
     tokenizer = request.open_tokenizer(section.tokenizer, section.tokenizer_revision)
     selection = [section.column, section.tokens, section.lowercase, tokenizer.identity]
-    deciding = json.dumps([list(hash_by_name.items()), *selection])
+    deciding_values = json.dumps([list(hash_by_name.items()), *selection])
+    key = hashlib.sha256(deciding_values.encode()).hexdigest()
     draft = path.with_name(f"{path.name}.unfinished")
     record = path.with_name(f"{path.name}.unfinished.json")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        progress = _read_progress(record, draft, hashlib.sha256(deciding.encode()).hexdigest())
+        progress = _read_progress(record, draft, key)
         with draft.open("ab") as stream:
             stream.truncate(progress.size)
             for name in list(hash_by_name)[progress.files :]:
-                request.progress(progress.files, len(hash_by_name))
+                request.on_progress(progress.files, len(hash_by_name))
                 n_documents = _append_documents(stream, repository, name, request, tokenizer)
                 progress = _CorpusProgress(
-                    key=progress.key,
+                    key=key,
                     files=progress.files + 1,
                     size=stream.tell(),
                     rows=progress.rows + n_documents,

@@ -101,6 +101,7 @@ def choose_n_bands(threshold: float) -> int:
     With n bands of r hashes a pair of similarity s is proposed with probability 1 - (1 - s^r)^n.
     Fewer bands propose fewer pairs in vain.
     """
+    # The divisors of the number of hashes, in ascending order.
     candidates = (N_HASHES // rows for rows in range(N_HASHES, 0, -1) if N_HASHES % rows == 0)
     return next(n_bands for n_bands in candidates if _recall(threshold, n_bands) >= MIN_RECALL)
 
