@@ -340,10 +340,10 @@ class RoundsTrainer(Trainer):
         """Take a few steps, and write and validate the encoder once in a temporary folder."""
         torch.manual_seed(self.plan.seed)
         prepared = self.training.prepare(self.columns, self.plan.seed)
-        n_steps = prepared.planned(self.training.epochs)
+        n_steps = prepared.total_steps(self.training.epochs)
         times = [time.perf_counter()]
         for step, batch in enumerate(islice(prepared.batches(), min(N_TRIED_STEPS, n_steps))):
-            prepared.learn(batch, step)
+            prepared.learn_batch(batch, step)
             times.append(time.perf_counter())
         with tempfile.TemporaryDirectory() as folder:
             prepared.score(Path(folder), self.validate)
@@ -351,13 +351,13 @@ class RoundsTrainer(Trainer):
         n_validations = 0
         if self.validate:
             # One more before the first step.
-            n_validations = 1 + math.ceil(n_steps / (prepared.every or prepared.steps))
+            n_validations = 1 + math.ceil(n_steps / (prepared.interval or prepared.steps_per_epoch))
         n_parameters = sum(tensor.numel() for tensor in prepared.tensors.values())
         return self.make_forecast(
             steps=n_steps,
             batch_size=self.plan.card.training.batch_size,
             validations=n_validations,
-            tokens=round(prepared.tokens * n_steps / max(prepared.steps, 1)),
+            tokens=round(prepared.tokens_per_epoch * n_steps / max(prepared.steps_per_epoch, 1)),
             trained_parameters=n_parameters,
             parameters=n_parameters,
             step_seconds=float(np.median(np.diff(times))),

@@ -1,6 +1,7 @@
-"""Pairs of a sentence and its back-translation by two Marian models, the positives of a contrast with translations.
+"""Pairs of a sentence and its back-translation by two Marian models.
 
-The baseline of Kim et al. 2021 (SG-OPT), https://aclanthology.org/2021.acl-long.197, after CERT (Fang and Xie 2020).
+They are the positives of a contrast with translations: the baseline of Kim et al. 2021 (SG-OPT),
+https://aclanthology.org/2021.acl-long.197, after CERT (Fang and Xie 2020).
 """
 
 from __future__ import annotations
@@ -34,35 +35,45 @@ from stsbench.encoders.transformer.backbone import load_model, load_tokenizer
 Mode = Literal["greedy", "sampling"]
 VOCABULARY = ("source.spm", "target.spm", "vocab.json")
 PACKAGES = ("sentencepiece", "sacremoses")
-"""What reads Marian's vocabularies."""
+"""The packages that read Marian's vocabularies."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """How a translation is chosen."""
+    """The settings by which a translation is chosen."""
 
     mode: Mode = "greedy"
-    """``greedy``: the likeliest token each time; ``sampling``: tokens drawn by their probability."""
+    """``greedy``: the likeliest token each time; ``sampling``: tokens drawn by their
+    probability."""
     temperature: float = 1.0
     """Divides the logits before sampling."""
     seed: int = 0
-    """Of sampling; a sentence's draws depend on it and on the sentence, not on its neighbours in a batch."""
+    """The seed of sampling; a sentence's draws depend on it and on the sentence, not on its
+    neighbours in a batch."""
     max_tokens: int = 128
-    """Longest translation, and longest part of a sentence that is read."""
+    """The maximum number of tokens of a translation, and of a sentence that are translated."""
 
     def __post_init__(self) -> None:
-        """Check the values; raises UnknownName or CardError."""
+        """Check the values.
+
+        Raises:
+            UnknownName: There is no such mode.
+            CardError: The temperature or the length is not possible.
+        """
         look_up("decoding mode", self.mode, dict.fromkeys(get_args(Mode)))
         if not self.temperature > 0 or self.max_tokens < 1:
             raise CardError("decoding: temperature must be above 0 and max_tokens 1 or more")
 
-    def facts(self) -> dict[str, Any]:
-        """What can change a translation: greedy decoding has neither temperature nor seed."""
-        drawn = self.mode == "sampling"
+    def record(self) -> dict[str, Any]:
+        """Return the settings that can change a translation.
+
+        Greedy decoding has neither temperature nor seed.
+        """
+        samples = self.mode == "sampling"
         return {
             key: value
             for key, value in asdict(self).items()
-            if drawn or key not in ("temperature", "seed")
+            if samples or key not in ("temperature", "seed")
         }
 
 
@@ -71,14 +82,14 @@ class Translation(NamedTuple):
 
     text: str
     cut: bool
-    """Whether the sentence was longer than ``max_tokens``, or its translation was still going on there."""
+    """Whether the sentence, or its translation, was longer than ``max_tokens``."""
 
 
 class Translator:
     """One direction of translation, by ``generate`` of a Marian model of transformers.
 
-    Every batch is appended to a file in the cache folder, named by the model's and the decoding's hash, so a
-    stopped run resumes where it was and no sentence is translated twice.
+    Every batch is appended to a file in the cache folder, named by the hash of model and decoding,
+    so a stopped run resumes where it was, and no sentence is translated twice.
     """
 
     def __init__(
@@ -90,134 +101,172 @@ class Translator:
         batch_size: int = 32,
         device: str = "auto",
     ) -> None:
-        """Find the model, a checkpoint's folder or its name on the Hub; it is loaded when there is something to translate.
+        """Find the model; it is loaded when there is something to translate.
 
-        Raises StsbenchError: the packages that read Marian's vocabularies are not installed; SourceError: the model
-        cannot be had; EncoderError: the folder is no checkpoint of a Marian model.
+        Args:
+            model: The folder of a checkpoint, or its name on the Hub.
+            revision: The commit on the Hub.
+            decoding: The settings of decoding; by default greedy.
+            batch_size: The number of sentences that are translated at once.
+            device: The device to compute on; ``auto`` chooses one.
+
+        Raises:
+            StsbenchError: The packages that read Marian's vocabularies are not installed.
+            SourceError: The model is not available.
+            EncoderError: The folder is no checkpoint of a Marian model.
         """
         for package in PACKAGES:
             if find_spec(package) is None:
                 raise StsbenchError(
-                    f"translation needs {package}; install it with: pip install 'stsbench[translate]'"
+                    f"translation needs {package}; "
+                    "install it with: pip install 'stsbench[translate]'"
                 )
         if batch_size < 1:
             raise CardError(f"batch_size {batch_size}: must be 1 or more")
-        self.model, self.decoding, self.batch_size = model, decoding or Decoding(), batch_size
+        self.model = model
+        self.decoding = decoding or Decoding()
+        self.batch_size = batch_size
         self.device = pick_device(device)
         self.checkpoint = find_checkpoint(model, revision=revision, extra_names=VOCABULARY)
         folder = self.checkpoint.folder
-        if missing := [name for name in VOCABULARY if not (folder / name).is_file()]:
-            raise EncoderError(f"{folder}: no {missing[0]}; is it a Marian translation model?")
+        missing_files = [name for name in VOCABULARY if not (folder / name).is_file()]
+        if missing_files:
+            raise EncoderError(
+                f"{folder}: no {missing_files[0]}; is it a Marian translation model?"
+            )
 
     @cached_property
-    def facts(self) -> dict[str, Any]:
-        """The model and how it is used, as the record beside a file of pairs has them."""
+    def record(self) -> dict[str, Any]:
+        """The model and its settings, as in the record beside a file of pairs."""
         folder = self.checkpoint.folder
         files = [
             *sorted(folder.glob("*.json")),
             *sorted(folder.glob("*.spm")),
             *self.checkpoint.weights,
         ]
-        digest = _digest({path.name: file_digest(path) for path in files})
+        digest = _hash_json({path.name: file_digest(path) for path in files})
         return {
             "model": self.model,
             "revision": self.checkpoint.revision,
             "sha256": digest,
-            **self.decoding.facts(),
+            **self.decoding.record(),
         }
 
     @property
-    def kept(self) -> Path:
+    def cache_path(self) -> Path:
         """The file of finished translations."""
-        key = _digest(
-            {key: value for key, value in self.facts.items() if key not in ("model", "revision")}
-        )
-        return settings.cache_folder() / "translations" / f"{key[:32]}.jsonl"
+        # The hash of the model's files stands for its name and revision.
+        content = {
+            key: value for key, value in self.record.items() if key not in ("model", "revision")
+        }
+        return settings.cache_folder() / "translations" / f"{_hash_json(content)[:32]}.jsonl"
 
     def translate(
-        self, sentences: Sequence[str], progress: ProgressCallback = lambda *at: None
+        self, sentences: Sequence[str], progress: ProgressCallback = lambda *numbers: None
     ) -> list[Translation]:
-        """Translate sentences, each distinct one once, the longest first.
+        """Translate sentences, each distinct sentence once, the longest first.
 
-        Raises EncoderError: the model cannot be loaded or does not translate; OutputError: the cache cannot be written.
+        Raises:
+            EncoderError: The model cannot be loaded or does not translate.
+            OutputError: The cache cannot be written.
         """
-        known = _read_kept(self.kept)
+        translations = _read_translations(self.cache_path)
         # A sentence without a letter or digit is its own translation; models make something up.
-        known.update(
-            {s: Translation(s, cut=False) for s in sentences if not any(map(str.isalnum, s))}
-        )
+        for sentence in sentences:
+            if not any(map(str.isalnum, sentence)):
+                translations[sentence] = Translation(sentence, cut=False)
         distinct = dict.fromkeys(sentences)
-        todo = sorted(
-            (sentence for sentence in distinct if sentence not in known), key=len, reverse=True
+        missing = sorted(
+            (sentence for sentence in distinct if sentence not in translations),
+            key=len,
+            reverse=True,
         )
-        done = len(distinct) - len(todo)
-        for start in range(0, len(todo), self.batch_size):
-            batch = todo[start : start + self.batch_size]
-            made = dict(zip(batch, self.translate_batch(batch), strict=True))
-            rows = [{"text": text, "translation": t.text, "cut": t.cut} for text, t in made.items()]
-            append_line(self.kept, "\n".join(map(json.dumps, rows)))
-            known.update(made)
-            done += len(batch)
-            progress(done, len(distinct))
-        return [known[sentence] for sentence in sentences]
+        n_done = len(distinct) - len(missing)
+        for start in range(0, len(missing), self.batch_size):
+            batch = missing[start : start + self.batch_size]
+            new_translations = dict(zip(batch, self.translate_batch(batch), strict=True))
+            rows = [
+                {"text": text, "translation": translation.text, "cut": translation.cut}
+                for text, translation in new_translations.items()
+            ]
+            append_line(self.cache_path, "\n".join(map(json.dumps, rows)))
+            translations.update(new_translations)
+            n_done += len(batch)
+            progress(n_done, len(distinct))
+        return [translations[sentence] for sentence in sentences]
 
     @cached_property
     def marian(self) -> tuple[Any, Any]:
         """The tokenizer and the model, loaded when they are first needed."""
-        checkpoint, longest = self.checkpoint, self.decoding.max_tokens
-        model, missing = load_model(transformers.AutoModelForSeq2SeqLM, checkpoint, dtype="float32")
-        if missing:
+        checkpoint = self.checkpoint
+        max_tokens = self.decoding.max_tokens
+        model, missing_weights = load_model(
+            transformers.AutoModelForSeq2SeqLM, checkpoint, dtype="float32"
+        )
+        if missing_weights:
             raise EncoderError(
-                f"{checkpoint.folder}: the weights lack '{missing[0]}' ({len(missing)} tensors in all)"
+                f"{checkpoint.folder}: the weights lack '{missing_weights[0]}' "
+                f"({len(missing_weights)} tensors in all)"
             )
         config = model.config
-        if longest > config.max_position_embeddings:
+        if max_tokens > config.max_position_embeddings:
             raise CardError(
-                f"max_tokens {longest}: {checkpoint.folder} reads {config.max_position_embeddings} at most"
+                f"max_tokens {max_tokens}: {checkpoint.folder} reads "
+                f"{config.max_position_embeddings} at most"
             )
         # The checkpoint's own settings (often a beam of six) are not ours.
         model.generation_config = transformers.GenerationConfig(
             pad_token_id=config.pad_token_id,
             eos_token_id=config.eos_token_id,
             decoder_start_token_id=config.decoder_start_token_id,
-            # Marian begins with padding; it may not write any.
+            # Marian's output begins with padding, but must not hold any further.
             suppress_tokens=[config.pad_token_id],
         )
         return load_tokenizer(checkpoint), model.eval().to(open_device(self.device))
 
     def translate_batch(self, sentences: Sequence[str]) -> list[Translation]:
-        """Translate some sentences at once, whatever is known of them."""
-        (tokenizer, model), longest = self.marian, self.decoding.max_tokens
-        end = model.generation_config.eos_token_id
-        whole = tokenizer(list(sentences), return_attention_mask=False, verbose=False)["input_ids"]
-        read = [ids if len(ids) <= longest else [*ids[: longest - 1], end] for ids in whole]
-        batch = tokenizer.pad({"input_ids": read}, return_tensors="pt").to(model.device)
-        noise = [GumbelNoise(sentences, self.decoding)] if self.decoding.mode == "sampling" else []
+        """Translate some sentences at once, even if their translations are stored."""
+        tokenizer, model = self.marian
+        max_tokens = self.decoding.max_tokens
+        eos_token_id = model.generation_config.eos_token_id
+        encoded = tokenizer(list(sentences), return_attention_mask=False, verbose=False)
+        all_ids = encoded["input_ids"]
+        read_ids = [
+            ids if len(ids) <= max_tokens else [*ids[: max_tokens - 1], eos_token_id]
+            for ids in all_ids
+        ]
+        batch = tokenizer.pad({"input_ids": read_ids}, return_tensors="pt").to(model.device)
+        processors = []
+        if self.decoding.mode == "sampling":
+            processors = [GumbelNoise(sentences, self.decoding)]
         with torch.inference_mode():
-            written = model.generate(
+            output_ids = model.generate(
                 input_ids=batch["input_ids"],
                 attention_mask=batch["attention_mask"],
-                max_new_tokens=longest,
-                logits_processor=transformers.LogitsProcessorList(noise),
+                max_new_tokens=max_tokens,
+                logits_processor=transformers.LogitsProcessorList(processors),
             )
-        texts = tokenizer.batch_decode(written, skip_special_tokens=True)
-        ended = (written == end).any(dim=1).tolist()
-        cut = [not done or len(ids) > longest for done, ids in zip(ended, whole, strict=True)]
-        return [Translation(text, cut=short) for text, short in zip(texts, cut, strict=True)]
+        texts = tokenizer.batch_decode(output_ids, skip_special_tokens=True)
+        is_complete = (output_ids == eos_token_id).any(dim=1).tolist()
+        translations = []
+        for text, ids, complete in zip(texts, all_ids, is_complete, strict=True):
+            is_cut = not complete or len(ids) > max_tokens
+            translations.append(Translation(text, cut=is_cut))
+        return translations
 
 
-def _digest(facts: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+def _hash_json(value: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 class GumbelNoise:
-    """Noise that makes the likeliest token a drawn one: the Gumbel-max way to sample.
+    """Noise that makes the likeliest token a sampled one: the Gumbel-max trick.
 
-    Each sentence has its own generator, so its draws do not depend on the batch it is in.
+    Each sentence has its own generator, so its draws do not depend on its batch.
     """
 
     def __init__(self, sentences: Sequence[str], decoding: Decoding) -> None:
-        """Give each sentence of a batch its generator."""
+        """Make the generator of each sentence of a batch."""
         self.temperature = decoding.temperature
         keys = [
             f"{decoding.seed}\x1f{sentence}".encode("utf-8", "surrogatepass")
@@ -230,38 +279,45 @@ class GumbelNoise:
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Add noise to the logits (b, v)."""
-        uniform = torch.stack([torch.rand(scores.shape[1], generator=g) for g in self.generators])
-        tiny = torch.finfo(torch.float32).tiny
-        # Minus the logarithm of a uniform number is an exponential one; minus the logarithm of that, Gumbel's.
-        exponential = uniform.clamp(min=tiny).log().neg().clamp(min=tiny)
+        uniform = torch.stack(
+            [torch.rand(scores.shape[1], generator=generator) for generator in self.generators]
+        )
+        smallest = torch.finfo(torch.float32).tiny
+        # Minus the logarithm of a uniform number has the exponential distribution; minus the
+        # logarithm of that has Gumbel's.
+        exponential = uniform.clamp(min=smallest).log().neg().clamp(min=smallest)
         return scores / self.temperature - exponential.log().to(scores)
 
 
-def _read_kept(path: Path) -> dict[str, Translation]:
+def _read_translations(path: Path) -> dict[str, Translation]:
     """Read finished translations, and drop a last line that a killed run left unfinished."""
     if not path.is_file():
         return {}
     content = path.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
-    if len(whole) < len(content):
-        os.truncate(path, len(whole))
-    rows = [json.loads(line) for line in whole.decode("utf-8", "surrogatepass").splitlines()]
+    complete_lines = content[: content.rfind(b"\n") + 1]
+    if len(complete_lines) < len(content):
+        os.truncate(path, len(complete_lines))
+    rows = [
+        json.loads(line) for line in complete_lines.decode("utf-8", "surrogatepass").splitlines()
+    ]
     return {row["text"]: Translation(row["translation"], cut=row["cut"]) for row in rows}
 
 
 DirectionProgress = Callable[[str, int, int], None]
-"""Called with the direction, how many sentences are done, and of how many."""
+"""A function that is called with the direction, ``there`` or ``back``, and the numbers of finished
+and of all sentences."""
 
 
 class TranslationReport(NamedTuple):
-    """What came of a file of pairs."""
+    """The counts of a file of pairs, and its record."""
 
     rows: int
     distinct: int
     same: int
-    """Sentences that came back unchanged: such a pair teaches what dropout does."""
+    """The number of sentences that came back unchanged: from such a pair only dropout is
+    learned."""
     cut: int
-    """Sentences whose translation, there or back, was still going on at the longest length."""
+    """The number of sentences that were cut at the longest length, there or back."""
     record: Path
 
 
@@ -272,28 +328,54 @@ def write_back_translations(
     backward: Translator,
     progress: DirectionProgress | None = None,
 ) -> TranslationReport:
-    """Write a CSV file of ``anchor`` and ``positive``, a row for each row of the corpus, and a record beside it.
+    """Write a CSV file of pairs, a row per row of the corpus, and its record.
 
-    A corpus without a column ``text`` gives the distinct sentences of all its columns. ``forward`` translates into the
-    other language, ``backward`` back. Raises OutputError: the output is there, is no ``.csv``, or cannot be written;
-    EncoderError: a model cannot be loaded.
+    The columns are ``anchor`` and ``positive``.
+    For a corpus without a column ``text`` the sentences are the distinct ones of all its columns.
+
+    Args:
+        corpus: The corpus.
+        output: The CSV file; the record has the name of the file with ``.json`` after it.
+        forward: The translator into the other language.
+        backward: The translator back.
+        progress: Called with the direction, and the numbers of finished and of all sentences.
+
+    Raises:
+        OutputError: The output exists, is no ``.csv``, or cannot be written.
+        EncoderError: A model cannot be loaded.
     """
-    record = check_output(output)
-    report = progress or (lambda direction, done, total: None)
+    record_path = check_output(output)
+    on_progress = progress or (lambda direction, done, total: None)
     sentences = list((corpus if "text" in corpus.columns else corpus.sentences()).column("text"))
-    there = forward.translate(sentences, partial(report, "there"))
-    back = backward.translate([t.text for t in there], partial(report, "back"))
-    pairs = pd.DataFrame({"anchor": sentences, "positive": [t.text for t in back]}, dtype=object)
-    cut = len({s for s, t, b in zip(sentences, there, back, strict=True) if t.cut or b.cut})
-    same = len({s for s, b in zip(sentences, back, strict=True) if s == b.text})
-    counts = {"rows": len(sentences), "distinct": len(set(sentences)), "same": same, "cut": cut}
-    facts = {
+    forward_translations = forward.translate(sentences, partial(on_progress, "there"))
+    foreign_texts = [translation.text for translation in forward_translations]
+    backward_translations = backward.translate(foreign_texts, partial(on_progress, "back"))
+    positives = [translation.text for translation in backward_translations]
+    pairs = pd.DataFrame({"anchor": sentences, "positive": positives}, dtype=object)
+    cut_sentences = set()
+    for sentence, *translations in zip(
+        sentences, forward_translations, backward_translations, strict=True
+    ):
+        if any(translation.cut for translation in translations):
+            cut_sentences.add(sentence)
+    same_sentences = {
+        sentence
+        for sentence, positive in zip(sentences, positives, strict=True)
+        if sentence == positive
+    }
+    counts = {
+        "rows": len(sentences),
+        "distinct": len(set(sentences)),
+        "same": len(same_sentences),
+        "cut": len(cut_sentences),
+    }
+    record = {
         "schema": 1,
         "corpus": corpus.name,
         "corpus_sha256": corpus.sha256,
         **counts,
-        "forward": forward.facts,
-        "backward": backward.facts,
+        "forward": forward.record,
+        "backward": backward.record,
         "run": {
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "device": forward.device,
@@ -307,16 +389,22 @@ def write_back_translations(
     write_atomically(
         output, pairs.to_csv(index=False, lineterminator="\n").encode("utf-8", "replace")
     )
-    write_atomically(record, (json.dumps(facts, indent=1, ensure_ascii=False) + "\n").encode())
-    return TranslationReport(**counts, record=record)
+    write_atomically(
+        record_path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode()
+    )
+    return TranslationReport(**counts, record=record_path)
 
 
 def check_output(output: Path) -> Path:
-    """Return the place of the record beside a file of pairs that may be written; raises OutputError."""
-    record = output.with_name(f"{output.name}.json")
+    """Return the path of the record beside a file of pairs.
+
+    Raises:
+        OutputError: The file of pairs or its record exists, or the former is no ``.csv``.
+    """
+    record_path = output.with_name(f"{output.name}.json")
     if output.suffix != ".csv":
         raise OutputError(f"{output}: pairs are written as .csv; name it {output.stem}.csv")
-    for path in (output, record):
+    for path in (output, record_path):
         if path.exists():
             raise OutputError(f"{path}: already exists; name another file, or remove it")
-    return record
+    return record_path

@@ -112,14 +112,14 @@ def test_a_stopped_run_goes_on(models, monkeypatch, tmp_path):
         counted(patch, fails_at=2)
         Translator(models[0], decoding=DRAWN, batch_size=2).translate(LINES)
     translator = Translator(models[0], decoding=DRAWN, batch_size=2)
-    assert len(translator.kept.read_text().splitlines()) == 4
+    assert len(translator.cache_path.read_text().splitlines()) == 4
     # Killed in the midst of a line.
-    with translator.kept.open("a") as stream:
+    with translator.cache_path.open("a") as stream:
         stream.write('{"text": "half a li')
     seen = counted(monkeypatch)
     assert translator.translate(LINES) == whole
     assert sum(map(len, seen)) == 2
-    assert all(json.loads(line) for line in translator.kept.read_text().splitlines())
+    assert all(json.loads(line) for line in translator.cache_path.read_text().splitlines())
 
 
 def test_a_sentence_that_is_too_long_is_read_in_part_and_says_so(models, monkeypatch):
@@ -162,7 +162,7 @@ def test_pairs_and_their_record(models, tmp_path):
     assert written.record == tmp_path / "out" / "pairs.csv.json"
     assert record["corpus_sha256"] == corpus.sha256
     assert (
-        record["forward"] == there.facts
+        record["forward"] == there.record
         and record["backward"]["sha256"] != record["forward"]["sha256"]
     )
     assert (record["forward"]["mode"], record["rows"], record["cut"]) == ("greedy", 8, written.cut)
@@ -217,7 +217,7 @@ def test_a_model_from_the_hub_as_most_are_published(hub, models, tmp_path):
         "model", "owner/opus", {**files, "tf_model.h5": b"no", "README.md": b"no"}
     ).commit
     translator = Translator("owner/opus", decoding=SHORT)
-    assert translator.facts["revision"] == commit
+    assert translator.record["revision"] == commit
     assert translator.translate(LINES[:2]) == Translator(models[0], decoding=SHORT).translate(
         LINES[:2]
     )

@@ -1,8 +1,10 @@
-"""FastSent's training: a sentence's words predict those of its neighbours (Hill et al. 2016, arXiv 1602.03483).
+"""FastSent's training: a sentence's words predict those of its neighbours.
 
-As released (a fork of gensim): hierarchical softmax over a Huffman tree, not the paper's full softmax; source vectors
-are summed, but what is learned is divided by their number; a node whose product is 6 or more either way teaches
-nothing, and the sigmoid is read from a table of a thousand values; no neighbour is seen over the border of a block.
+Hill et al. 2016, arXiv 1602.03483. As released (a fork of gensim): hierarchical softmax over a
+Huffman tree, not the paper's full softmax; source vectors are summed, but the update is divided by
+their number; a node whose product is 6 or more in absolute value is not learned from, and the
+sigmoid is read from a table of a thousand values; sentences have no neighbours beyond the border of
+a block.
 """
 
 from __future__ import annotations
@@ -26,16 +28,16 @@ from stsbench.training.words.rounds import (
     StandaloneMethod,
     Vocabulary,
     WordEncoderFiles,
-    centres,
     read_ordered,
+    rows_with_neighbours,
 )
 
 
 class HuffmanTree(NamedTuple):
-    """Every word's way from the root, one behind the other.
+    """The path from the root to every word, one path after the other.
 
-    Word w takes ``codes[offsets[w]:offsets[w + 1]]`` (0 left, 1 right) at the inner nodes
-    ``points[...]`` of the same places; ``words`` words have ``words - 1`` inner nodes.
+    Word w has the path ``codes[offsets[w]:offsets[w + 1]]`` (0 left, 1 right) at the inner nodes
+    ``points[...]`` at the same indices; ``words`` words have ``words - 1`` inner nodes.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -43,42 +45,48 @@ class HuffmanTree(NamedTuple):
     codes: npt.NDArray[np.int64]
 
     @classmethod
-    def of(cls, counts: Sequence[int]) -> HuffmanTree:
-        """Build the tree; of equal counts the word that stands first, and a word before a node, is joined first."""
-        n = len(counts)
+    def build(cls, counts: Sequence[int]) -> HuffmanTree:
+        """Build the tree from the words' frequencies.
+
+        Among equal counts the first word, and a word before a node, is joined first.
+        """
+        n_words = len(counts)
         heap = [(int(count), word) for word, count in enumerate(counts)]
         heapq.heapify(heap)
-        above: dict[int, tuple[int, int]] = {}
-        for node in range(n - 1):
+        parents: dict[int, tuple[int, int]] = {}
+        for node in range(n_words - 1):
             total = 0
-            for side in (0, 1):
-                count, below = heapq.heappop(heap)
-                above[below], total = (node, side), total + count
-            heapq.heappush(heap, (total, n + node))
-        ways: list[list[tuple[int, int]]] = [[] for _ in range(n)]
-        for word, way in enumerate(ways):
-            place = word
-            while place in above:
-                way.append(above[place])
-                place = n + way[-1][0]
-        steps = np.array([step for way in ways for step in reversed(way)], dtype=np.int64).reshape(
-            -1, 2
-        )
+            for code in (0, 1):
+                count, child = heapq.heappop(heap)
+                parents[child] = (node, code)
+                total += count
+            heapq.heappush(heap, (total, n_words + node))
+        paths: list[list[tuple[int, int]]] = [[] for _ in range(n_words)]
+        for word, path in enumerate(paths):
+            # From the word up to the root; inner nodes are numbered after the words.
+            child = word
+            while child in parents:
+                path.append(parents[child])
+                child = n_words + path[-1][0]
+        all_steps = [step for path in paths for step in reversed(path)]
+        steps = np.array(all_steps, dtype=np.int64).reshape(-1, 2)
         points, codes = (np.ascontiguousarray(column) for column in steps.T)
-        return cls(
-            offsets=np.cumsum([0, *map(len, ways)], dtype=np.int64), points=points, codes=codes
-        )
+        offsets = np.cumsum([0, *map(len, paths)], dtype=np.int64)
+        return cls(offsets=offsets, points=points, codes=codes)
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-TABLE, LIMIT = 1000, 6.0
+TABLE = 1000
+"""The number of values of the sigmoid."""
+LIMIT = 6.0
+"""The absolute product from which a node is not learned from."""
 _powers = np.exp((np.arange(TABLE, dtype=np.float32) / np.float32(TABLE) * 2 - 1) * LIMIT)
 SIGMOID = (_powers / (_powers + 1)).astype(np.float32)
 """The released sigmoid: its value at the left end of each of a thousand steps from -6 to 6."""
 
 
 def _compiled(function: F) -> F:
-    """Compile at the first call, or take it from numba's cache where a cache folder can be written."""
+    """Compile a function at its first call, from numba's cache if a cache folder can be written."""
     try:
         return cast(F, njit(cache=True, nogil=True)(function))
     except RuntimeError:
@@ -93,33 +101,36 @@ def _learn_word(
     source: FloatArray,
     nodes: FloatArray,
     rate: np.float32,
-    mean: bool,
+    use_mean: bool,
 ) -> float:
-    """Let a sentence's words (t,) predict one word, given its way down the tree; returns minus its log probability."""
+    """Learn to predict one word from a sentence's words (t,), and return minus its log probability.
+
+    ``points`` and ``codes`` are the word's path down the tree.
+    """
     share = np.float32(1.0) / np.float32(max(len(sources), 1))
     state = np.zeros(source.shape[1], np.float32)
     for word in sources:
         state += source[word]
-    if mean:
+    if use_mean:
         state *= share
     error = np.zeros(source.shape[1], np.float32)
     loss = 0.0
-    for k in range(len(points)):
-        node = nodes[points[k]]
+    for depth in range(len(points)):
+        node = nodes[points[depth]]
         product = np.float32(0.0)
-        for j in range(len(state)):
-            product += state[j] * node[j]
-        side = product if codes[k] == 0 else -product
-        loss += max(-side, 0.0) + np.log1p(np.exp(-abs(side)))
+        for dimension in range(len(state)):
+            product += state[dimension] * node[dimension]
+        signed_product = product if codes[depth] == 0 else -product
+        loss += max(-signed_product, 0.0) + np.log1p(np.exp(-abs(signed_product)))
         if product <= -LIMIT or product >= LIMIT:
             continue
         # The released step of the table: 1000 / 6 / 2 in whole numbers.
         probability = SIGMOID[int((product + np.float32(LIMIT)) * np.float32(TABLE // 6 // 2))]
-        step = (np.float32(1 - codes[k]) - probability) * rate
-        for j in range(len(state)):
-            error[j] += step * node[j]
-            node[j] += step * state[j]
-    if not mean:
+        step = (np.float32(1 - codes[depth]) - probability) * rate
+        for dimension in range(len(state)):
+            error[dimension] += step * node[dimension]
+            node[dimension] += step * state[dimension]
+    if not use_mean:
         error *= share
     for word in sources:
         source[word] += error
@@ -128,7 +139,7 @@ def _learn_word(
 
 @_compiled
 def learn_block(
-    centres: IndexArray,
+    center_rows: IndexArray,
     ids: npt.NDArray[np.int32],
     offsets: IndexArray,
     targets: npt.NDArray[np.int32],
@@ -138,34 +149,49 @@ def learn_block(
     nodes: FloatArray,
     rate: np.float32,
     autoencode: bool,
-    mean: bool,
+    use_mean: bool,
 ) -> tuple[float, int]:
-    """Learn from some sentences and their neighbours, word by word; returns the summed loss and how many words.
+    """Learn from sentences and their neighbours, word by word.
 
-    What is read is ``ids``, what is predicted ``targets``: the same words, or two draws of them. ``source`` (words, d)
-    and ``nodes`` (words, d) are changed in place.
+    Args:
+        center_rows: The rows of the sentences.
+        ids: The words that predict, of all sentences.
+        offsets: The start of each sentence in ``ids``.
+        targets: The words to predict: the same as ``ids``, or another draw of them.
+        target_offsets: The start of each sentence in ``targets``.
+        tree: The Huffman tree of the words.
+        source: The source vectors (words, d), changed in place.
+        nodes: The vectors of the inner nodes (words, d), changed in place.
+        rate: The learning rate.
+        autoencode: Predict the sentence's own words too.
+        use_mean: Average the source vectors instead of summing them.
+
+    Returns:
+        The summed loss, and the number of predicted words.
     """
-    loss, count = 0.0, 0
-    for i in centres:
-        sources = ids[offsets[i] : offsets[i + 1]]
-        for neighbour in (i - 1, i, i + 1):
-            if neighbour == i and not autoencode:
+    loss = 0.0
+    count = 0
+    for row in center_rows:
+        sources = ids[offsets[row] : offsets[row + 1]]
+        for neighbour in (row - 1, row, row + 1):
+            if neighbour == row and not autoencode:
                 continue
             for word in targets[target_offsets[neighbour] : target_offsets[neighbour + 1]]:
-                way = slice(tree.offsets[word], tree.offsets[word + 1])
+                path = slice(tree.offsets[word], tree.offsets[word + 1])
                 loss += _learn_word(
-                    sources, tree.points[way], tree.codes[way], source, nodes, rate, mean
+                    sources, tree.points[path], tree.codes[path], source, nodes, rate, use_mean
                 )
                 count += 1
     return loss, count
 
 
 Draws = tuple[npt.NDArray[np.int32], IndexArray, npt.NDArray[np.int32], IndexArray]
+"""The words that predict and the words to predict: ids and offsets of each."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FastSentTraining(StandaloneMethod):
-    """Train FastSent; the defaults are those of the released script."""
+    """Training of FastSent; the defaults are those of the released script."""
 
     size: int = 300
     autoencode: bool = False
@@ -173,49 +199,54 @@ class FastSentTraining(StandaloneMethod):
     mean: bool = False
     min_count: int = 10
     sample: float = 0.0
-    """Read and predict words more frequent than this share of all only at times, as word2vec; 0 for always."""
+    """The share of all words above which a word is read and predicted only sometimes, as in
+    word2vec; 0 for always."""
     learning_rate: float = 0.025
     min_rate: float = 1e-4
     batch_size: int = 1000
-    """Sentences that share a learning rate, and that see no neighbour outside."""
+    """The number of sentences that share a learning rate and have no neighbours outside."""
     tokens: str = "whitespace"
     lowercase: bool = False
 
     def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
         """Read the column ``text`` (and ``document_id``), see :class:`StandaloneMethod`."""
-        split = tokeniser(self.tokens, lowercase=self.lowercase)
-        sentences, documents, vocabulary = read_ordered(columns, split, min_count=self.min_count)
-        tokens, often = TokenIds.from_lists(vocabulary.ids(sentences)), self.keep(vocabulary)
-        tree = HuffmanTree.of(vocabulary.counts.tolist())
+        tokenize = tokeniser(self.tokens, lowercase=self.lowercase)
+        sentences, documents, vocabulary = read_ordered(columns, tokenize, min_count=self.min_count)
+        tokens = TokenIds.from_lists(vocabulary.ids(sentences))
+        keep_probabilities = self.keep_probabilities(vocabulary)
+        tree = HuffmanTree.build(vocabulary.counts.tolist())
         # Source vectors begin uniform within 0.5 / size, inner nodes at zero.
         shape = (len(vocabulary.words), self.size)
         source = ((np.random.default_rng(seed).random(shape) - 0.5) / self.size).astype(np.float32)
         nodes = np.zeros(shape, dtype=np.float32)
-        rng, starts = np.random.default_rng(seed), range(0, len(sentences), self.batch_size)
+        rng = np.random.default_rng(seed)
+        starts = range(0, len(sentences), self.batch_size)
 
-        def drawn() -> tuple[npt.NDArray[np.int32], IndexArray]:
-            kept = rng.random(len(tokens.ids)) < often[tokens.ids]
-            return tokens.ids[kept], np.concatenate([[0], np.cumsum(kept)])[tokens.offsets]
+        def subsample() -> tuple[npt.NDArray[np.int32], IndexArray]:
+            is_kept = rng.random(len(tokens.ids)) < keep_probabilities[tokens.ids]
+            return tokens.ids[is_kept], np.concatenate([[0], np.cumsum(is_kept)])[tokens.offsets]
 
         def batches() -> Iterator[tuple[IndexArray, Draws]]:
-            # The words to read, and those to predict.
-            read, predicted = (
-                drawn() if self.sample else (tokens.ids, tokens.offsets) for _ in range(2)
-            )
+            input_words = subsample() if self.sample else (tokens.ids, tokens.offsets)
+            target_words = subsample() if self.sample else (tokens.ids, tokens.offsets)
             for start in starts:
-                yield (
-                    centres(documents[start : start + self.batch_size]) + start,
-                    (*read, *predicted),
-                )
+                center_rows = rows_with_neighbours(documents[start : start + self.batch_size])
+                yield center_rows + start, (*input_words, *target_words)
 
-        def learn(batch: tuple[IndexArray, Draws], step: int) -> tuple[float, int]:
+        def learn_batch(batch: tuple[IndexArray, Draws], step: int) -> tuple[float, int]:
             epoch, block = divmod(step, len(starts))
-            rate = self.rate(
-                epoch * len(sentences) + block * self.batch_size, len(sentences) * self.epochs
-            )
-            inner, draws = batch
+            n_finished = epoch * len(sentences) + block * self.batch_size
+            rate = self.rate(n_finished, len(sentences) * self.epochs)
+            center_rows, draws = batch
             return learn_block(
-                inner, *draws, tree, source, nodes, np.float32(rate), self.autoencode, self.mean
+                center_rows,
+                *draws,
+                tree,
+                source,
+                nodes,
+                np.float32(rate),
+                self.autoencode,
+                self.mean,
             )
 
         source_tensor = torch.from_numpy(source)
@@ -223,26 +254,31 @@ class FastSentTraining(StandaloneMethod):
         params = {"mean": self.mean, "tokens": self.tokens}
         return PreparedTraining(
             tensors={"source": source_tensor, "nodes": torch.from_numpy(nodes)},
-            saved=WordEncoderFiles(
+            encoder_files=WordEncoderFiles(
                 "fastsent", config, {"source": source_tensor}, params, vocabulary.words
             ),
             batches=batches,
-            learn=learn,
-            steps=len(starts),
-            tokens=len(tokens.ids),
+            learn_batch=learn_batch,
+            steps_per_epoch=len(starts),
+            tokens_per_epoch=len(tokens.ids),
         )
 
     def rate(self, done: int, total: int) -> float:
-        """The learning rate after so many sentences: down in a line to ``min_rate``."""
+        """Return the learning rate after ``done`` of ``total`` sentences.
+
+        It falls linearly to ``min_rate``.
+        """
         return max(
             self.learning_rate - (self.learning_rate - self.min_rate) * done / total, self.min_rate
         )
 
-    def keep(self, vocabulary: Vocabulary) -> npt.NDArray[np.float64]:
-        """How often each word is read or predicted, (words,): gensim's rule."""
+    def keep_probabilities(self, vocabulary: Vocabulary) -> npt.NDArray[np.float64]:
+        """Return the probability that a word is read or predicted, (words,), by gensim's rule."""
         threshold = self.sample * vocabulary.counts.sum()
         if not threshold:
             return np.ones(len(vocabulary.words))
-        share = threshold / vocabulary.counts
-        keep: npt.NDArray[np.float64] = np.minimum(np.sqrt(1 / share) * share + share, 1.0)
-        return keep
+        relative_threshold = threshold / vocabulary.counts
+        probabilities: npt.NDArray[np.float64] = np.minimum(
+            np.sqrt(1 / relative_threshold) * relative_threshold + relative_threshold, 1.0
+        )
+        return probabilities

@@ -1,6 +1,7 @@
-"""Training of recurrent encoders of words: Skip-Thoughts and Quick-Thoughts, which learn from neighbours in ordered text, and InferSent.
+"""Training of recurrent encoders of words: Skip-Thoughts, Quick-Thoughts and InferSent.
 
-InferSent learns from labelled pairs (Conneau et al. 2017, arXiv 1705.02364, section 3; its released code).
+The first two learn from neighbours in ordered text, InferSent from labelled pairs (Conneau et al.
+2017, arXiv 1705.02364, section 3; its released code).
 """
 
 from __future__ import annotations
@@ -37,38 +38,42 @@ from stsbench.training.words.rounds import (
     PreparedTraining,
     StandaloneMethod,
     WordEncoderFiles,
-    centres,
     read_ordered,
+    rows_with_neighbours,
 )
 
 Condition = Literal["state", "steps"]
-"""How a decoder sees the sentence: as its first state, as released, or at every step, as the paper has it."""
+"""The decoder's input of the sentence: as its first state, as released, or at every step, as in the
+paper."""
 EOS, UNKNOWN = "<eos>", "UNK"
 NEIGHBOURS = {"next": 1, "previous": -1}
+"""The distance of each neighbour in the text."""
 TINY = 1e-8
+"""A number added to probabilities before their logarithm, as released."""
 ADAM_EPSILON = 1e-8
 
 
 class SkipThoughts(GruHalf):
-    """An encoder and two decoders that share word vectors and the output layer, and predict the words of both neighbours.
+    """An encoder and two decoders that predict the words of both neighbours.
 
-    Kiros et al. 2015, arXiv 1506.06726, section 2; weights begin as in the released code.
+    They share word vectors and the output layer. Kiros et al. 2015, arXiv 1506.06726, section 2;
+    weights begin as in the released code.
     """
 
     def __init__(self, words: int, half: GruTable, *, condition: Condition = "state") -> None:
         """Make the layers with the released code's initial weights."""
         super().__init__(words, half)
         self.each_step = condition == "steps"
-        wide = half.word_size + (half.size if self.each_step else 0)
+        input_size = half.word_size + (half.size if self.each_step else 0)
         self.decoders = nn.ModuleDict(
-            {side: nn.GRU(wide, half.size, batch_first=True) for side in NEIGHBOURS}
+            {side: nn.GRU(input_size, half.size, batch_first=True) for side in NEIGHBOURS}
         )
         self.output = nn.Linear(half.size, words)
-        # One gate at a time: square matrices (all recurrent ones) orthogonal, others uniform.
+        # Gate by gate: square matrices (all recurrent ones) are orthogonal, others uniform.
         for name, parameter in self.named_parameters():
             if "bias" in name:
                 nn.init.zeros_(parameter)
-                # The released GRU has one bias a gate.
+                # The released GRU has one bias per gate.
                 parameter.requires_grad_("bias_hh" not in name)
             elif name != "embedding":
                 for matrix in parameter.detach().chunk(1 if name == "output.weight" else 3):
@@ -78,38 +83,43 @@ class SkipThoughts(GruHalf):
                         nn.init.uniform_(matrix, -0.1, 0.1)
 
     def cost(self, tokens: TokenIds, rows: Rows) -> Tensor:
-        """Return the cost of some sentences: minus the log probability of every word of both neighbours, summed."""
+        """Compute the summed cost of some sentences.
+
+        It is minus the log probability of every word of both neighbours.
+        """
         sentences = self(*as_batch(tokens, rows))
         costs = []
         for side, step in NEIGHBOURS.items():
             ids, lengths = as_batch(tokens, rows + step)
-            # A decoder reads the word before the one it predicts; before the first there is a zero vector.
+            # A decoder reads the word before the one that it predicts, and a zero vector before the
+            # first.
             words = nn.functional.pad(self.embedding[ids[:, :-1]], (0, 0, 1, 0))
-            first = None
+            initial_state = None
             if self.each_step:
                 words = torch.cat(
                     [words, sentences.unsqueeze(1).expand(-1, words.shape[1], -1)], dim=2
                 )
             else:
-                first = sentences.unsqueeze(0).contiguous()
-            states, _ = self.decoders[side](words, first)
-            there = torch.arange(ids.shape[1]) < lengths.unsqueeze(1)
-            chosen = torch.softmax(self.output(states[there]), dim=1).gather(
-                1, ids[there].unsqueeze(1)
+                initial_state = sentences.unsqueeze(0).contiguous()
+            states, _ = self.decoders[side](words, initial_state)
+            is_word = torch.arange(ids.shape[1]) < lengths.unsqueeze(1)
+            probabilities = torch.softmax(self.output(states[is_word]), dim=1).gather(
+                1, ids[is_word].unsqueeze(1)
             )
-            costs.append(-torch.log(chosen + TINY).sum())
+            costs.append(-torch.log(probabilities + TINY).sum())
         return torch.stack(costs).sum()
 
 
 def released_adam_factor(step: int) -> float:
-    """What the released Adam's rate is, in terms of PyTorch's, at this step from 0.
+    """Return the released Adam's learning rate at this step from 0, as a factor of PyTorch's.
 
-    Its means decay by 0.9 and 0.999, but are corrected for 0.1 and 0.001: first steps are up to three times as long.
+    Its means decay by 0.9 and 0.999, but are corrected for 0.1 and 0.001: the first steps are up to
+    three times as long.
     """
     t = step + 1
-    own = (1 - 0.001**t) ** 0.5 / (1 - 0.1**t)
-    usual = (1 - 0.999**t) ** 0.5 / (1 - 0.9**t)
-    return float(own / usual)
+    released_correction = (1 - 0.001**t) ** 0.5 / (1 - 0.1**t)
+    torch_correction = (1 - 0.999**t) ** 0.5 / (1 - 0.9**t)
+    return float(released_correction / torch_correction)
 
 
 def released_adam_epsilon(step: int) -> float:
@@ -122,7 +132,7 @@ def released_adam_epsilon(step: int) -> float:
 
 
 def limit_norm(gradients: Sequence[Tensor], norm: Tensor, limit: float) -> None:
-    """Scale gradients in place by what brings this norm down to a limit, if it is above."""
+    """Scale gradients in place so that their norm, if above the limit, is the limit."""
     factor = limit / max(float(norm), limit)
     for gradient in gradients:
         gradient.mul_(factor)
@@ -130,7 +140,7 @@ def limit_norm(gradients: Sequence[Tensor], norm: Tensor, limit: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class NeighbourTraining(StandaloneMethod):
-    """The settings that both share."""
+    """The settings that Skip-Thoughts and Quick-Thoughts share."""
 
     word_size: int = 620
     clip: float = 5.0
@@ -143,10 +153,10 @@ class NeighbourTraining(StandaloneMethod):
 
 @dataclass(frozen=True, kw_only=True)
 class SkipThoughtsTraining(NeighbourTraining):
-    """Train Skip-Thoughts; the defaults are the released code's.
+    """Training of Skip-Thoughts; the defaults are the released code's.
 
-    Batches hold sources of one length; a triple with a sentence of ``max_words`` or more is left
-    out; sentences end with a word of their own, which is not read when embedding.
+    Batches hold sources of one length. A triple with a sentence of ``max_words`` or more is
+    omitted. Sentences end with a special word, which is not read when embedding.
     """
 
     hidden: int = 2400
@@ -157,96 +167,110 @@ class SkipThoughtsTraining(NeighbourTraining):
     epochs: int = 5
     learning_rate: float = 2e-4
     append_eos: bool = False
-    """Read the end of a sentence when embedding too, as in training; the released code does so for SICK alone."""
+    """Whether to read the end of a sentence when embedding too, as in training; the released code
+    does so only for SICK."""
 
     def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
         """Read the column ``text`` (and ``document_id``), see :class:`StandaloneMethod`."""
-        split, rng = tokeniser(self.tokens, lowercase=self.lowercase), np.random.default_rng(seed)
+        tokenize = tokeniser(self.tokens, lowercase=self.lowercase)
+        rng = np.random.default_rng(seed)
         sentences, documents, vocabulary = read_ordered(
-            columns, split, specials=(EOS, UNKNOWN), limit=self.vocabulary
+            columns, tokenize, specials=(EOS, UNKNOWN), limit=self.vocabulary
         )
         tokens = TokenIds.from_lists(
             [[*ids, 0] for ids in vocabulary.ids(sentences, unknown=UNKNOWN)]
         )
         triples = self.triples(tokens, documents)
-        half = GruTable(
+        table = GruTable(
             word_size=self.word_size, hidden=self.hidden, bidirectional=self.bidirectional
         )
-        model = SkipThoughts(len(vocabulary.words), half, condition=self.condition)
+        model = SkipThoughts(len(vocabulary.words), table, condition=self.condition)
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
 
-        def learn(rows: Rows, step: int) -> tuple[float, int]:
+        def learn_batch(rows: Rows, step: int) -> tuple[float, int]:
             rate = self.learning_rate * released_adam_factor(step)
             optimiser.param_groups[0].update(lr=rate, eps=released_adam_epsilon(step))
             optimiser.zero_grad()
             cost = model.cost(tokens, rows)
             cost.backward()  # type: ignore[no-untyped-call]
-            gradients = [p.grad for p in model.parameters() if p.grad is not None]
+            gradients = [
+                parameter.grad for parameter in model.parameters() if parameter.grad is not None
+            ]
             limit_norm(gradients, nn.utils.get_total_norm(gradients), self.clip)
             optimiser.step()
-            words = sum(int(tokens.lengths[rows + side].sum()) for side in NEIGHBOURS.values())
-            return float(cost.detach()) / words, 1
+            n_words = sum(int(tokens.lengths[rows + side].sum()) for side in NEIGHBOURS.values())
+            return float(cost.detach()) / n_words, 1
 
-        name, state = "bi" if self.bidirectional else "uni", model.state_dict()
+        name = "bi" if self.bidirectional else "uni"
+        state = model.state_dict()
         config = HalvesConfig(
-            halves={name: half}, unknown=UNKNOWN, eos=EOS, lowercase=self.lowercase
+            halves={name: table}, unknown=UNKNOWN, eos=EOS, lowercase=self.lowercase
         )
         tensors = {
-            f"{name}.{key}": t for key, t in state.items() if key.startswith(("embedding", "gru."))
+            f"{name}.{key}": tensor
+            for key, tensor in state.items()
+            if key.startswith(("embedding", "gru."))
         }
         params = {"append_eos": self.append_eos, "tokens": self.tokens}
         _, sizes = np.unique(tokens.lengths[triples], return_counts=True)
         return PreparedTraining(
             tensors=state,
             optimiser=optimiser,
-            saved=WordEncoderFiles("skip_thoughts", config, tensors, params, vocabulary.words),
+            encoder_files=WordEncoderFiles(
+                "skip_thoughts", config, tensors, params, vocabulary.words
+            ),
             batches=lambda: self.batches(tokens, triples, rng),
-            learn=learn,
-            steps=int(np.ceil(sizes / self.batch_size).sum()),
-            tokens=3 * int(tokens.lengths[triples].sum()),
-            every=self.every,
-            limit=self.steps,
+            learn_batch=learn_batch,
+            steps_per_epoch=int(np.ceil(sizes / self.batch_size).sum()),
+            tokens_per_epoch=3 * int(tokens.lengths[triples].sum()),
+            interval=self.every,
+            max_steps=self.steps,
         )
 
     def triples(self, tokens: TokenIds, documents: npt.NDArray[np.int64]) -> Rows:
-        """The sentences with two neighbours, all three shorter than ``max_words``."""
-        short = tokens.lengths - 1 < self.max_words
-        found = centres(documents)
-        kept = found[short[found - 1] & short[found] & short[found + 1]]
-        if not len(kept):
+        """Return the rows of sentences with two neighbours, all three shorter than ``max_words``.
+
+        Raises:
+            TrainingError: There are none.
+        """
+        is_short = tokens.lengths - 1 < self.max_words
+        rows = rows_with_neighbours(documents)
+        short_rows = rows[is_short[rows - 1] & is_short[rows] & is_short[rows + 1]]
+        if not len(short_rows):
             raise TrainingError(
                 f"no three neighbouring sentences are shorter than {self.max_words} words"
             )
-        return kept
+        return short_rows
 
     def batches(self, tokens: TokenIds, triples: Rows, rng: np.random.Generator) -> list[Rows]:
-        """One epoch's batches, the sources of each of equal length, in random order."""
+        """Return one epoch's batches in random order, the sources of each of equal length."""
         lengths = tokens.lengths[triples]
-        parts: list[Rows] = []
+        batches: list[Rows] = []
         for length in np.unique(lengths):
             rows = rng.permutation(triples[lengths == length])
-            parts += [
+            batches += [
                 rows[start : start + self.batch_size]
                 for start in range(0, len(rows), self.batch_size)
             ]
-        return [parts[i] for i in rng.permutation(len(parts))]
+        return [batches[index] for index in rng.permutation(len(batches))]
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuickThoughtsTraining(NeighbourTraining):
-    """Train Quick-Thoughts, which finds the neighbours among a batch of text (Logeswaran and Lee 2018, arXiv 1803.02893).
+    """Training of Quick-Thoughts, which finds the neighbours of a sentence in a batch of text.
 
-    The defaults are the released configuration's (trained word vectors). Batches are stretches of
-    the text in its order, over the borders of documents too; sentences are cut at ``max_words``. As
-    TensorFlow does, each tensor's gradient is clipped by its own norm, that of a word table before
-    the rows of one word are summed.
+    Logeswaran and Lee 2018, arXiv 1803.02893. The defaults are the released configuration's
+    (trained word vectors). Batches are stretches of the text in its order, beyond the borders of
+    documents too; sentences are cut at ``max_words``. As in TensorFlow, each tensor's gradient is
+    clipped by its own norm, that of a word table before the rows of one word are summed.
     """
 
     hidden: int = 600
-    """Size of the state of each of an encoder's two directions."""
+    """The size of the state of each of an encoder's two directions."""
     cell: GruCell = "tensorflow"
     max_words: int = 50
-    """As ``data_prep.sh`` cuts; the 30 of the training script is never read there."""
+    """The length at which ``data_prep.sh`` cuts; the 30 of the training script is never read
+    there."""
     vocabulary: int = 50001
     batch_size: int = 400
     learning_rate: float = 5e-4
@@ -254,56 +278,38 @@ class QuickThoughtsTraining(NeighbourTraining):
 
     def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
         """Read the column ``text``, see :class:`StandaloneMethod`."""
-        split = tokeniser(self.tokens, lowercase=self.lowercase)
+        tokenize = tokeniser(self.tokens, lowercase=self.lowercase)
         sentences, _, vocabulary = read_ordered(
-            columns, split, specials=("<unk>",), limit=self.vocabulary
+            columns, tokenize, specials=("<unk>",), limit=self.vocabulary
         )
-        cut = (sentence[: self.max_words] for sentence in sentences if sentence)
-        tokens = TokenIds.from_lists(vocabulary.ids(cut, unknown="<unk>"))
+        cut_sentences = (sentence[: self.max_words] for sentence in sentences if sentence)
+        tokens = TokenIds.from_lists(vocabulary.ids(cut_sentences, unknown="<unk>"))
         if len(tokens) < self.batch_size:
             raise TrainingError(
                 f"{len(tokens)} sentences make no batch of {self.batch_size}; lower batch_size"
             )
-        half = GruTable(
+        table = GruTable(
             word_size=self.word_size, hidden=self.hidden, bidirectional=True, cell=self.cell
         )
         halves = {
-            name: GruHalf(len(vocabulary.words), half, scale=self.scale) for name in ("f", "g")
+            name: GruHalf(len(vocabulary.words), table, scale=self.scale) for name in ("f", "g")
         }
         model = nn.ModuleDict(halves)
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
         config = HalvesConfig(
-            halves=dict.fromkeys(halves, half), unknown="<unk>", lowercase=self.lowercase
+            halves=dict.fromkeys(halves, table), unknown="<unk>", lowercase=self.lowercase
         )
 
-        def learn(rows: Rows, step: int) -> tuple[float, int]:
-            ids, lengths = as_batch(tokens, rows)
-            looked_up = [table[ids] for table in tables]
-            pairs = zip(halves.values(), looked_up, strict=True)
-            f, g = (half.gru(vectors, lengths) for half, vectors in pairs)
-            loss = quick_thoughts(f, g)
-            gradients = torch.autograd.grad(loss, [*layers, *looked_up])
-            for gradient in gradients:
-                limit_norm([gradient], gradient.norm(), self.clip)
-            for layer, gradient in zip(layers, gradients, strict=False):
-                layer.grad = gradient
-            for table, gradient in zip(tables, gradients[len(layers) :], strict=True):
-                rows_of_words = gradient.flatten(0, 1)
-                table.grad = torch.zeros_like(table).index_add_(0, ids.flatten(), rows_of_words)
-            optimiser.param_groups[0]["eps"] = released_adam_epsilon(step)
-            optimiser.step()
-            return float(loss.detach()), 1
+        def learn_batch(rows: Rows, step: int) -> tuple[float, int]:
+            return self._learn_batch(list(halves.values()), optimiser, tokens, rows, step), 1
 
-        tables = [half.embedding for half in halves.values()]
-        layers = [parameter for half in halves.values() for parameter in half.gru.parameters()]
-        # What is left over at the text's end is not a whole batch.
-        batches = np.arange(len(tokens) // self.batch_size * self.batch_size).reshape(
-            -1, self.batch_size
-        )
+        # Sentences at the text's end that are too few for a batch are omitted.
+        n_batches = len(tokens) // self.batch_size
+        batches = np.arange(n_batches * self.batch_size).reshape(-1, self.batch_size)
         return PreparedTraining(
             tensors=model.state_dict(),
             optimiser=optimiser,
-            saved=WordEncoderFiles(
+            encoder_files=WordEncoderFiles(
                 "quick_thoughts",
                 config,
                 model.state_dict(),
@@ -311,20 +317,56 @@ class QuickThoughtsTraining(NeighbourTraining):
                 vocabulary.words,
             ),
             batches=lambda: batches,
-            learn=learn,
-            steps=len(batches),
-            tokens=len(tokens.ids),
-            every=self.every,
-            limit=self.steps,
+            learn_batch=learn_batch,
+            steps_per_epoch=len(batches),
+            tokens_per_epoch=len(tokens.ids),
+            interval=self.every,
+            max_steps=self.steps,
         )
+
+    def _learn_batch(
+        self,
+        halves: Sequence[GruHalf],
+        optimiser: torch.optim.Optimizer,
+        tokens: TokenIds,
+        rows: Rows,
+        step: int,
+    ) -> float:
+        """Learn from consecutive sentences and return the loss.
+
+        The word vectors of the batch are leaves of the gradient, so that they can be clipped before
+        those of one word are summed.
+        """
+        ids, lengths = as_batch(tokens, rows)
+        tables = [half.embedding for half in halves]
+        layers = [parameter for half in halves for parameter in half.gru.parameters()]
+        word_vectors = [table[ids] for table in tables]
+        first, second = (
+            half.gru(vectors, lengths) for half, vectors in zip(halves, word_vectors, strict=True)
+        )
+        loss = quick_thoughts(first, second)
+        gradients = torch.autograd.grad(loss, [*layers, *word_vectors])
+        for gradient in gradients:
+            limit_norm([gradient], gradient.norm(), self.clip)
+        for layer, gradient in zip(layers, gradients, strict=False):
+            layer.grad = gradient
+        for table, gradient in zip(tables, gradients[len(layers) :], strict=True):
+            rows_of_words = gradient.flatten(0, 1)
+            table.grad = torch.zeros_like(table).index_add_(0, ids.flatten(), rows_of_words)
+        optimiser.param_groups[0]["eps"] = released_adam_epsilon(step)
+        optimiser.step()
+        return float(loss.detach())
 
 
 Side = tuple[Tensor, Tensor]
-"""One side of a batch of pairs: word vectors (b, t, w), zero where there is no word, and lengths (b,)."""
+"""One side of a batch of pairs: word vectors (b, t, w), zero at padding, and lengths (b,)."""
 
 
 class PairClassifier(nn.Module):
-    """The encoder of both sentences and a head over (u, v, |u - v|, u * v): linear layers with nothing between them, as released."""
+    """The encoder of both sentences, and a head over (u, v, |u - v|, u * v).
+
+    The head is linear layers without an activation between them, as released.
+    """
 
     def __init__(self, encoder: BiLstm, sizes: tuple[int, ...]) -> None:
         """Make the head's layers, from each of these sizes to the next."""
@@ -341,14 +383,17 @@ class PairClassifier(nn.Module):
 
 
 class LabelledPairs(NamedTuple):
-    """Labelled pairs, all first sentences, then all second ones, as rows of word vectors (words + 1, w), the last of which is zero."""
+    """Labelled pairs, all first sentences and then all second ones, as rows of word vectors.
+
+    The table of word vectors is (words + 1, w); its last row is zero.
+    """
 
     tokens: TokenIds
     labels: Tensor
     table: Tensor
 
     def batch(self, rows: Rows) -> tuple[Side, Side, Tensor]:
-        """Some pairs and their labels (b,)."""
+        """Return some pairs and their labels (b,)."""
         sides = (as_batch(self.tokens, rows + start, pad=-1) for start in (0, len(self.labels)))
         first, second = ((self.table[ids], lengths) for ids, lengths in sides)
         return first, second, self.labels[torch.from_numpy(rows)]
@@ -356,11 +401,12 @@ class LabelledPairs(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class InferSentTraining(StandaloneMethod):
-    """Train InferSent; the defaults are the released code's.
+    """Training of InferSent; the defaults are the released code's.
 
-    SGD whose rate falls by ``decay`` an epoch and is divided by ``shrink`` after an epoch without a better accuracy on
-    held-out pairs, until it is below ``min_rate``; a gradient longer than ``clip`` shortens the step. The weights of
-    the best accuracy are kept, not those of the best ``validate``, which only watches.
+    SGD whose rate is multiplied by ``decay`` per epoch and divided by ``shrink`` after an epoch
+    without a better accuracy on held-out pairs, until it is below ``min_rate``. A gradient longer
+    than ``clip`` shortens the step. The weights with the best accuracy are kept, not those with the
+    best score by ``validate``, which is only recorded.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("first", "second", "label")
@@ -378,41 +424,45 @@ class InferSentTraining(StandaloneMethod):
     tokens: str = "whitespace"
     lowercase: bool = False
     held_out: float = 0.1
-    """The share of pairs, the last ones, that accuracy is taken on."""
+    """The share of pairs, the last ones, on which accuracy is computed."""
 
     def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
         """Read the columns ``first``, ``second`` and ``label``, see :class:`StandaloneMethod`."""
         path = find_vectors(self.vectors)
-        digest, rng = cached_digest(path), np.random.default_rng(seed)
+        digest = cached_digest(path)
+        rng = np.random.default_rng(seed)
         vectors = open_vectors(path, sha256=digest)
-        pairs, classes = self._read(columns, vectors)
-        count = len(pairs.labels)
-        cut = round(count * (1 - self.held_out))
-        if not 0 < cut < count:
+        pairs, n_classes = self._read(columns, vectors)
+        n_pairs = len(pairs.labels)
+        n_training = round(n_pairs * (1 - self.held_out))
+        if not 0 < n_training < n_pairs:
             raise TrainingError(
-                f"{count} pairs, of which {cut} to learn from; give more, or another held_out"
+                f"{n_pairs} pairs, of which {n_training} to learn from; "
+                "give more, or another held_out"
             )
-        model = self.model(vectors.shape[1], classes)
+        model = self.model(vectors.shape[1], n_classes)
         optimiser = torch.optim.SGD(model.parameters(), lr=self.learning_rate)
-        steps = -(-cut // self.batch_size)
+        steps_per_epoch = -(-n_training // self.batch_size)
 
         def batches() -> Iterator[Rows]:
-            order = rng.permutation(cut)
-            yield from (
-                order[start : start + self.batch_size] for start in range(0, cut, self.batch_size)
-            )
+            order = rng.permutation(n_training)
+            for start in range(0, n_training, self.batch_size):
+                yield order[start : start + self.batch_size]
 
-        def learn(rows: Rows, step: int) -> tuple[float, int]:
-            if step and step % steps == 0:
+        def learn_batch(rows: Rows, step: int) -> tuple[float, int]:
+            if step and step % steps_per_epoch == 0:
                 optimiser.param_groups[0]["lr"] *= self.decay
             return self.step(model, optimiser, *pairs.batch(rows)), 1
 
-        def examine(best: float) -> tuple[float, dict[str, float]]:
+        def examine_round(best_accuracy: float) -> tuple[float, dict[str, float]]:
             # The released code compares hundredths of a point.
-            correct = round(accuracy(model, pairs, np.arange(cut, count)), 4)
-            if correct <= best:
+            new_accuracy = round(accuracy(model, pairs, np.arange(n_training, n_pairs)), 4)
+            if new_accuracy <= best_accuracy:
                 optimiser.param_groups[0]["lr"] /= self.shrink
-            return correct, {"accuracy": correct, "learning_rate": optimiser.param_groups[0]["lr"]}
+            return new_accuracy, {
+                "accuracy": new_accuracy,
+                "learning_rate": optimiser.param_groups[0]["lr"],
+            }
 
         config = InferSentConfig(
             version=self.version,
@@ -425,21 +475,24 @@ class InferSentTraining(StandaloneMethod):
         return PreparedTraining(
             tensors=model.state_dict(),
             optimiser=optimiser,
-            saved=WordEncoderFiles(
+            encoder_files=WordEncoderFiles(
                 "infersent", config, model.encoder.state_dict(), {"tokens": self.tokens}
             ),
             batches=batches,
-            learn=learn,
-            steps=steps,
-            tokens=len(pairs.tokens.ids),
-            examine=examine,
-            finished=lambda: optimiser.param_groups[0]["lr"] < self.min_rate,
+            learn_batch=learn_batch,
+            steps_per_epoch=steps_per_epoch,
+            tokens_per_epoch=len(pairs.tokens.ids),
+            examine_round=examine_round,
+            is_finished=lambda: optimiser.param_groups[0]["lr"] < self.min_rate,
         )
 
-    def model(self, word_size: int, classes: int) -> PairClassifier:
-        """Make encoder and head; version 1 is trained with padding in the maximum, as it was."""
+    def model(self, word_size: int, n_classes: int) -> PairClassifier:
+        """Make encoder and head.
+
+        Version 1 is trained with padding in the maximum, as it was originally.
+        """
         padding: Padding = "batch" if self.version == 1 else "masked"
-        sizes = (4 * 2 * self.hidden, self.head_size, self.head_size, classes)
+        sizes = (4 * 2 * self.hidden, self.head_size, self.head_size, n_classes)
         return PairClassifier(BiLstm(word_size, self.hidden, padding), sizes)
 
     def step(
@@ -450,16 +503,18 @@ class InferSentTraining(StandaloneMethod):
         second: Side,
         labels: Tensor,
     ) -> float:
-        """Learn from one batch and return its mean loss; the rate is shortened for this step alone."""
+        """Learn from one batch and return its mean loss.
+
+        A long gradient reduces the learning rate for this step only.
+        """
         optimiser.zero_grad()
-        # Summed and divided by the batch in the released code.
+        # In the released code the losses are summed and divided by the batch size.
         loss = nn.functional.cross_entropy(model(first, second), labels)
         loss.backward()  # type: ignore[no-untyped-call]
-        norm = float(
-            torch.nn.utils.get_total_norm(
-                [p.grad for p in model.parameters() if p.grad is not None]
-            )
-        )
+        gradients = [
+            parameter.grad for parameter in model.parameters() if parameter.grad is not None
+        ]
+        norm = float(torch.nn.utils.get_total_norm(gradients))
         group = optimiser.param_groups[0]
         rate = group["lr"]
         group["lr"] = rate * min(1.0, self.clip / norm) if norm > 0 else rate
@@ -468,11 +523,18 @@ class InferSentTraining(StandaloneMethod):
         return float(loss.detach())
 
     def _read(self, columns: Columns, vectors: WordVectors) -> tuple[LabelledPairs, int]:
-        """Look up the words of all pairs; without a known word, a sentence is one zero vector."""
-        split, facts = tokeniser(self.tokens, lowercase=self.lowercase), VERSIONS[self.version]
+        """Look up the words of all pairs; a sentence without a known word is one zero vector.
+
+        Returns:
+            The pairs, and the number of distinct labels.
+        """
+        tokenize = tokeniser(self.tokens, lowercase=self.lowercase)
+        release = VERSIONS[self.version]
         texts = [*columns["first"], *columns["second"]]
-        known, table = vectors.make_table([[facts.bos, *split(text), facts.eos] for text in texts])
-        tokens = TokenIds.from_lists([ids or [len(table) - 1] for ids in known])
+        ids_by_text, table = vectors.make_table(
+            [[release.bos, *tokenize(text), release.eos] for text in texts]
+        )
+        tokens = TokenIds.from_lists([ids or [len(table) - 1] for ids in ids_by_text])
         names = sorted(set(columns["label"]))
         if len(names) < 2:
             raise TrainingError(
@@ -483,10 +545,10 @@ class InferSentTraining(StandaloneMethod):
 
 
 def accuracy(model: PairClassifier, pairs: LabelledPairs, rows: Rows, *, batch: int = 64) -> float:
-    """The share of pairs that a classifier gets right."""
-    correct = 0
+    """Return the share of pairs that a classifier labels correctly."""
+    n_correct = 0
     with torch.inference_mode():
         for start in range(0, len(rows), batch):
             first, second, labels = pairs.batch(rows[start : start + batch])
-            correct += int((model(first, second).argmax(dim=1) == labels).sum())
-    return correct / len(rows)
+            n_correct += int((model(first, second).argmax(dim=1) == labels).sum())
+    return n_correct / len(rows)

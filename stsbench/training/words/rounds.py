@@ -1,4 +1,4 @@
-"""What methods that train themselves share: their one loop, ordered text, rounds, the weights that are kept, and when to stop."""
+"""Methods that train themselves in rounds: their loop, ordered text, and checkpoints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import shutil
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -25,11 +25,21 @@ from stsbench.core.files import write_atomically
 from stsbench.encoders.kinds import ENCODERS
 from stsbench.encoders.runs import STATE_FILE
 from stsbench.encoders.words.words import write_word_folder
-from stsbench.training import learner as seams
+from stsbench.training.learner import (
+    Columns,
+    OnProgress,
+    Point,
+    TrainingOutcome,
+    TrainingProgress,
+    Validate,
+    open_curve,
+    read_measures,
+    selection_key,
+)
 
 
 class WordEncoderFiles(NamedTuple):
-    """An encoder as :func:`stsbench.encoders.words.words.write_word_folder` is given it."""
+    """An encoder as arguments of :func:`stsbench.encoders.words.words.write_word_folder`."""
 
     kind: str
     config: msgspec.Struct
@@ -40,219 +50,285 @@ class WordEncoderFiles(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedTraining:
-    """What a method has made of its text: batches, what a step learns from one, and the encoder that comes of it."""
+    """A training that is ready to start: batches, the step of learning, and the encoder."""
 
     tensors: Mapping[str, torch.Tensor]
     """All that is learnt, changed in place."""
     optimiser: torch.optim.Optimizer | None = None
-    saved: WordEncoderFiles
+    encoder_files: WordEncoderFiles
     batches: Callable[[], Iterable[Any]]
-    """One epoch's, with that epoch's draws."""
-    learn: Callable[[Any, int], tuple[float, int]]
-    """A batch, and the steps before it, to the summed loss of so many parts."""
-    steps: int
-    """Of an epoch."""
-    tokens: int
-    """That an epoch reads."""
-    every: int = 0
-    """Steps between validations; 0 for an epoch's."""
-    limit: int | None = None
-    """After so many steps training ends, whatever the epochs."""
-    examine: Callable[[float], tuple[float | None, Mapping[str, float]]] = lambda best: (None, {})
-    """At the end of a round: what the best are chosen by instead of the score, of which the best so far is given, and facts."""
-    finished: Callable[[], bool] = lambda: False
-    """Whether a training ends with the round that is over."""
+    """Returns the batches of one epoch, with that epoch's draws."""
+    learn_batch: Callable[[Any, int], tuple[float, int]]
+    """Learns from a batch, after a number of steps, and returns the summed loss and the number of
+    terms in the sum."""
+    steps_per_epoch: int
+    tokens_per_epoch: int
+    interval: int = 0
+    """The number of steps between validations; 0 for those of an epoch."""
+    max_steps: int | None = None
+    """The number of steps after which training ends, whatever the epochs; None for no maximum."""
+    examine_round: Callable[[float], tuple[float | None, Mapping[str, float]]] = lambda best: (
+        None,
+        {},
+    )
+    """Called at the end of a round with the best selection score so far; returns the selection
+    score that replaces the score, or None, and measures for the curve."""
+    is_finished: Callable[[], bool] = lambda: False
+    """Returns whether training ends with the last round."""
 
-    def planned(self, epochs: int) -> int:
-        """The steps of a training of so many epochs."""
-        return min(self.steps * epochs, self.limit or self.steps * epochs)
+    def total_steps(self, epochs: int) -> int:
+        """Return the number of steps of a training of this number of epochs."""
+        steps = self.steps_per_epoch * epochs
+        return min(steps, self.max_steps or steps)
 
-    def score(self, folder: Path, validate: seams.Validate | None) -> float | None:
-        """Write the encoder as it is into a folder, and score it where anything scores."""
-        write_word_folder(folder, **self.saved._asdict())
-        return (
-            validate(ENCODERS.load(self.saved.kind)(str(folder), **self.saved.params))
-            if validate
-            else None
-        )
+    def score(self, folder: Path, validate: Validate | None) -> float | None:
+        """Write the current encoder into a folder and return its score.
+
+        The score is None without ``validate``.
+        """
+        write_word_folder(folder, **self.encoder_files._asdict())
+        if validate is None:
+            return None
+        encoder_kind = ENCODERS.load(self.encoder_files.kind)
+        return validate(encoder_kind(str(folder), **self.encoder_files.params))
 
 
 @dataclass(frozen=True, kw_only=True)
 class StandaloneMethod(ABC):
-    """A method that trains itself, for what ``transformers.Trainer`` cannot hold: it writes the encoder's folder."""
+    """A method that trains itself and writes the encoder's folder.
+
+    It is for trainings that ``transformers.Trainer`` cannot run.
+    """
 
     trainer: ClassVar[str] = "rounds"
-    """Which trainer it needs."""
+    """The name of the trainer that it needs."""
     needs: ClassVar[tuple[str, ...]] = ("text",)
     """The columns of a corpus that it learns from."""
     epochs: int = 1
 
     @abstractmethod
-    def prepare(self, columns: seams.Columns, seed: int) -> PreparedTraining:
+    def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
         """Read the corpus and draw the first weights; torch is seeded already."""
 
     def fit(
         self,
-        columns: seams.Columns,
+        columns: Columns,
         *,
         folder: Path,
         seed: int,
-        validate: seams.Validate | None = None,
-        on_progress: seams.OnProgress = lambda progress: None,
+        validate: Validate | None = None,
+        on_progress: OnProgress = lambda progress: None,
         resume: bool = False,
-    ) -> seams.TrainingOutcome:
-        """Train and leave the encoder's folder, which ``load_encoder`` opens, and in it ``checkpoints`` to resume from.
+    ) -> TrainingOutcome:
+        """Train, and write the encoder's folder, which ``load_encoder`` opens.
 
-        The best weights by ``validate`` are kept, without it the last. ``resume`` continues from the last round of a
-        training that was stopped, to the same weights: all draws are made again, and the batches of earlier rounds
-        passed over. Raises TrainingError: the loss is not finite, or there is nothing to learn from.
+        The weights with the best score by ``validate`` are kept, without it the last ones. The
+        folder also holds ``checkpoints`` to resume from. A resumed training has the same weights at
+        its end: all draws are repeated, and the batches of earlier rounds are skipped.
+
+        Args:
+            columns: The corpus.
+            folder: The folder of the encoder.
+            seed: The seed of all draws.
+            validate: A function that scores an encoder; None if there is none.
+            on_progress: Called with the progress after every step and every round.
+            resume: Continue from the last round of a training that was stopped.
+
+        Raises:
+            TrainingError: The loss is not finite, or there is nothing to learn from.
         """
         torch.manual_seed(seed)
-        lesson = self.prepare(columns, seed)
-        keeper = _CheckpointWriter(lesson, folder, validate, resume=resume)
-        every, planned, step = (
-            lesson.every or lesson.steps,
-            lesson.planned(self.epochs),
-            keeper.step,
-        )
-        batches = (batch for _ in range(self.epochs) for batch in lesson.batches())
-        total, parts = 0.0, 0
-        for batch in () if step and lesson.finished() else islice(batches, step, planned):
-            loss, count = lesson.learn(batch, step)
-            mean = loss / max(count, 1)
-            if not math.isfinite(mean):
+        prepared = self.prepare(columns, seed)
+        writer = _CheckpointWriter(prepared, folder, validate, resume=resume)
+        interval = prepared.interval or prepared.steps_per_epoch
+        total_steps = prepared.total_steps(self.epochs)
+        step = writer.step
+        batches: Iterator[Any] = (batch for _ in range(self.epochs) for batch in prepared.batches())
+        if step and prepared.is_finished():
+            batches = iter(())
+        round_loss = 0.0
+        round_terms = 0
+        # The earlier batches are made again and skipped: their draws must be repeated.
+        for batch in islice(batches, step, total_steps):
+            loss, n_terms = prepared.learn_batch(batch, step)
+            mean_loss = loss / max(n_terms, 1)
+            if not math.isfinite(mean_loss):
                 raise TrainingError(
-                    f"the loss is {mean} at step {step}; lower the learning rate; {folder} keeps the best weights so far"
+                    f"the loss is {mean_loss} at step {step}; lower the learning rate; "
+                    f"{folder} keeps the best weights so far"
                 )
-            total, parts, step = total + loss, parts + count, step + 1
-            on_progress(keeper.progress(step, planned, mean))
-            if step % every == 0 or step == planned:
-                point = keeper.close(step, total, parts)
-                on_progress(keeper.progress(step, planned, point["loss"], point))
-                total, parts = 0.0, 0
-                if lesson.finished():
+            round_loss += loss
+            round_terms += n_terms
+            step += 1
+            on_progress(writer.progress(step, total_steps, mean_loss))
+            if step % interval == 0 or step == total_steps:
+                point = writer.close(step, round_loss, round_terms)
+                on_progress(writer.progress(step, total_steps, point["loss"], point))
+                round_loss = 0.0
+                round_terms = 0
+                if prepared.is_finished():
                     break
-        kept = keeper.chosen if keeper.chosen and keeper.chosen["score"] is not None else None
-        return seams.TrainingOutcome(curve=keeper.curve, chosen=kept, steps=keeper.step)
+        selected = writer.chosen if writer.chosen and writer.chosen["score"] is not None else None
+        return TrainingOutcome(curve=writer.curve, chosen=selected, steps=writer.step)
 
 
 class _CheckpointWriter:
-    """Writes the weights that score best, or the last ones where nothing scores them, and the state to resume from.
+    """Writes the weights with the best score, or the last ones without a score, and a checkpoint.
 
-    The state is one file, whole or not there: all that a training changes, the optimiser's own and torch's generator.
+    The checkpoint is one file, written atomically: all that a training changes, with the state of
+    the optimiser and of torch's generator.
     """
 
     def __init__(
         self,
-        lesson: PreparedTraining,
+        prepared: PreparedTraining,
         folder: Path,
-        validate: seams.Validate | None,
+        validate: Validate | None,
         *,
         resume: bool,
     ) -> None:
-        """Score the weights as they are; a resumed training has its earlier rounds back, and what they learnt."""
-        self.lesson, self.folder, self.validate = lesson, folder, validate
+        """Score the first weights, or restore the earlier rounds of a training that is resumed."""
+        self.prepared = prepared
+        self.folder = folder
+        self.validate = validate
         self.trial = folder / "trial"
         self.curve: list[dict[str, Any]] = []
         self.chosen: dict[str, Any] | None = None
-        """The step whose weights are kept, and its score."""
+        """The step whose weights are stored, and its score; None if none are stored yet."""
         self.best = -math.inf
+        """The best selection score so far."""
         if resume and (folder / STATE_FILE).is_file():
             self._restore()
         else:
             shutil.rmtree((folder / STATE_FILE).parent, ignore_errors=True)
-            if (score := lesson.score(self.trial, validate)) is not None:
-                self.curve.append({"step": 0, "score": float(score), **seams.read_measures(score)})
+            score = prepared.score(self.trial, validate)
+            if score is not None:
+                self.curve.append({"step": 0, "score": float(score), **read_measures(score)})
         shutil.rmtree(self.trial, ignore_errors=True)
-        self.add = seams.open_curve(folder, self.curve)
+        self.write_point = open_curve(folder, self.curve)
 
     @property
     def step(self) -> int:
+        """The number of finished steps."""
         return int(self.curve[-1]["step"]) if self.curve else 0
 
     def progress(
-        self, step: int, steps: int, loss: float, point: seams.Point | None = None
-    ) -> seams.TrainingProgress:
-        scores = [one["score"] for one in self.curve if one["step"] and one["score"] is not None]
-        last, best = (scores[-1], max(scores)) if scores else (None, None)
-        kept = self.chosen["score"] if self.chosen else None
-        return seams.TrainingProgress(
-            step=step, steps=steps, loss=loss, score=last, best=best, kept=kept, point=point
+        self, step: int, steps: int, loss: float, point: Point | None = None
+    ) -> TrainingProgress:
+        """Return the progress after a step."""
+        scores = [
+            earlier["score"]
+            for earlier in self.curve
+            if earlier["step"] and earlier["score"] is not None
+        ]
+        last_score = scores[-1] if scores else None
+        best_score = max(scores, default=None)
+        stored_score = self.chosen["score"] if self.chosen else None
+        return TrainingProgress(
+            step=step,
+            steps=steps,
+            loss=loss,
+            score=last_score,
+            best=best_score,
+            kept=stored_score,
+            point=point,
         )
 
-    def close(self, step: int, loss: float, parts: int) -> seams.Point:
-        """End a round: score the weights as they are, and keep them if they are the best."""
-        if not parts:
+    def close(self, step: int, loss: float, n_terms: int) -> Point:
+        """End a round: score the current weights, and keep them if they are the best."""
+        if not n_terms:
             raise TrainingError(
                 "no sentence has a neighbour with known words: nothing to learn from"
             )
-        merit, facts = self.lesson.examine(self.best)
-        score = self.lesson.score(self.trial, self.validate)
-        merit = score if merit is None else merit
-        plain, seen = (None, {}) if score is None else (float(score), seams.read_measures(score))
-        point = {"step": step, "loss": loss / parts, "score": plain, **facts, **seen}
-        if merit is None or seams.selection_key(merit) > self.best or self.chosen is None:
-            self.best = self.best if merit is None else seams.selection_key(merit)
-            self.chosen = {"score": plain, "step": step}
+        selection_score, measures = self.prepared.examine_round(self.best)
+        score = self.prepared.score(self.trial, self.validate)
+        selection_score = score if selection_score is None else selection_score
+        # A plain number, because a score with measures is not for JSON.
+        plain_score = None if score is None else float(score)
+        score_measures = {} if score is None else read_measures(score)
+        point = {
+            "step": step,
+            "loss": loss / n_terms,
+            "score": plain_score,
+            **measures,
+            **score_measures,
+        }
+        key = None if selection_score is None else selection_key(selection_score)
+        if key is None or key > self.best or self.chosen is None:
+            self.best = self.best if key is None else key
+            self.chosen = {"score": plain_score, "step": step}
             for path in self.trial.iterdir():
                 path.replace(self.folder / path.name)
         shutil.rmtree(self.trial, ignore_errors=True)
         self.curve.append(point)
         self._write_state()
-        self.add(point)
+        self.write_point(point)
         return point
 
     def _write_state(self) -> None:
-        optimiser = self.lesson.optimiser
-        state = {f"learnt.{name}": tensor.detach() for name, tensor in self.lesson.tensors.items()}
-        for number, values in (optimiser.state_dict()["state"] if optimiser else {}).items():
+        """Write the checkpoint."""
+        optimiser = self.prepared.optimiser
+        state = {
+            f"learnt.{name}": tensor.detach() for name, tensor in self.prepared.tensors.items()
+        }
+        optimiser_states = optimiser.state_dict()["state"] if optimiser else {}
+        for index, values in optimiser_states.items():
             state |= {
-                f"optimiser.{number}.{key}": value
+                f"optimiser.{index}.{key}": value
                 for key, value in values.items()
                 if value is not None
             }
-        facts = {
+        record = {
             "curve": self.curve,
             "chosen": self.chosen,
             "best": self.best if math.isfinite(self.best) else None,
             "groups": optimiser.state_dict()["param_groups"] if optimiser else [],
         }
-        content = save({**state, "random": torch.get_rng_state()}, {"facts": json.dumps(facts)})
+        content = save({**state, "random": torch.get_rng_state()}, {"facts": json.dumps(record)})
         write_atomically(self.folder / STATE_FILE, content)
 
     def _restore(self) -> None:
+        """Restore the checkpoint.
+
+        Raises:
+            TrainingError: The checkpoint is of another training.
+        """
         with safe_open(self.folder / STATE_FILE, framework="pt") as stored:
-            facts: dict[str, Any] = json.loads(stored.metadata()["facts"])
+            record: dict[str, Any] = json.loads(stored.metadata()["facts"])
             state = {name: stored.get_tensor(name) for name in stored.keys()}
-        for name, tensor in self.lesson.tensors.items():
+        for name, tensor in self.prepared.tensors.items():
             learnt = state.get(f"learnt.{name}")
-            # A state without a curve is of an earlier version.
-            if "curve" not in facts or learnt is None or learnt.shape != tensor.shape:
-                what = f"{self.folder}: its checkpoint is of another training"
-                raise TrainingError(f"{what}; pass --fresh to train again")
+            # A checkpoint without a curve is of an earlier version.
+            if "curve" not in record or learnt is None or learnt.shape != tensor.shape:
+                message = f"{self.folder}: its checkpoint is of another training"
+                raise TrainingError(f"{message}; pass `fresh` to train again")
             with torch.no_grad():
                 tensor.copy_(learnt)
-        if optimiser := self.lesson.optimiser:
-            own: dict[int, dict[str, torch.Tensor]] = {}
-            for _, number, key in (
-                name.split(".", 2) for name in state if name.startswith("optimiser.")
-            ):
-                own.setdefault(int(number), {})[key] = state[f"optimiser.{number}.{key}"]
-            optimiser.load_state_dict({"state": own, "param_groups": facts["groups"]})
+        optimiser = self.prepared.optimiser
+        if optimiser:
+            states: dict[int, dict[str, torch.Tensor]] = {}
+            for name, tensor in state.items():
+                if name.startswith("optimiser."):
+                    _, index, key = name.split(".", 2)
+                    states.setdefault(int(index), {})[key] = tensor
+            optimiser.load_state_dict({"state": states, "param_groups": record["groups"]})
         torch.set_rng_state(state["random"])
-        self.curve, self.chosen = facts["curve"], facts["chosen"]
-        self.best = facts["best"] if facts["best"] is not None else -math.inf
+        self.curve, self.chosen = record["curve"], record["chosen"]
+        self.best = record["best"] if record["best"] is not None else -math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """Words by falling frequency, the special ones first; ``counts`` is (words,), 0 for a special one."""
+    """Words by falling frequency, special words first.
+
+    ``counts`` is (words,), 0 for a special word.
+    """
 
     words: tuple[str, ...]
     counts: npt.NDArray[np.int64]
 
     @classmethod
-    def of(
+    def from_sentences(
         cls,
         sentences: Iterable[Sequence[str]],
         *,
@@ -260,60 +336,93 @@ class Vocabulary:
         limit: int | None = None,
         min_count: int = 1,
     ) -> Vocabulary:
-        """Count words that occur ``min_count`` times, ``limit`` of them with the specials; of equals by the alphabet.
+        """Count the words of sentences.
 
-        Raises TrainingError: no word is left.
+        Args:
+            sentences: The words of each sentence.
+            specials: Special words, which come first and are not counted.
+            limit: The maximum number of words, with the special ones; None if there is none.
+            min_count: The minimum frequency of a word. Equally frequent words are in alphabetical
+                order.
+
+        Raises:
+            TrainingError: No word is left.
         """
-        counted = Counter(
+        frequencies = Counter(
             word for sentence in sentences for word in sentence if word not in specials
         )
-        kept = sorted(
-            (word for word, n in counted.items() if n >= min_count), key=lambda w: (-counted[w], w)
+        words = sorted(
+            (word for word, count in frequencies.items() if count >= min_count),
+            key=lambda word: (-frequencies[word], word),
         )
-        kept = kept[: None if limit is None else max(limit - len(specials), 0)]
-        if not kept:
+        words = words[: None if limit is None else max(limit - len(specials), 0)]
+        if not words:
             raise TrainingError(
                 f"no word occurs {min_count} times: nothing to learn from; lower min_count"
             )
-        counts = [0] * len(specials) + [counted[word] for word in kept]
-        return cls(words=(*specials, *kept), counts=np.array(counts, dtype=np.int64))
+        counts = [0] * len(specials) + [frequencies[word] for word in words]
+        return cls(words=(*specials, *words), counts=np.array(counts, dtype=np.int64))
 
     def ids(
         self, sentences: Iterable[Sequence[str]], *, unknown: str | None = None
     ) -> list[list[int]]:
-        """Return each sentence's ids; a word that is not there is read as ``unknown``, or left out."""
+        """Return the ids of each sentence's words.
+
+        A word that is not in the vocabulary gets the id of the word ``unknown``, or is omitted if
+        that is None.
+        """
         rows = {word: row for row, word in enumerate(self.words)}
-        other = None if unknown is None else rows[unknown]
-        found = ([rows.get(word, other) for word in sentence] for sentence in sentences)
-        return [[row for row in sentence if row is not None] for sentence in found]
+        unknown_row = None if unknown is None else rows[unknown]
+        ids = []
+        for sentence in sentences:
+            word_rows = [rows.get(word, unknown_row) for word in sentence]
+            ids.append([row for row in word_rows if row is not None])
+        return ids
+
+
+class OrderedText(NamedTuple):
+    """The sentences of ordered text."""
+
+    sentences: list[list[str]]
+    """The words of each sentence."""
+    documents: npt.NDArray[np.int64]
+    """The number of each sentence's document, (n,)."""
+    vocabulary: Vocabulary
 
 
 def read_ordered(
-    columns: seams.Columns,
-    split: Callable[[str], list[str]],
-    **counting: Any,  # noqa: ANN401 - see Vocabulary.of
-) -> tuple[list[list[str]], npt.NDArray[np.int64], Vocabulary]:
-    """Read ordered text: each sentence's words, the number of its document (n,), and a vocabulary made as by ``counting``.
+    columns: Columns,
+    tokenize: Callable[[str], list[str]],
+    **counting: Any,  # noqa: ANN401 - see Vocabulary.from_sentences
+) -> OrderedText:
+    """Read ordered text.
 
-    Text without the column ``document_id`` is one document, as the papers' code reads books. Raises TrainingError:
-    fewer than three sentences, or no word is left.
+    Text without the column ``document_id`` is one document, as the papers' code reads books.
+
+    Args:
+        columns: The corpus.
+        tokenize: Splits a text into words.
+        counting: Arguments of :meth:`Vocabulary.from_sentences`.
+
+    Raises:
+        TrainingError: There are fewer than three sentences, or no word is left.
     """
     texts = columns["text"]
     if len(texts) < 3:
         raise TrainingError(
             f"ordered text of {len(texts)} sentence(s); neighbours need three at least"
         )
-    numbers = columns.get("document_id", ())
+    document_ids = columns.get("document_id", ())
     documents = (
-        np.asarray(numbers, dtype=np.int64)
-        if len(numbers)
+        np.asarray(document_ids, dtype=np.int64)
+        if len(document_ids)
         else np.zeros(len(texts), dtype=np.int64)
     )
-    sentences = [split(text) for text in texts]
-    return sentences, documents, Vocabulary.of(sentences, **counting)
+    sentences = [tokenize(text) for text in texts]
+    return OrderedText(sentences, documents, Vocabulary.from_sentences(sentences, **counting))
 
 
-def centres(documents: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The sentences that have a neighbour on either side in their own document."""
-    inner = (documents[1:-1] == documents[:-2]) & (documents[1:-1] == documents[2:])
-    return np.flatnonzero(inner) + 1
+def rows_with_neighbours(documents: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the rows of the sentences with a neighbour on both sides in their document."""
+    has_neighbours = (documents[1:-1] == documents[:-2]) & (documents[1:-1] == documents[2:])
+    return np.flatnonzero(has_neighbours) + 1

@@ -41,7 +41,7 @@ def released(
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """The released inner loop, word by word in float64; returns minus the words' log probabilities, summed."""
     source, nodes, loss = source.astype(float).copy(), nodes.astype(float).copy(), 0.0
-    tree = ways(HuffmanTree.of(COUNTS))
+    tree = ways(HuffmanTree.build(COUNTS))
     for i in range(1, len(sentences) - 1):
         context = sentences[i - 1] + (sentences[i] if autoencode else []) + sentences[i + 1]
         for word in context:
@@ -74,7 +74,7 @@ def learn(
 ) -> tuple[np.ndarray, np.ndarray, float, int]:
     source, nodes = (SOURCE * scale).astype(np.float32), (NODES * scale).astype(np.float32)
     inner = np.arange(1, len(sentences) - 1)
-    tokens, tree = TokenIds.from_lists(sentences), HuffmanTree.of(COUNTS)
+    tokens, tree = TokenIds.from_lists(sentences), HuffmanTree.build(COUNTS)
     read = tokens.ids, tokens.offsets
     loss, count = learn_block(
         inner, *read, *read, tree, source, nodes, np.float32(rate), autoencode, mean
@@ -164,19 +164,19 @@ def test_the_best_round_is_kept(tmp_path, first: float):
 
 def test_vocabulary_is_by_frequency():
     text = [["b", "a", "c"], ["a", "c", "c"], ["d"]]
-    vocabulary = Vocabulary.of(text, specials=("<eos>", "UNK"), limit=4)
+    vocabulary = Vocabulary.from_sentences(text, specials=("<eos>", "UNK"), limit=4)
     assert vocabulary.words == ("<eos>", "UNK", "c", "a")
     assert vocabulary.counts.tolist() == [0, 0, 3, 2]
     assert vocabulary.ids([["c", "d"]], unknown="UNK") == [[2, 1]]
-    assert Vocabulary.of(text, min_count=2).ids([["c", "d", "a"]]) == [[0, 1]]
+    assert Vocabulary.from_sentences(text, min_count=2).ids([["c", "d", "a"]]) == [[0, 1]]
 
 
 def test_frequent_words_are_left_out_at_times_by_gensims_rule():
-    vocabulary = Vocabulary.of([["a"] * 80, ["b"] * 15, ["c"] * 5])
-    keep = FastSentTraining(sample=0.1).keep(vocabulary)
+    vocabulary = Vocabulary.from_sentences([["a"] * 80, ["b"] * 15, ["c"] * 5])
+    keep = FastSentTraining(sample=0.1).keep_probabilities(vocabulary)
     # (sqrt(count / threshold) + 1) * threshold / count, the threshold being a tenth of all 100 words.
     assert keep.tolist() == pytest.approx([(8**0.5 + 1) / 8, 1, 1])
-    assert FastSentTraining().keep(vocabulary).tolist() == [1, 1, 1]
+    assert FastSentTraining().keep_probabilities(vocabulary).tolist() == [1, 1, 1]
 
 
 COUNTS = [19, 17, 11, 7, 5, 3, 2]
@@ -198,5 +198,5 @@ def ways(tree: HuffmanTree) -> list[tuple[list[int], list[int]]]:
 
 
 def test_tree_is_the_released_one():
-    assert ways(HuffmanTree.of(COUNTS)) == RELEASED
-    assert ways(HuffmanTree.of([5])) == [([], [])]
+    assert ways(HuffmanTree.build(COUNTS)) == RELEASED
+    assert ways(HuffmanTree.build([5])) == [([], [])]

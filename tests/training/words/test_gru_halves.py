@@ -136,13 +136,15 @@ def test_it_learns_a_small_text(tmp_path, method, params, text, first, last):
 def test_batches_are_stretches_of_text_in_order():
     text = {"text": [f"word{i} word" for i in range(11)]}
     lesson = QuickThoughtsTraining(word_size=2, hidden=2, batch_size=4).prepare(text, seed=0)
-    assert lesson.steps == 2 and [rows.tolist() for rows in lesson.batches()] == [
+    assert lesson.steps_per_epoch == 2 and [rows.tolist() for rows in lesson.batches()] == [
         [0, 1, 2, 3],
         [4, 5, 6, 7],
     ]
     long = {"text": ["word " * 60] * 5}
     assert (
-        QuickThoughtsTraining(word_size=2, hidden=2, batch_size=4).prepare(long, seed=0).tokens
+        QuickThoughtsTraining(word_size=2, hidden=2, batch_size=4)
+        .prepare(long, seed=0)
+        .tokens_per_epoch
         == 5 * 50
     )
 

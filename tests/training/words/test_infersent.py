@@ -115,7 +115,7 @@ def test_accuracies_are_compared_in_hundredths_of_a_point(vectors, monkeypatch):
     monkeypatch.setattr("stsbench.training.words.recurrent_methods.accuracy", lambda *_: 1 / 3)
     lesson = make(vectors).prepare(pairs(30), seed=1)
     # As released: 33.33 is not above 33.33.
-    assert lesson.examine(0.3333) == (
+    assert lesson.examine_round(0.3333) == (
         0.3333,
         {"accuracy": 0.3333, "learning_rate": pytest.approx(0.1 / 5)},
     )

@@ -170,12 +170,12 @@ def test_quick_thoughts_takes_the_steps_of_tensorflow():
     lesson = training.prepare(TEXT, seed=1)
     weights, first = start(lesson), start(lesson)
     adam = LiteralAdam(weights, first=0.1, second=0.001, correction=(0.9, 0.999))
-    rows_of = {word: row for row, word in enumerate(lesson.saved.words)}
+    rows_of = {word: row for row, word in enumerate(lesson.encoder_files.words)}
     sentences = [[rows_of[word] for word in text.split()] for text in TEXT["text"]]
     batches = list(lesson.batches())
     for step in range(STEPS):
         batch = batches[step % len(batches)]
-        lesson.learn(batch, step)
+        lesson.learn_batch(batch, step)
         adam.step(5e-4, quick_thoughts_gradients(weights, [sentences[row] for row in batch], 1e-3))
     assert largest_error(lesson, weights, first) <= 1e-6
 
@@ -197,7 +197,7 @@ def test_skip_thoughts_takes_the_released_steps(limit, steps):
     adam = LiteralAdam(weights, first=0.1, second=0.001, correction=(0.1, 0.001))
     batches, too_long = list(lesson.batches()), 0
     for step in range(steps):
-        lesson.learn(batches[step % len(batches)], step)
+        lesson.learn_batch(batches[step % len(batches)], step)
         # The released GRU has one bias a gate.
         learned = {name: gradient for name, gradient in gradients.items() if "bias_hh" not in name}
         squares = sum((gradient**2).sum() for gradient in learned.values())

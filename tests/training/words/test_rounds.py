@@ -80,7 +80,7 @@ def test_a_resumed_training_ends_where_an_undisturbed_one_does(tmp_path, name, v
     }
     assert training.fit(columns, folder=tmp_path / "cut", seed=3, **more, resume=True) == whole
     # It is as far as it was, and what is left goes to the end.
-    planned = training.prepare(columns, 3).planned(training.epochs)
+    planned = training.prepare(columns, 3).total_steps(training.epochs)
     assert steps[0] == (points[at - 1]["step"] + 1, planned)
     assert steps[-1][0] == points[-1]["step"] == whole.steps
     for name in ("model.safetensors", "curve.jsonl"):
@@ -96,7 +96,7 @@ def test_a_state_is_forgotten_without_resume_and_of_another_text_refused(tmp_pat
     )
     assert again == fresh
     less = {name: values[:60] for name, values in columns.items()}
-    with pytest.raises(TrainingError, match="of another training; pass --fresh to train again"):
+    with pytest.raises(TrainingError, match="of another training; pass `fresh` to train again"):
         training.fit({**less, "text": ["a b c"] * 60}, folder=tmp_path / "run", seed=1, resume=True)
 
 
@@ -106,10 +106,10 @@ def test_every_step_is_heard_of_and_how_many_there_are(tmp_path, name):
     heard: list[TrainingProgress] = []
     outcome = training.fit(columns, folder=tmp_path / "whole", seed=1, on_progress=heard.append)
     lesson = training.prepare(columns, 1)
-    planned = lesson.planned(training.epochs)
+    planned = lesson.total_steps(training.epochs)
     # InferSent may end sooner than planned: its rate falls.
     assert outcome.steps == planned if name != "infersent" else outcome.steps <= planned
-    assert lesson.tokens > lesson.steps
+    assert lesson.tokens_per_epoch > lesson.steps_per_epoch
     steps = [(one.step, one.steps) for one in heard if one.point is None]
     assert steps == [(step + 1, planned) for step in range(outcome.steps)]
     assert [one.point for one in heard if one.point] == outcome.curve
