@@ -1,6 +1,6 @@
-"""Encoders by any name that is printed: a card's id or title, a row of a table, a name with changes or a mark.
+"""Encoders by any name that is printed: an id or title, a row of a table, a name with a suffix.
 
-Which results a name means is decided here, for commands and for Python alike.
+Commands and Python find the results of a name alike, by the functions of this module.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ from stsbench.boards.tables.rows import AddedRow
 from stsbench.boards.tables.table import SYMBOLS
 from stsbench.check.lock import CheckSide, LockedCell, lock_cell
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError, UnknownName
+from stsbench.core.errors import (
+    CardError,
+    DataError,
+    OutputError,
+    Remedy,
+    StsbenchError,
+    UnknownName,
+)
 from stsbench.core.files import safe_file_name
 from stsbench.core.names import PARAM_SEPARATOR, split_names, split_params
 from stsbench.core.settings import key_among
@@ -43,17 +50,18 @@ STATE_SUFFIX = re.compile(
     rf"(?P<plain>.*?)(?P<state>({re.escape(UNMATCHED_CARD_SUFFIX)})?( \[[^\[\]]+\])?)"
 )
 SEED_NAME = re.compile(r"(?P<recipe>[^@+]+)@(?P<seed>\d{1,10})(?P<changes>(\+.*)?)")
-Say = Callable[[str], None]
+MessageCallback = Callable[[str], None]
 
 
 class NameCandidate(NamedTuple):
-    """A name as results may have it, and the training seed that is meant alone."""
+    """A name that results may have for an encoder."""
 
     name: str
     seed: int | None = None
+    """The only training seed whose results are meant; None for all seeds."""
 
     def find_in(self, encoders: EncoderDirectory) -> set[int]:
-        """The results that it means, by their identity in this process."""
+        """Return the ``id`` of each result in a folder that the name stands for."""
         return {
             id(result)
             for result in encoders.resolve(self.name)
@@ -61,377 +69,570 @@ class NameCandidate(NamedTuple):
         }
 
     def matches_cell(self, cell: LockedCell) -> bool:
-        """Whether it means a row of a lock, which tells no card."""
-        named = matches_name(
-            self.name, (cell.encoder, f"{cell.encoder}{UNMATCHED_CARD_SUFFIX}"), cell.fingerprint
-        )
-        return named and self.seed in (None, cell.train_seed)
+        """Return whether the name stands for a cell of a lock, which does not name a card."""
+        names = (cell.encoder, f"{cell.encoder}{UNMATCHED_CARD_SUFFIX}")
+        has_name = matches_name(self.name, names, cell.fingerprint)
+        return has_name and self.seed in (None, cell.train_seed)
 
 
 class NameResolver:
-    """What the cards and recipes of a catalogue are called beside their ids."""
+    """Finds encoders of a catalogue by the titles and rows of tables that they have beside ids."""
 
     def __init__(self, catalogue: Catalogue) -> None:
-        """Note the catalogue; nothing is read before it is asked for."""
+        """Store the catalogue; cards are read only when a name needs them."""
         self.catalogue = catalogue
 
     @cached_property
     def ids(self) -> set[str]:
-        """What cards and recipes are called in the first place."""
+        """The ids of all cards and recipes."""
         return {*self.catalogue.paths("baselines"), *self.catalogue.paths("trainers")}
 
     @cached_property
     def encoders_by_title(self) -> dict[str, set[str]]:
-        """The encoder of each title that one has, and those of each row of papers' tables; ``""`` is one that no card is of."""
-        # A card and a recipe of one id may have two titles.
-        titles = [
+        """The encoders of each title and of each row of papers' tables.
+
+        A title that several encoders have is omitted. ``""`` stands for a row without a card.
+        """
+        # A card and a recipe with the same id may have two titles.
+        ids_and_titles = [
             (name, self.catalogue.recipe(name).name) for name in self.catalogue.paths("trainers")
         ]
-        titles += [
+        ids_and_titles += [
             (name, self.catalogue.encoder(name).name) for name in self.catalogue.paths("baselines")
         ]
-        counts = Counter(title for _, title in set(titles))
-        own = {name: title for name, title in titles if counts[title] == 1}
-        found: dict[str, set[str]] = {}
-        rows = published_rows()
-        for row in rows.values():
-            for label in {row.row, own.get(row.encoder, row.row)}:
-                for text in (label, f"{label} ({sources().papers[row.paper].name})"):
-                    found.setdefault(text, set()).add(row.encoder)
-        for card in map(read_table_card, table_names()):
-            for facts in (
-                facts for group in card.groups for facts in row_facts(group) if facts.label
-            ):
-                found.setdefault(facts.label, set()).add(
-                    rows[f"{card.paper}/{card.table}/{facts.row}"].encoder
-                )
-        return found | {title: {name} for name, title in titles if counts[title] == 1}
+        counts = Counter(title for _, title in set(ids_and_titles))
+        unique_titles = [(name, title) for name, title in ids_and_titles if counts[title] == 1]
+        encoders_by_title = _encoders_by_row(dict(unique_titles))
+        for name, title in unique_titles:
+            encoders_by_title[title] = {name}
+        return encoders_by_title
 
     @cached_property
     def title_lengths(self) -> dict[str, set[int]]:
-        """The lengths of titles and rows that have a comma in them, as :func:`_lengths` has them."""
-        return _lengths(self.encoders_by_title)
+        """The numbers of parts of titles and rows with a comma, by their first part."""
+        return _count_parts(self.encoders_by_title)
 
-    def join_parts(self, parts: Sequence[str], known: Iterable[str] = ()) -> list[str]:
-        """Names of a comma list; those are put together again that have a comma in them: titles, rows, or ``known``."""
+    def join_parts(self, parts: Sequence[str], known_names: Iterable[str] = ()) -> list[str]:
+        """Return the names of a comma list, joining the parts of those with a comma in them.
 
-        def is_one(text: str, length: int) -> bool:
-            stem = PARAM_SEPARATOR.split(_plain(text), maxsplit=1)[0]
-            is_title = (
-                not clear
-                and stem in self.encoders_by_title
-                and length in map(len, _comma_parts(stem))
-            )
-            return is_title or text in known_names
-
-        known_names, known_lengths = frozenset(known), _lengths(known)
-        names, at = [], 0
-        while at < len(parts):
-            # No title has a slash: a path or a Hub id is waited for by no reading of all cards.
-            clear = "/" in parts[at] or self._is_clear(parts[at])
-            lengths = known_lengths.get(parts[at], set())
-            if not clear:
-                lengths = lengths | self.title_lengths.get(parts[at], set())
-            joined = _joined(parts, at, lengths)
-            at, name = next(
-                (end, text) for end, text in joined if end == at + 1 or is_one(text, end - at)
-            )
-            names.append(name)
+        Args:
+            parts: The list as it is divided at its commas.
+            known_names: Names that may have commas, beside titles and rows of tables.
+        """
+        known_names = frozenset(known_names)
+        known_lengths = _count_parts(known_names)
+        names = []
+        start = 0
+        while start < len(parts):
+            # No title has a slash: for a path or a Hub id, the cards need not be read.
+            is_clear = "/" in parts[start] or self._is_clear(parts[start])
+            lengths = known_lengths.get(parts[start], set())
+            if not is_clear:
+                lengths = lengths | self.title_lengths.get(parts[start], set())
+            for candidate in _join_from(parts, start, lengths):
+                n_parts = candidate.end - start
+                is_single = n_parts == 1
+                is_known = candidate.text in known_names
+                if (
+                    is_single
+                    or is_known
+                    or (not is_clear and self._is_title(candidate.text, n_parts))
+                ):
+                    break
+            names.append(candidate.text)
+            start = candidate.end
         return names
 
+    def _is_title(self, text: str, n_parts: int) -> bool:
+        """Return whether a text is a title, with or without changes, that has so many parts."""
+        stem = PARAM_SEPARATOR.split(_strip_suffix(text), maxsplit=1)[0]
+        return stem in self.encoders_by_title and n_parts in map(len, _divide_at_commas(stem))
+
     def to_id(self, name: str, *, measured: bool) -> str:
-        """The same name with an id in the place of a title or of a table's row; ``measured`` ones are of a card.
+        """Return a name with an id in place of a title or of a table's row.
+
+        Args:
+            name: The name, with or without changes.
+            measured: The name is one of results, and so of an encoder with a card.
 
         Raises:
-            StsbenchError: a row of tables of which it is not clear what encoder it is; says which it may be.
+            StsbenchError: The name is a row of tables of several encoders, or of none.
         """
         for stem, _ in split_params(name):
             if stem in self.ids:
                 return name
             if stem in self.encoders_by_title:
-                known = sorted(self.encoders_by_title[stem] - {""})
-                if len(known) != 1 or not (measured or self.encoders_by_title[stem] == {*known}):
-                    several = f"of several encoders; give {' or '.join(map(repr, known))}"
-                    none = "that no card is of; 'stsbench list encoders' shows what can be named"
-                    raise StsbenchError(
-                        f"'{stem}' is a row of papers' tables {several if known else none}"
-                    )
-                return known[0] + name.removeprefix(stem)
+                return self._id_of_title(stem, measured=measured) + name.removeprefix(stem)
         return name
 
-    def resolve_specs(self, parts: Sequence[str], results: Path = Path("results")) -> list[str]:
-        """Names as an encoder or a recipe is loaded by them; one that tells some of several results is refused."""
-        return list(dict.fromkeys(self._to_load(name, results) for name in self.join_parts(parts)))
+    def _id_of_title(self, title: str, *, measured: bool) -> str:
+        encoders = self.encoders_by_title[title]
+        ids = sorted(encoders - {""})
+        if len(ids) > 1 or (len(ids) == 1 and "" in encoders and not measured):
+            raise StsbenchError(
+                f"'{title}' is a row of papers' tables of several encoders; "
+                f"give {' or '.join(map(repr, ids))}"
+            )
+        if not ids:
+            raise StsbenchError(
+                f"'{title}' is a row of papers' tables that no card is of",
+                hint="only encoders with a card can be named",
+                remedy=Remedy("list", {"kind": "encoders"}),
+            )
+        return ids[0]
+
+    def resolve_specs(
+        self, parts: Sequence[str], results_folder: Path = Path("results")
+    ) -> list[str]:
+        """Return the names by which encoders or recipes are loaded, each once.
+
+        Args:
+            parts: A comma list of names as a user wrote it.
+            results_folder: The results folder, whose names are refused with a hint.
+
+        Raises:
+            StsbenchError: A name stands for some of several results, not for an encoder.
+        """
+        names = self.join_parts(parts)
+        return list(dict.fromkeys(self._resolve_name(name, results_folder) for name in names))
 
     def resolve_spec(self, name: str) -> str:
-        """The same of one name, in which a comma is a sign like any other; nothing is nothing."""
+        """Return the name by which an encoder or a recipe is loaded.
+
+        A comma in it is an ordinary character. An empty name stays empty.
+        """
         return self.resolve_specs([name])[0] if name else ""
 
     def _is_clear(self, name: str) -> bool:
-        # A card's or recipe's, a path or code: no other meaning is looked for.
-        is_card = re.split("[@+]", name, maxsplit=1)[0] in self.ids
-        # No file has a name that is too long for one, which Path would raise.
-        return is_card or ":" in name or name.endswith(".toml") or os.path.exists(name)  # noqa: PTH110
+        """Return whether a name is that of a card, a recipe, a path or code, and nothing else."""
+        is_id = re.split("[@+]", name, maxsplit=1)[0] in self.ids
+        # Path would raise for a name that is too long for a file.
+        return is_id or ":" in name or name.endswith(".toml") or os.path.exists(name)  # noqa: PTH110
 
-    def _to_load(self, name: str, results: Path) -> str:
+    def _resolve_name(self, name: str, results_folder: Path) -> str:
+        """Return the name by which an encoder or a recipe is loaded.
+
+        Raises:
+            CardError: The name has a secret key among its changes.
+            StsbenchError: The name stands for results, or has no clear meaning.
+        """
         stem, changes = list(split_params(name))[-1]
         if problem := key_among(changes):
-            raise CardError(f"--encoder {stem}: {problem}")
-        plain = _plain(name)
-        if (plain == name and self._is_clear(name)) or name in ENCODERS.names():
+            raise CardError(f"`encoder={stem}`: {problem}")
+        plain_name = _strip_suffix(name)
+        if (plain_name == name and self._is_clear(name)) or name in ENCODERS.names():
             return name
-        # No title has a slash, and a Hub id has one.
-        of_results = plain != name.rstrip(SYMBOLS)
-        meant = plain if "/" in plain else self.to_id(plain, measured=of_results)
-        if of_results:
-            raise StsbenchError(f"'{name}' names results, not what made them; give '{meant}'")
-        if meant == name and not run_folders(name) and (of := _held_name(name, results)):
-            raise StsbenchError(of)
-        return meant
+        # A name with a suffix is one of results. No title has a slash, and a Hub id has one.
+        has_suffix = plain_name != name.rstrip(SYMBOLS)
+        spec = plain_name if "/" in plain_name else self.to_id(plain_name, measured=has_suffix)
+        if has_suffix:
+            raise StsbenchError(f"'{name}' names results, not what made them; give '{spec}'")
+        if spec == name and not run_folders(name):
+            if problem := _describe_results_name(name, results_folder):
+                raise StsbenchError(problem)
+        return spec
 
     def iter_candidates(self, name: str) -> Iterator[NameCandidate]:
-        """What results may call the encoder of a name, nearest first."""
+        """Yield the names that results may have for an encoder, the most literal one first."""
         yield NameCandidate(name)
-        plain = _plain(name)
-        meant = plain if "/" in plain else self.to_id(plain, measured=True)
-        state = name.rstrip(SYMBOLS).removeprefix(plain)
-        others = [
-            f"{meant}{state}",
-            name.replace("--", "/"),
-            *(cards_of_model(name, self.catalogue) if "/" in name else ()),
-        ]
+        plain_name = _strip_suffix(name)
+        spec = plain_name if "/" in plain_name else self.to_id(plain_name, measured=True)
+        suffix = name.rstrip(SYMBOLS).removeprefix(plain_name)
+        yield NameCandidate(f"{spec}{suffix}")
+        yield NameCandidate(name.replace("--", "/"))
+        if "/" in name:
+            yield from map(NameCandidate, cards_of_model(name, self.catalogue))
         # Results sort the parameters, and print each value in one way.
-        sorted_name = variant_name(*list(split_params(meant))[-1])
-        yield from map(NameCandidate, [*others, f"{sorted_name}{state}"])
-        if found := SEED_NAME.fullmatch(meant):
-            yield NameCandidate(found["recipe"] + found["changes"], int(found["seed"]))
+        stem, changes = list(split_params(spec))[-1]
+        yield NameCandidate(f"{variant_name(stem, changes)}{suffix}")
+        if match := SEED_NAME.fullmatch(spec):
+            yield NameCandidate(match["recipe"] + match["changes"], int(match["seed"]))
 
 
-def _comma_parts(name: str) -> list[list[str]]:
-    """The parts of a name as a comma list cuts it, and cut at commas inside brackets and quotes too."""
+def _encoders_by_row(title_by_id: dict[str, str]) -> dict[str, set[str]]:
+    """Return the encoders of the rows of papers' tables, by each label that a row has.
+
+    Args:
+        title_by_id: The unique titles of encoders, which are labels of their rows.
+    """
+    encoders_by_label: dict[str, set[str]] = {}
+    rows = published_rows()
+    for row in rows.values():
+        paper = sources().papers[row.paper].name
+        for label in {row.row, title_by_id.get(row.encoder, row.row)}:
+            encoders_by_label.setdefault(label, set()).add(row.encoder)
+            encoders_by_label.setdefault(f"{label} ({paper})", set()).add(row.encoder)
+    for card in map(read_table_card, table_names()):
+        for group in card.groups:
+            for facts in row_facts(group):
+                if facts.label:
+                    row = rows[f"{card.paper}/{card.table}/{facts.row}"]
+                    encoders_by_label.setdefault(facts.label, set()).add(row.encoder)
+    return encoders_by_label
+
+
+def _divide_at_commas(name: str) -> list[list[str]]:
+    """Return the parts of a name in a comma list, without and with commas in brackets and quotes."""
     return [split_names(name), [part.strip() for part in name.split(",")]]
 
 
-def _lengths(names: Iterable[str]) -> dict[str, set[int]]:
-    """Return into how many parts names with a comma in them are cut, by the first part."""
+def _count_parts(names: Iterable[str]) -> dict[str, set[int]]:
+    """Return the numbers of parts of those names with a comma in them, by their first part."""
     lengths: dict[str, set[int]] = {}
-    for parts in chain.from_iterable(map(_comma_parts, names)):
+    for parts in chain.from_iterable(map(_divide_at_commas, names)):
         if len(parts) > 1:
             lengths.setdefault(parts[0], set()).add(len(parts))
     return lengths
 
 
-def _joined(parts: Sequence[str], at: int, lengths: set[int]) -> Iterator[tuple[int, str]]:
-    """What the parts of a comma list from a place on may be together, the longest first, and where it ends."""
+class _JoinedParts(NamedTuple):
+    """Parts of a comma list that may be one name."""
+
+    text: str
+    end: int
+    """The index of the part behind the last one."""
+
+
+def _join_from(parts: Sequence[str], start: int, lengths: set[int]) -> Iterator[_JoinedParts]:
+    """Yield the texts that the parts of a comma list may be together, the longest first.
+
+    Args:
+        parts: The parts of the list.
+        start: The index of the first part.
+        lengths: The numbers of parts to join, beside a single one.
+    """
     for length in sorted(lengths | {1}, reverse=True):
-        if at + length <= len(parts):
-            yield from ((at + length, comma.join(parts[at : at + length])) for comma in (", ", ","))
+        end = start + length
+        if end <= len(parts):
+            for separator in (", ", ","):
+                yield _JoinedParts(separator.join(parts[start:end]), end)
 
 
-def _plain(name: str) -> str:
-    """A name without the marks of tables, and without what tells one state of an encoder from another."""
-    found = STATE_SUFFIX.fullmatch(name.rstrip(SYMBOLS))
-    return found["plain"] if found else name
+def _strip_suffix(name: str) -> str:
+    """Return a name without the symbols of tables, and without the tag of an encoder's state."""
+    match = STATE_SUFFIX.fullmatch(name.rstrip(SYMBOLS))
+    return match["plain"] if match else name
 
 
-def _held_name(name: str, results: Path) -> str:
-    """What to give in the place of a name that only results have: of a folder, a file or a class."""
+def _describe_results_name(name: str, results_folder: Path) -> str:
+    """Return what to use in place of a name that only results have; empty if they have not."""
     try:
-        held = read_folder(results, safe_file_name(name, MAX_ENCODER_BYTES)).all_results
+        folder = read_folder(results_folder, safe_file_name(name, MAX_ENCODER_BYTES))
     except (OutputError, DataError):
         return ""
-    if not held or any(one.revision for one in held):
+    results = folder.all_results
+    # An encoder with a revision is on the Hub, and can be loaded by its name.
+    if not results or any(result.revision for result in results):
         return ""
-    if held[0].encoder != name:
-        return f"'{name}' is a folder of {results}; give '{held[0].encoder}'"
-    return f"'{name}' is what {results} calls an encoder that has no card; give its folder, file or class"
+    encoder = results[0].encoder
+    if encoder != name:
+        return f"'{name}' is a folder of {results_folder}; give '{encoder}'"
+    return (
+        f"'{name}' is what {results_folder} calls an encoder that has no card; "
+        "give its folder, file or class"
+    )
 
 
-def _chosen(
-    given: Sequence[str],
+class _NameMatch(NamedTuple):
+    """A name as results have it, and the ``id`` of each result or cell that it stands for."""
+
+    name: str
+    ids: set[int]
+
+
+def _match_names(
+    specs: Sequence[str],
     catalogue: Catalogue,
-    known: Sequence[str],
-    where: Path,
-    meant: Callable[[NameCandidate], set[int]],
-) -> Iterator[tuple[str, set[int]]]:
-    """For each name how ``where`` spells it, and what is meant; raises UnknownName for one that it has not."""
-    names = NameResolver(catalogue)
-    for name in names.join_parts(given, known):
-        for one in names.iter_candidates(name):
-            if (mine := meant(one)) or one.name in known:
-                yield one.name, mine
+    known_names: Sequence[str],
+    location: Path,
+    find_ids: Callable[[NameCandidate], set[int]],
+) -> Iterator[_NameMatch]:
+    """Yield the match of each name that a user wrote.
+
+    Args:
+        specs: A comma list of names.
+        catalogue: The cards of encoders.
+        known_names: The names of the encoders in ``location``.
+        location: The folder or file that is searched, for the message.
+        find_ids: Returns what a candidate stands for there; empty if there is nothing.
+
+    Raises:
+        UnknownName: A name stands for nothing there.
+    """
+    resolver = NameResolver(catalogue)
+    for spec in resolver.join_parts(specs, known_names):
+        for candidate in resolver.iter_candidates(spec):
+            ids = find_ids(candidate)
+            if ids or candidate.name in known_names:
+                yield _NameMatch(candidate.name, ids)
                 break
         else:
-            raise UnknownName("encoder", name, known, hint=f"{where} has no results of it")
+            raise _no_results_error(spec, known_names, location)
+
+
+def _no_results_error(spec: str, known_names: Sequence[str], location: Path) -> UnknownName:
+    return UnknownName("encoder", spec, known_names, hint=f"{location} has no results of it")
 
 
 def select_results(
-    given: Sequence[str], encoders: EncoderDirectory, catalogue: Catalogue, where: Path
+    specs: Sequence[str], encoders: EncoderDirectory, catalogue: Catalogue, location: Path
 ) -> list[Result]:
-    """The results of the encoders named, or all current ones where none is, in their order.
+    """Return the results of some encoders in their order, or all current ones without names.
+
+    Args:
+        specs: A comma list of names; empty for all encoders.
+        encoders: The encoders of a results folder.
+        catalogue: The cards of encoders.
+        location: The folder, for the message.
 
     Raises:
-        UnknownName: ``where`` has no results of one.
+        UnknownName: There are no results of an encoder.
     """
-    if not given:
+    if not specs:
         return list(encoders.folder.results)
-    known = [*encoders.names, *(one.encoder for one in encoders.current)]
-    found = _chosen(given, catalogue, known, where, lambda one: one.find_in(encoders))
-    chosen = {result for _, mine in found for result in mine}
-    return [result for result in encoders.folder.all_results if id(result) in chosen]
+    known_names = [*encoders.names, *(group.encoder for group in encoders.current)]
+    matches = _match_names(
+        specs, catalogue, known_names, location, lambda candidate: candidate.find_in(encoders)
+    )
+    selected_ids = {result_id for match in matches for result_id in match.ids}
+    return [result for result in encoders.folder.all_results if id(result) in selected_ids]
 
 
 def filter_side(
-    given: Sequence[str], side: CheckSide, catalogue: Catalogue, where: Path
+    specs: Sequence[str], side: CheckSide, catalogue: Catalogue, location: Path
 ) -> CheckSide:
-    """The same of one side of a check; a lock file's cells tell no card, and are chosen by name and fingerprint.
+    """Return one side of a check with the cells of some encoders only.
+
+    Cells of a lock file name no card, and are found by name and fingerprint.
+
+    Args:
+        specs: A comma list of names; empty for all encoders.
+        side: The side.
+        catalogue: The cards of encoders.
+        location: The folder or file of the side, for the message.
 
     Raises:
-        UnknownName: ``where`` has no cell of one, nor a file that cannot be read in a folder of this name.
+        UnknownName: There is no cell of an encoder, nor a broken file in a folder of this name.
     """
-    if not given:
+    if not specs:
         return side
     encoders = side.directory(catalogue)
-    every = [*side.cells, *map(lock_cell, side.older)]
+    all_cells = [*side.cells, *map(lock_cell, side.older)]
 
-    def meant(one: NameCandidate) -> set[int]:
-        picked = one.find_in(encoders)
+    def find_cells(candidate: NameCandidate) -> set[int]:
+        result_ids = candidate.find_in(encoders)
         return {
             id(cell)
-            for cell in every
-            if (id(cell.result) in picked if cell.result else one.matches_cell(cell))
+            for cell in all_cells
+            if (id(cell.result) in result_ids if cell.result else candidate.matches_cell(cell))
         }
 
-    found = list(_chosen(given, catalogue, side.encoders(), where, meant))
-    chosen = {cell for _, mine in found for cell in mine}
-    cells = [cell for cell in every if id(cell) in chosen]
-    names = [*(name for name, _ in found), *(cell.encoder for cell in cells)]
+    matches = list(_match_names(specs, catalogue, side.encoders(), location, find_cells))
+    selected_ids = {cell_id for match in matches for cell_id in match.ids}
+    cells = [cell for cell in all_cells if id(cell) in selected_ids]
+    names = [*(match.name for match in matches), *(cell.encoder for cell in cells)]
     return side._replace(cells=cells, problems=side.select_encoders(names).problems)
 
 
 def select_compared_results(
-    given: Sequence[str],
-    folder: Path,
+    specs: Sequence[str],
+    results_folder: Path,
     catalogue: Catalogue,
     *,
-    on_problem: Say,
-    on_notice: Say,
+    on_problem: MessageCallback,
+    on_notice: MessageCallback,
     progress: Callable[[int, int], object] | None = None,
 ) -> dict[str, Sequence[Result]]:
-    """The results of each encoder that is compared: of the results ``folder`` by name, or of a folder of its own.
+    """Return the results of each encoder that is compared, in the order of the tasks.
 
-    ``on_problem`` is called with a line for each file that cannot be read, or is not believed;
-    ``on_notice`` with a line if there are older states of what is compared, and with one on what is
-    not verified. For ``progress`` see :func:`believe`.
+    Args:
+        specs: Names of encoders in the results folder, or folders of one encoder's results.
+        results_folder: The results folder.
+        catalogue: The cards of tasks and encoders.
+        on_problem: Called with a line on each file that cannot be read, or is not believed.
+        on_notice: Called with a line if there are older states of the compared encoders, and with
+            one if some results cannot be verified.
+        progress: See :func:`believe`.
 
     Raises:
-        StsbenchError: one is given twice, has no results, or is not one encoder.
+        StsbenchError: An encoder is listed twice, has no results, or is several encoders.
     """
-    if len(set(given)) < len(given):
-        raise StsbenchError(f"compare was given '{max(given, key=given.count)}' twice")
-    if not folder.is_dir() and not all(Path(spec).is_dir() for spec in given):
+    if len(set(specs)) < len(specs):
+        raise StsbenchError(f"compare was given '{max(specs, key=specs.count)}' twice")
+    if not results_folder.is_dir() and not all(Path(spec).is_dir() for spec in specs):
         raise OutputError(
-            f"results folder '{folder}' does not exist", hint="'stsbench run' makes it"
+            f"results folder '{results_folder}' does not exist", remedy=Remedy("score")
         )
-    held: dict[Path, EncoderDirectory] = {}
-
-    def read(place: Path) -> EncoderDirectory:
-        if place not in held:
-            held[place] = EncoderDirectory(read_folder(place), catalogue)
-            for problem in held[place].folder.problems:
-                on_problem(problem.message)
-        return held[place]
-
-    known = {one.encoder for one in read(folder).current} if folder.is_dir() else {}
-    found: dict[str, Sequence[Result]] = {}
-    for spec in given:
-        of_folder = Path(spec).is_dir() and spec not in known
-        if (
-            of_folder
-            and (Path(spec) / RUN_FILE).is_file()
-            and not read_folder(Path(spec)).all_results
-        ):
-            raise OutputError(
-                f"'{spec}' holds a trained encoder and no results",
-                hint=f"'stsbench run --encoder {spec}' scores it; then compare what the results call it",
-            )
-        there = read(Path(spec) if of_folder else folder)
-        chosen = (
-            there.folder.results if of_folder else select_results([spec], there, catalogue, folder)
-        )
-        found[spec] = there.require_one_encoder(spec, chosen)
-    every = [one for mine in found.values() for one in mine]
-    for line in filter(None, (there.describe_omitted(every) for there in held.values())):
-        on_notice(line)
-    believed = believe(every, catalogue, progress)
+    reader = _DirectoryReader(catalogue, on_problem)
+    results_by_spec = _read_compared(specs, results_folder, reader)
+    all_results = [result for results in results_by_spec.values() for result in results]
+    for directory in reader.directories.values():
+        if notice := directory.describe_omitted(all_results):
+            on_notice(notice)
+    believed = believe(all_results, catalogue, progress)
     for problem in believed.problems:
         on_problem(problem.message)
     if believed.unverified:
         on_notice(believed.notice)
-    kept = {id(result) for result in believed.results}
-    places = {task: place for place, task in enumerate(tasks_in_order(catalogue))}
-    for spec, results in found.items():
-        mine = (result for result in results if id(result) in kept)
-        found[spec] = sorted(mine, key=lambda one: places.get(one.task, len(places)))
-    return found
+    return _sort_believed(results_by_spec, believed.results, catalogue)
+
+
+class _DirectoryReader:
+    """Reads each results folder once."""
+
+    def __init__(self, catalogue: Catalogue, on_problem: MessageCallback) -> None:
+        self.catalogue = catalogue
+        self.on_problem = on_problem
+        self.directories: dict[Path, EncoderDirectory] = {}
+
+    def read(self, folder: Path) -> EncoderDirectory:
+        """Return the encoders of a folder, and report its broken files the first time."""
+        if folder not in self.directories:
+            self.directories[folder] = EncoderDirectory(read_folder(folder), self.catalogue)
+            for problem in self.directories[folder].folder.problems:
+                self.on_problem(problem.message)
+        return self.directories[folder]
+
+
+def _read_compared(
+    specs: Sequence[str], results_folder: Path, reader: _DirectoryReader
+) -> dict[str, Sequence[Result]]:
+    """Return the results of each name or folder, which must be those of one encoder."""
+    encoder_names: set[str] = set()
+    if results_folder.is_dir():
+        encoder_names = {group.encoder for group in reader.read(results_folder).current}
+    results_by_spec: dict[str, Sequence[Result]] = {}
+    for spec in specs:
+        if Path(spec).is_dir() and spec not in encoder_names:
+            _check_has_results(spec)
+            directory = reader.read(Path(spec))
+            results = directory.folder.results
+        else:
+            directory = reader.read(results_folder)
+            results = select_results([spec], directory, reader.catalogue, results_folder)
+        results_by_spec[spec] = directory.require_one_encoder(spec, results)
+    return results_by_spec
+
+
+def _check_has_results(folder: str) -> None:
+    """Raise OutputError if a folder holds a trained encoder, not the results of one."""
+    if (Path(folder) / RUN_FILE).is_file() and not read_folder(Path(folder)).all_results:
+        raise OutputError(
+            f"'{folder}' holds a trained encoder and no results",
+            hint="score it, then compare what the results call it",
+            remedy=Remedy("score", {"encoder": folder}),
+        )
+
+
+def _sort_believed(
+    results_by_spec: dict[str, Sequence[Result]],
+    believed_results: Sequence[Result],
+    catalogue: Catalogue,
+) -> dict[str, Sequence[Result]]:
+    """Return the believed results of each encoder, in the order of the tasks."""
+    believed_ids = {id(result) for result in believed_results}
+    positions = {task: position for position, task in enumerate(tasks_in_order(catalogue))}
+    sorted_results: dict[str, Sequence[Result]] = {}
+    for spec, results in results_by_spec.items():
+        sorted_results[spec] = sorted(
+            (result for result in results if id(result) in believed_ids),
+            key=lambda result: positions.get(result.task, len(positions)),
+        )
+    return sorted_results
 
 
 def parse_added_rows(
-    given: Sequence[str], encoders: EncoderDirectory, catalogue: Catalogue, where: Path
+    parts: Sequence[str], encoders: EncoderDirectory, catalogue: Catalogue, location: Path
 ) -> list[AddedRow]:
-    """The encoders to be added by names, each alone or before a colon and a label, as a comma list is cut."""
-    names, found, at = NameResolver(catalogue), list[AddedRow](), 0
-    known = _lengths(
-        name for runs in encoders.groups for name in (runs.name, runs.encoder, runs.label)
-    )
-    while at < len(given):
-        lengths = known.get(given[at], set())
-        if at + 1 < len(given):
-            # Not for the last, which no reading of all cards could join to anything.
-            lengths = lengths | names.title_lengths.get(given[at], set())
-        whole = (
-            (end, one)
-            for end, text in _joined(given, at, lengths)
-            if (one := _added(text, encoders, names))
-        )
-        at, one = next(whole, (at, None))
-        if one is None:
-            name = given[at].rpartition(":")[0] or given[at]
-            raise UnknownName("encoder", name, encoders.names, hint=f"{where} has no results of it")
-        found.append(one)
-    return found
+    """Return the rows that a user adds to a table.
+
+    Args:
+        parts: A comma list of names, each alone or with a label behind a colon.
+        encoders: The encoders of the results folder.
+        catalogue: The cards of encoders.
+        location: The results folder, for the message.
+
+    Raises:
+        UnknownName: There are no results of an encoder.
+    """
+    resolver = NameResolver(catalogue)
+    printed_names = [
+        name for group in encoders.groups for name in (group.name, group.encoder, group.label)
+    ]
+    known_lengths = _count_parts(printed_names)
+    added_rows = []
+    start = 0
+    while start < len(parts):
+        lengths = known_lengths.get(parts[start], set())
+        if start + 1 < len(parts):
+            # The last part cannot be joined to another, so the cards need not be read for it.
+            lengths = lengths | resolver.title_lengths.get(parts[start], set())
+        for candidate in _join_from(parts, start, lengths):
+            if added_row := _parse_added_row(candidate.text, encoders, resolver):
+                break
+        else:
+            name = parts[start].rpartition(":")[0] or parts[start]
+            raise _no_results_error(name, encoders.names, location)
+        added_rows.append(added_row)
+        start = candidate.end
+    return added_rows
 
 
-def _added(text: str, encoders: EncoderDirectory, names: NameResolver) -> AddedRow | None:
-    """What a text adds, of which the name is as long as it can be: names may have colons, and so may labels."""
-    for cut in [len(text), *reversed([place for place, sign in enumerate(text) if sign == ":"])]:
-        name, label = text[:cut].strip(), text[cut + 1 :].strip()
+def _parse_added_row(
+    text: str, encoders: EncoderDirectory, resolver: NameResolver
+) -> AddedRow | None:
+    """Return the row that a text adds; None if it stands for no results.
+
+    Its name is as long as possible, because names and labels may have colons.
+
+    Raises:
+        StsbenchError: The label is empty.
+    """
+    colons = [index for index, character in enumerate(text) if character == ":"]
+    for name_length in [len(text), *reversed(colons)]:
+        name = text[:name_length].strip()
+        label = text[name_length + 1 :].strip()
+        # A comma in a label would begin the next name of the list.
         if len(split_names(label)) > 1:
-            # It is the next one's name.
             continue
-        try:
-            mine = next(
-                filter(None, (one.find_in(encoders) for one in names.iter_candidates(name))), set()
+        result_ids = _find_first_match(name, encoders, resolver)
+        if not result_ids:
+            continue
+        has_colon = name_length < len(text)
+        if has_colon and not label.strip("'\""):
+            raise StsbenchError(
+                "no label stands behind the colon; leave it out or write one",
+                parameter="add",
+                value=text,
             )
-        except StsbenchError:
-            # It is not clear what it means.
-            continue
-        if mine:
-            if cut < len(text) and not label.strip("'\""):
-                raise StsbenchError(
-                    f"--add '{text}': no label stands behind the colon; leave it out or write one"
-                )
-            is_quoted = len(label) > 1 and label[0] == label[-1] and label[0] in "'\""
-            results = [result for result in encoders.folder.all_results if id(result) in mine]
-            return AddedRow(name, label[1:-1] if is_quoted else label, results)
+        if len(label) > 1 and label[0] == label[-1] and label[0] in "'\"":
+            label = label[1:-1]
+        results = [result for result in encoders.folder.all_results if id(result) in result_ids]
+        return AddedRow(name, label, results)
     return None
 
 
+def _find_first_match(name: str, encoders: EncoderDirectory, resolver: NameResolver) -> set[int]:
+    """Return the results that a name stands for; empty if there are none or it is ambiguous."""
+    try:
+        for candidate in resolver.iter_candidates(name):
+            if result_ids := candidate.find_in(encoders):
+                return result_ids
+    except StsbenchError:
+        # The name is a row of tables of several encoders or of none.
+        return set()
+    return set()
+
+
 def check_own_name(name: str, catalogue: Catalogue) -> None:
-    """Refuse a name that nothing of the user's own can have; raises StsbenchError."""
+    """Check a name that a user chose for an encoder.
+
+    Raises:
+        StsbenchError: The name is not one line of text, has parameters, or is taken.
+    """
     if not is_name(name) or "@" in name or "+" in name:
-        raise StsbenchError(f"--name '{name}': give a line of text without @ and +")
+        raise StsbenchError("give a line of text without @ and +", parameter="name", value=name)
     if catalogue.is_taken(name):
         raise StsbenchError(
-            f"--name '{name}' is the name of a card or recipe; give one of your own"
+            f"`name` '{name}' is the name of a card or recipe; give one of your own"
         )
