@@ -1,7 +1,7 @@
 """The interface between what embeds sentences and what scores embeddings.
 
-An encoder has a name, a fingerprint and :meth:`Encoder.encode`. The protocols here describe what else
-it may be able to do. Its further attributes are those of
+An encoder has a name, a fingerprint and :meth:`Encoder.encode`. The protocols here describe what
+else it may be able to do. Its further attributes are those of
 :class:`stsbench.encoders.metadata.EncoderMetadata`, which are read and checked only there.
 """
 

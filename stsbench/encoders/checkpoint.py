@@ -46,7 +46,7 @@ LOCAL_ONLY: dict[str, Any] = {"local_files_only": True, "trust_remote_code": Fal
 IGNORED_FILES = {
     "stsbench.json", "run.json", "data_config.json", "trainer_state.json", "train_script.py",
 }  # fmt: skip
-"""Files beside a checkpoint that no library reads: those that stsbench or a training leaves there."""
+"""Files beside a checkpoint that no library reads: stsbench or a training leaves them there."""
 IGNORED_SUFFIXES = {
     ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".ot", ".onnx", ".pb",
     ".gguf", ".npz", ".md", ".pdf", ".png", ".jpg", ".svg", ".log", ".partial",

@@ -49,7 +49,7 @@ class RuntimeFile:
     bits: int | None
     """The fewest bits of its quantised weights; None if none is quantised."""
     depends_on_batch = False
-    """Whether it scales its activations by their range in a batch, whose sentences then interact."""
+    """Whether it scales activations by their range in a batch, whose sentences then interact."""
 
     def __init__(self, folder: Path, name: str) -> None:
         """Read the paths and the types of its weights.

@@ -504,7 +504,7 @@ class _EmbeddingPlan(NamedTuple):
     """The tokens per batch of a device with a memory of its own; 0 if there is none."""
 
     def select_batches(self, share: BatchShare) -> list[IndexArray]:
-        """Return the batches of one worker, joined again if its device is faster with larger ones."""
+        """Return the batches of one worker, joined if its device is faster with larger ones."""
         batches = self.batches[share.number :: share.n_workers]
         if not self.budget or not batches:
             return batches

@@ -3,10 +3,10 @@
 They are loaded from the checkpoint's folder alone, and checked to be complete.
 
 Some models' states depend on padding, whatever the mask is: ConvBERT's convolutions read across a
-sentence's end, FNet transforms its padding too, and Nyströmformer's landmarks are means over it. In a
-batch with longer sentences such a model gives another embedding, and so another score if further
-tasks are scored in the same run. So such a model computes each sentence only together with others of
-the same length.
+sentence's end, FNet transforms its padding too, and Nyströmformer's landmarks are means over it. In
+a batch with longer sentences such a model gives another embedding, and so another score if further
+tasks are scored in the same run. So such a model computes each sentence only together with others
+of the same length.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 On a CPU oneDNN, part of torch, multiplies with weights that are packed once, and computes an
 activation or a sum in the same pass. By default torch uses MKL in float32, without the wide
-instructions of AMD processors, and packs bfloat16 again for each batch: on one thread of an AMD EPYC
-``minilm`` takes 1.18 to 1.26 times the time in float32, 1.03 to 1.15 in bfloat16 (500 sentences, in
-turns). For the share of the processor's peak see ``benchmarks/encode.py``.
+instructions of AMD processors, and packs bfloat16 again for each batch: on one thread of an AMD
+EPYC ``minilm`` takes 1.18 to 1.26 times the time in float32, 1.03 to 1.15 in bfloat16 (500
+sentences, in turns). For the share of the processor's peak see ``benchmarks/encode.py``.
 """
 
 from __future__ import annotations

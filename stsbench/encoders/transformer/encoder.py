@@ -1,4 +1,4 @@
-"""Transformer checkpoints as encoders: any ``AutoModel`` with every pooling that the papers used."""
+"""Transformer checkpoints as encoders: any ``AutoModel`` with each pooling that papers used."""
 
 from __future__ import annotations
 

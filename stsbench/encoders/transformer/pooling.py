@@ -37,7 +37,7 @@ _CALL = re.compile(r"(\w+)\((-?\d+(?:\s*,\s*-?\d+)*)\)")
 
 @dataclass(frozen=True)
 class Pooling(ABC):
-    """A pooling of the hidden states of some layers; a row of ``POOLINGS`` gives a class its name."""
+    """A pooling of the hidden states of some layers; ``POOLINGS`` has each class by its name."""
 
     layers: tuple[int, ...] = (-1,)
     name: ClassVar[str]
@@ -137,7 +137,7 @@ class HeadPooling(FirstTokenPooling):
 
 
 class MeanPooling(Pooling):
-    """The mean over tokens; for several layers the mean of their means, as in SimCSE and ConSERT."""
+    """The mean over tokens; of several layers, the mean of their means (SimCSE, ConSERT)."""
 
     name, layer_form, library = "mean", "mean(i,j)", "mean"
 
@@ -173,7 +173,7 @@ class MaskTokenPooling(Pooling):
 
 
 class EchoPooling(Pooling):
-    """The mean over the sentence's second copy in a template (echo embeddings, arXiv 2402.15449)."""
+    """The mean over a sentence's second copy in a template (echo embeddings, arXiv 2402.15449)."""
 
     name, pools_second_copy = "echo", True
 
@@ -272,14 +272,14 @@ def _to_float32(state: torch.Tensor) -> torch.Tensor:
 # which is smaller down to v = 2e-9, finer than float32 resolves.
 #
 # One quirk is kept of the published codes, the authors' and the one in sentence-transformers before
-# 2.0. The neighbours of layer k are those at most ``window`` away, and both codes take the lower ones
-# with the slice [k - window : k]. If its start is negative, it counts from the end, and the slice is
-# empty: with window 2 layer 1 misses layer 0. The published scores have it.
+# 2.0. The neighbours of layer k are those at most ``window`` away, and both codes take the lower
+# ones with the slice [k - window : k]. If its start is negative, it counts from the end, and the
+# slice is empty: with window 2 layer 1 misses layer 0. The published scores have it.
 Floats = npt.NDArray[np.float64]
 WINDOW = 2
 """The distance in layers up to which states are neighbours."""
 MIN_LAYERS = 3
-"""With two states there is one cosine between adjacent layers, and its variance weighs no token."""
+"""With two states there is only one cosine of adjacent layers, whose variance is zero."""
 CHUNK = 128
 """The number of tokens whose states are float64 at a time: 7 MB for 9 layers of 768."""
 _DEPENDENT = 1e-12
@@ -336,7 +336,7 @@ def _without_last_tokens(is_token: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool
 
 
 def _layer_neighbours(n_states: int) -> npt.NDArray[np.int64]:
-    """Return each layer's neighbours and then itself, (n_states, 2 * WINDOW + 1), -1 before them."""
+    """Return the neighbours of each state and then itself, (n, 2 * WINDOW + 1), after -1s."""
     layers = range(n_states)
     rows = []
     for k in layers:
