@@ -22,7 +22,7 @@ import numpy.typing as npt
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, Remedy, StsbenchError
 from stsbench.core.files import read_bounded, safe_file_name
-from stsbench.core.wording import describe_exception, join_lines, shorten
+from stsbench.core.wording import join_lines, shorten
 from stsbench.evaluators.base import Evaluator
 from stsbench.evaluators.belief import VerifiedFile, believe, format_range, score_range
 from stsbench.numbers.statistics import Float64Array, weigh_subsets
@@ -421,7 +421,7 @@ def read_lock(path: Path) -> list[LockedCell]:
         edited = [cell for cell in cells if cell.digest != cell.to_row()["digest"]]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(
-            f"{path}: is not a lock file: {describe_exception(error)[:300]}", remedy=Remedy("lock")
+            f"{path}: is not a lock file: {join_lines(error)[:300]}", remedy=Remedy("lock")
         ) from error
     if lock.lock != VERSION:
         raise DataError(

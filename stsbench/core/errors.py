@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from stsbench.core.wording import describe_exception, join_lines
+from stsbench.core.wording import join_lines
 
 RowT = TypeVar("RowT")
 EXIT_DIFFERENCE, EXIT_USER_ERROR, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 3, 130
@@ -239,7 +239,7 @@ def translate_errors(
             exception, exception_types or Exception
         ):
             raise
-        description = describe_exception(exception)[:max_length]
+        description = join_lines(exception)[:max_length]
         raise error_type(f"{message}: {description}") from exception
 
 

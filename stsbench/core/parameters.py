@@ -130,7 +130,7 @@ def fit(value: Any, hint: Any, name: str = "", *, where: str) -> Any:  # noqa: A
     try:
         return msgspec.convert(value, hint, dec_hook=refuse_type)
     except msgspec.ValidationError as error:
-        problem = join_lines(error).partition(", got ")[0].partition(" - at ")[0]
+        problem = join_lines(str(error)).partition(", got ")[0].partition(" - at ")[0]
         # TOML has no null: a parameter that may be None is left out there.
         problem = problem.replace(" | null", "")
         problem = describe_type_problem(problem[0].lower() + problem[1:].replace("null", "None"))

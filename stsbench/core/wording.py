@@ -36,16 +36,14 @@ def format_some(names: Sequence[str], max_items: int = 3) -> str:
 
 
 def join_lines(text: object) -> str:
-    """Return the text with each run of white space as one blank: errors print as one line."""
-    return " ".join(str(text).split())
+    """Return the text with each run of white space as one blank: errors print as one line.
 
-
-def describe_exception(exception: BaseException) -> str:
-    """Return the message of another library's exception in one line, without backticks.
-
-    In our own messages backticks mark a parameter, which the command line prints as its option.
+    Backticks of another library's exception become apostrophes. In our own messages they mark a
+    parameter, which the command line prints as its option.
     """
-    return join_lines(exception).replace("`", "'")
+    line = " ".join(str(text).split())
+    is_foreign = isinstance(text, BaseException) and not hasattr(text, "remedy")
+    return line.replace("`", "'") if is_foreign else line
 
 
 def format_duration(seconds: float) -> str:

@@ -18,7 +18,7 @@ from stsbench.boards.tables.traits import hub_address
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, ProtocolError
 from stsbench.core.files import safe_file_name, write_atomically
-from stsbench.core.wording import describe_exception
+from stsbench.core.wording import join_lines
 from stsbench.results.record import Result
 
 DIGITS = 6
@@ -262,7 +262,7 @@ def _read_scores(path: Path, catalogue: Catalogue) -> Iterator[tuple[str, tuple[
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(
-            f"{path}: is not a result file of MTEB 1.11 or newer: {describe_exception(error)}; "
+            f"{path}: is not a result file of MTEB 1.11 or newer: {join_lines(error)}; "
             "mteb itself reads older ones"
         ) from error
     for name, listed_task in read_mteb_tasks().items():

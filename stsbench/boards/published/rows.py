@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from stsbench.core.cards import Overlap, Supervision
 from stsbench.core.errors import CardError, Remedy, UnknownName, suggest
 from stsbench.core.toml import StrictRecord, convert, parse_toml
-from stsbench.core.wording import describe_exception
+from stsbench.core.wording import join_lines
 from stsbench.numbers.statistics import CORRELATIONS
 
 FOLDER = Path(__file__).parent
@@ -126,7 +126,7 @@ def published_rows(path: Path = FOLDER / "published.csv") -> Mapping[str, Publis
                 score = msgspec.convert(filled_cells, PublishedScore, strict=False)
             except msgspec.ValidationError as error:
                 raise CardError(
-                    f"{path}: line {line_number}: {describe_exception(error)}"
+                    f"{path}: line {line_number}: {join_lines(error)}"
                 ) from error
             scores_by_key.setdefault(score.key, []).append(score)
     rows = {}

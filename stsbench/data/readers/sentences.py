@@ -487,7 +487,7 @@ def read_captions(
     try:
         captions_by_image = msgspec.json.decode(read_text(path), type=list[list[str]])
     except (msgspec.DecodeError, RecursionError) as error:
-        problem = describe_type_problem(join_lines(error))[:150]
+        problem = describe_type_problem(join_lines(str(error)))[:150]
         raise DataError(f"{path}: not a list of lists of captions: {problem}") from error
     if len(captions_by_image) != n_images:
         raise DataError(
