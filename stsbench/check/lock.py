@@ -420,9 +420,8 @@ def read_lock(path: Path) -> list[LockedCell]:
             cells = msgspec.json.decode(lock.cells, type=list[LockedCell])
         edited = [cell for cell in cells if cell.digest != cell.to_row()["digest"]]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(
-            f"{path}: is not a lock file: {join_lines(error)[:300]}", remedy=Remedy("lock")
-        ) from error
+        reason = join_lines(error)[:300]
+        raise DataError(f"{path}: is not a lock file: {reason}", remedy=Remedy("lock")) from error
     if lock.lock != VERSION:
         raise DataError(
             f"{path}: is a lock file of version {lock.lock}, "

@@ -261,8 +261,9 @@ def _read_scores(path: Path, catalogue: Catalogue) -> Iterator[tuple[str, tuple[
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        reason = join_lines(error)
         raise DataError(
-            f"{path}: is not a result file of MTEB 1.11 or newer: {join_lines(error)}; "
+            f"{path}: is not a result file of MTEB 1.11 or newer: {reason}; "
             "mteb itself reads older ones"
         ) from error
     for name, listed_task in read_mteb_tasks().items():
