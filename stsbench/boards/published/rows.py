@@ -125,9 +125,8 @@ def published_rows(path: Path = FOLDER / "published.csv") -> Mapping[str, Publis
             try:
                 score = msgspec.convert(filled_cells, PublishedScore, strict=False)
             except msgspec.ValidationError as error:
-                raise CardError(
-                    f"{path}: line {line_number}: {join_lines(error)}"
-                ) from error
+                reason = join_lines(error)
+                raise CardError(f"{path}: line {line_number}: {reason}") from error
             scores_by_key.setdefault(score.key, []).append(score)
     rows = {}
     for key, scores in scores_by_key.items():
