@@ -50,7 +50,7 @@ class TokenIds:
         return np.diff(self.offsets)
 
     def pad(
-        self, rows: npt.NDArray[np.int64], *, pad: int, left: bool = False
+        self, rows: npt.NDArray[np.int64], *, pad_token: int, pad_left: bool = False
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the ids of some sentences and their attention mask, both int64 (b, t).
 
@@ -63,10 +63,10 @@ class TokenIds:
         width = int(lengths.max())
         columns = np.arange(width)
         # The column of each sentence's first token, (b, 1).
-        first_columns = (width - lengths if left else np.zeros_like(lengths))[:, None]
+        first_columns = (width - lengths if pad_left else np.zeros_like(lengths))[:, None]
         is_token = (columns >= first_columns) & (columns < first_columns + lengths[:, None])
         sources = np.where(is_token, self.offsets[rows][:, None] + columns - first_columns, 0)
-        ids = np.where(is_token, self.ids[sources], pad)
+        ids = np.where(is_token, self.ids[sources], pad_token)
         return ids.astype(np.int64), is_token.astype(np.int64)
 
 

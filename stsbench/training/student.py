@@ -279,7 +279,7 @@ class Student(torch.nn.Module):
 
         They are padded on the right.
         """
-        ids, mask = tokens.pad(rows, pad=self.backbone.pad_token)
+        ids, mask = tokens.pad(rows, pad_token=self.backbone.pad_token)
         return {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
 
     def compute_in_parts(

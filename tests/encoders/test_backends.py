@@ -144,7 +144,7 @@ def test_what_is_asked_for_is_exported_once(onnx, tiny, monkeypatch, capfd, make
         with pytest.raises(
             EncoderError, match="gives no hidden states of layer 1; leave 'backend' out"
         ):
-            batch = encoder.backbone.collate(encoder.tokenize(["a"]), np.arange(1), left=False)
+            batch = encoder.backbone.collate(encoder.tokenize(["a"]), np.arange(1), pad_left=False)
             encoder.backbone.hidden_states(batch, [1])
 
 

@@ -305,7 +305,8 @@ class Engine:
 
         Args:
             sentences: The sentences to embed.
-            among: Further sentences over which batches are planned, and which are not embedded.
+            among: Further sentences over which batches are planned. They are embedded only if
+                their batch has a sentence to embed.
             share: The batches of this worker.
             tokens: The tokens of all distinct sentences, sorted, if others have tokenised them.
 

@@ -95,12 +95,16 @@ def _has_hash_of_name(path: Path, modified_ns: int, size: int) -> bool:
 
 
 class _Index(NamedTuple):
-    """All keys of all blocks in the order of their first half, and the location of each row."""
+    """All keys of all blocks, sorted by their first half, and the location of each row."""
 
     high: npt.NDArray[np.uint64]
+    """The first halves of the keys, (n,)."""
     low: npt.NDArray[np.uint64]
+    """Their second halves, (n,)."""
     block_of: npt.NDArray[np.int32]
+    """The index of each key's block, (n,)."""
     row_of: npt.NDArray[np.int32]
+    """The index of each key's row in its block, (n,)."""
 
 
 class EmbeddingStore:

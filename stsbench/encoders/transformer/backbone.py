@@ -438,7 +438,7 @@ class Backbone:
         return tokens
 
     def collate(
-        self, tokens: TokenIds, rows: npt.NDArray[np.int64], *, left: bool
+        self, tokens: TokenIds, rows: npt.NDArray[np.int64], *, pad_left: bool
     ) -> dict[str, torch.Tensor]:
         """Return the model's inputs (b, t) for some sentences.
 
@@ -450,12 +450,12 @@ class Backbone:
             left: Put the padding on the left. A model that accepts no positions gets it on the
                 right in any case.
         """
-        left = left and (self._computes_positions or self._accepts_positions)
-        ids, mask = tokens.pad(rows, pad=self.pad_token, left=left)
+        pad_left = pad_left and (self._computes_positions or self._accepts_positions)
+        ids, mask = tokens.pad(rows, pad_token=self.pad_token, pad_left=pad_left)
         batch = {"input_ids": move_to(self.device, ids)}
         if not mask.all():
             batch["attention_mask"] = move_to(self.device, mask)
-            if left and not self._computes_positions:
+            if pad_left and not self._computes_positions:
                 batch["position_ids"] = (batch["attention_mask"].cumsum(dim=1) - 1).clamp(min=0)
         return batch
 

@@ -283,8 +283,8 @@ class TransformerEncoder(CheckpointEncoder):
             return np.zeros((len(rows), self.n_embeddings * self.backbone.width), dtype=np.float32)
         with torch.inference_mode():
             # A model's own head reads the first position, even if it is padding.
-            left = self.padding_side == "left" and not self.pooling.through_head
-            batch = self.backbone.collate(tokens, rows[has_tokens], left=left)
+            pad_left = self.padding_side == "left" and not self.pooling.through_head
+            batch = self.backbone.collate(tokens, rows[has_tokens], pad_left=pad_left)
             parts = [part.float() for part in self._pooled(batch, tokens, rows[has_tokens])]
             if self.normalise:
                 parts = [torch.nn.functional.normalize(part, dim=-1) for part in parts]

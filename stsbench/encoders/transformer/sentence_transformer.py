@@ -180,8 +180,8 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         texts = self._padding_probes()
         kinds = ", ".join(module.kind.rpartition(".")[2] for module in self.modules)
         problem = f"{self.root}: its modules ({kinds}) do not fit together"
-        raised = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)
-        with translate_errors(problem, EncoderError, *raised):
+        exception_types = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)
+        with translate_errors(problem, EncoderError, *exception_types):
             try:
                 together = self._embed(texts)
             except KeyError as error:

@@ -92,7 +92,7 @@ class BiLstm(nn.Module):
 
 def as_batch(tokens: TokenIds, rows: IndexArray, *, pad: int = 0) -> tuple[Tensor, Tensor]:
     """Return some sentences as ids (b, t), with ``pad`` behind their end, and lengths (b,)."""
-    ids, _ = tokens.pad(rows, pad=pad)
+    ids, _ = tokens.pad(rows, pad_token=pad)
     return torch.from_numpy(ids), torch.from_numpy(tokens.lengths[rows])
 
 

@@ -247,7 +247,7 @@ def test_joined_parts_keep_what_is_pooled():
 )
 def test_padded_on_either_side(left, ids, mask):
     tokens = TokenIds.from_lists([[7, 8, 9], [], [5]])
-    padded = tokens.pad(np.array([2, 0, 1]), pad=0, left=left)
+    padded = tokens.pad(np.array([2, 0, 1]), pad_token=0, pad_left=left)
     assert padded[0].tolist() == ids
     assert padded[1].tolist() == mask
     assert {part.dtype for part in padded} == {np.dtype(np.int64)}
