@@ -56,8 +56,8 @@ class TokenIds:
 
         Args:
             rows: The indices of the sentences, (b,).
-            pad: The id of the padding token.
-            left: Put the padding on the left.
+            pad_token: The id of the padding token.
+            pad_left: Put the padding on the left.
         """
         lengths = self.lengths[rows]
         width = int(lengths.max())

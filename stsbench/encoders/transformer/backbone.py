@@ -447,7 +447,7 @@ class Backbone:
         Args:
             tokens: The tokens of all sentences.
             rows: The indices of the sentences of the batch, (b,).
-            left: Put the padding on the left. A model that accepts no positions gets it on the
+            pad_left: Put the padding on the left. A model that accepts no positions gets it on the
                 right in any case.
         """
         pad_left = pad_left and (self._computes_positions or self._accepts_positions)
