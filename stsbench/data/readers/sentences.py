@@ -71,8 +71,7 @@ def read_any_table(
 ) -> PairSplit | Labelled:
     """Read pairs with scores, or sentences or pairs with labels, from tables of any kind.
 
-    Columns, by name or position, that the card does not give are found by their usual names, see
-    ``PAIRS`` and the lists below it in ``columns.py``.
+    Columns that the card does not give are found by their usual names, see ``columns.py``.
 
     Args:
         files: The files, read in turn as one split (the Hub's SICK-R is train, trial and test).
