@@ -48,24 +48,25 @@ def analyze_command(
 ) -> None:
     """Make a figure of the papers, as numbers and as a picture.
 
-    WHAT: alignment, similarity, spectrum, layers, tokens, errors, neighbours, robustness, map, shift or sweep.
+    WHAT: alignment, similarity, spectrum, layers, tokens, errors, neighbours, robustness, map,
+    shift or sweep.
 
     Example: stsbench analyze alignment --encoder minilm,glove-6b --out alignment.svg
     """
     from stsbench.analysis.context import ANALYSES, WRITERS, analyse, findings_json, make_analysis
 
     catalogue = opt.read_cards(cards)
-    given = opt.TypedOptions.from_context(context)
+    typed = opt.TypedOptions.from_context(context)
     if ANALYSES.load(what).reads_results:
-        given.forbid(f"for '{what}', which embeds nothing", "--no-store", "--store", "--data")
+        typed.forbid(f"for '{what}', which embeds nothing", "--no-store", "--store", "--data")
     else:
-        given.forbid(f"for '{what}', which reads no results", "--results")
-    parameters = opt.parse_assignments(assign)
-    endings = [path.suffix.removeprefix(".") for path in out]
-    for ending in endings:
-        look_up("kind of file for --out", ending, {**WRITERS, **dict.fromkeys(FIGURES)})
-    made, kept = make_analysis(what, parameters), opt.resolve_store(store, no_store=no_store)
-    plan = plan_of(
+        typed.forbid(f"for '{what}', which reads no results", "--results")
+    params = opt.parse_assignments(assign)
+    suffixes = [path.suffix.removeprefix(".") for path in out]
+    for suffix in suffixes:
+        look_up("kind of file for --out", suffix, {**WRITERS, **dict.fromkeys(FIGURES)})
+    analysis = make_analysis(what, params)
+    plan = plan_encoders(
         encoder,
         results,
         catalogue,
@@ -73,55 +74,81 @@ def analyze_command(
         protocol=protocol,
         data=data,
         split=split,
-        store=kept,
+        store=opt.resolve_store(store, no_store=no_store),
     )
-    with show_work() as shown:
-        listener = shown.make_callbacks(what, on_notice=print_error).with_raised_failures()
-        found = analyse(what, made, plan, parameters=parameters, callbacks=listener)
+    with show_work() as display:
+        callbacks = display.make_callbacks(what, on_notice=print_error).with_raised_failures()
+        result = analyse(what, analysis, plan, parameters=params, callbacks=callbacks)
     if as_json:
-        print_text(findings_json(found), end="")
+        print_text(findings_json(result), end="")
     else:
-        _print(found, made.about, made.printed)
-    for path, ending in zip(out, endings, strict=True):
-        content = (
-            made.draw(found.tables, found.title) if ending in FIGURES else WRITERS[ending](found)
-        )
-        emit(content, path, silent=as_json)
+        _print_result(result, analysis.about, analysis.printed)
+    for path, suffix in zip(out, suffixes, strict=True):
+        if suffix in FIGURES:
+            emit(analysis.draw(result.tables, result.title), path, silent=as_json)
+        else:
+            emit(WRITERS[suffix](result), path, silent=as_json)
 
 
-def plan_of(names: Sequence[str], results: Path, catalogue: Catalogue, **more: Any) -> RunPlan:  # noqa: ANN401 - other fields
-    """A plan for these encoders, some of whose names the results may tell; raises StsbenchError where none is named."""
+def plan_encoders(
+    names: Sequence[str],
+    results: Path,
+    catalogue: Catalogue,
+    **fields: Any,  # noqa: ANN401 - fields of a plan
+) -> RunPlan:
+    """Return a plan for encoders, whose names may be those in a results folder.
+
+    Args:
+        names: The encoders, as the user calls them.
+        results: The results folder.
+        catalogue: The cards.
+        fields: Further fields of the plan.
+
+    Raises:
+        StsbenchError: There are no names.
+    """
     from stsbench.api.names import NameResolver
     from stsbench.bench.plan import RunPlan
 
-    encoders = NameResolver(catalogue).resolve_specs(names, results)
-    if not encoders:
+    specs = NameResolver(catalogue).resolve_specs(names, results)
+    if not specs:
         raise StsbenchError("no encoder is named; give some by --encoder A,B")
-    return RunPlan(encoders=encoders, results_folder=results, catalogue=catalogue, **more)
+    return RunPlan(encoders=specs, results_folder=results, catalogue=catalogue, **fields)
 
 
-def _print(found: AnalysisResult, about: str, printed: Sequence[str]) -> None:
+def _print_result(result: AnalysisResult, about: str, table_names: Sequence[str]) -> None:
+    """Print what an analysis is about and some of its tables.
+
+    Args:
+        result: The result.
+        about: What the analysis measures.
+        table_names: The tables to print.
+    """
     from stsbench.analysis.context import value_text
 
-    print_paragraph(f"{found.title}, protocol {found.protocol}: {about}")
+    print_paragraph(f"{result.title}, protocol {result.protocol}: {about}")
     print_text("")
     encoders = {
-        row["encoder"] for rows in found.tables.values() for row in rows if "encoder" in row
+        row["encoder"] for rows in result.tables.values() for row in rows if "encoder" in row
     }
-    for name, rows in ((name, found.tables.get(name, [])) for name in printed):
+    for name in table_names:
+        rows = result.tables.get(name, [])
         if not rows:
             continue
-        keys, shown = list(rows[0]), rows[:PRINTED_ROWS]
+        keys = list(rows[0])
+        printed_rows = rows[:PRINTED_ROWS]
+        number_columns = [
+            index
+            for index, key in enumerate(keys)
+            if not any(isinstance(row[key], str) for row in printed_rows)
+        ]
         print_rows(
+            # A column may be called as an encoder, whose name stays as it is.
             [key if key in encoders else key.replace("_", " ") for key in keys],
-            [[shorten_line(value_text(value)) for value in row.values()] for row in shown],
-            right=[
-                at
-                for at, key in enumerate(keys)
-                if not any(isinstance(row[key], str) for row in shown)
-            ],
-            names=[at for at, key in enumerate(keys) if key in NAME_COLUMNS],
-            heads=[at for at, key in enumerate(keys) if key in encoders],
+            [[shorten_line(value_text(value)) for value in row.values()] for row in printed_rows],
+            right=number_columns,
+            names=[index for index, key in enumerate(keys) if key in NAME_COLUMNS],
+            heads=[index for index, key in enumerate(keys) if key in encoders],
         )
         print_text("")
         if len(rows) > PRINTED_ROWS:

@@ -20,7 +20,7 @@ from stsbench.cli.printing import (
 from stsbench.core.errors import StsbenchError, look_up
 
 if TYPE_CHECKING:
-    from stsbench.significance.comparison import Difference
+    from stsbench.significance.comparison import Comparison, Difference
 
 
 def compare_command(
@@ -49,49 +49,57 @@ def compare_command(
     from stsbench.api.results import build_comparison
     from stsbench.boards.render.figures import WRITERS, comparison_figure, render_comparison
     from stsbench.boards.render.formats import TERMINAL
-    from stsbench.significance.comparison import describe_comparison, describe_notes
 
     catalogue = opt.read_cards(cards)
-    given = opt.TypedOptions.from_context(context)
-    given.forbid_beside("--json", "--format")
-    if not results.is_dir() and all(Path(one).is_dir() for one in encoders):
-        given.forbid("where all that is compared are folders", "--results")
+    typed = opt.TypedOptions.from_context(context)
+    typed.forbid_beside("--json", "--format")
+    if not results.is_dir() and all(Path(name).is_dir() for name in encoders):
+        typed.forbid("where all that is compared are folders", "--results")
     fmt = opt.choose_format(output, out, as_json=as_json)
     look_up("format", fmt, {TERMINAL: None, **WRITERS})
     if len(encoders) < 2:
         raise StsbenchError("compare needs at least two encoders, or folders of results")
-    skipped = partial(print_error, about="skipped")
     with show_count(CHECKED) as progress:
-        read = select_compared_results(
+        results_by_encoder = select_compared_results(
             encoders,
             results,
             catalogue,
-            on_problem=skipped,
+            on_problem=partial(print_error, about="skipped"),
             on_notice=print_error,
             progress=progress,
         )
-    found = build_comparison(
-        read, catalogue, tasks=tasks, protocol=protocol, seed=seed, independent=independent
+    comparison = build_comparison(
+        results_by_encoder,
+        catalogue,
+        tasks=tasks,
+        protocol=protocol,
+        seed=seed,
+        independent=independent,
     )
     if plot is not None:
-        # It is said where stdout is for people, and not beside JSON or CSV.
-        emit(comparison_figure(found), plot, silent=fmt != TERMINAL and out is None)
+        # The line about the file is printed where stdout is for people, not beside JSON or CSV.
+        emit(comparison_figure(comparison), plot, silent=fmt != TERMINAL and out is None)
     if fmt == TERMINAL:
-        for (first, second, differences), sentence in zip(
-            found.pairs(), describe_comparison(found), strict=True
-        ):
-            print_text(f"A = {first}\nB = {second}\n")
-            print_differences(differences)
-            print_text("")
-            print_paragraph(sentence)
-            print_text("")
-        print_paragraph(*describe_notes(found))
+        _print_comparison(comparison)
     else:
-        emit(render_comparison(found, fmt), out)
+        emit(render_comparison(comparison, fmt), out)
+
+
+def _print_comparison(comparison: Comparison) -> None:
+    from stsbench.significance.comparison import describe_comparison, describe_notes
+
+    pairs = zip(comparison.pairs(), describe_comparison(comparison), strict=True)
+    for (first, second, differences), sentence in pairs:
+        print_text(f"A = {first}\nB = {second}\n")
+        print_differences(differences)
+        print_text("")
+        print_paragraph(sentence)
+        print_text("")
+    print_paragraph(*describe_notes(comparison))
 
 
 def print_differences(differences: Sequence[Difference]) -> None:
-    """Print a line for each difference."""
+    """Print a table with a line per difference."""
     from stsbench.significance.comparison import difference_columns
 
     heads, rows = difference_columns(differences)

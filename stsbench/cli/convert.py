@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,8 +10,8 @@ from stsbench.cli import options as opt
 from stsbench.cli.printing import print_text
 from stsbench.core.errors import CardError, look_up
 
-FIRST = 10_000
-"""The rows of a corpus that sentences are drawn from."""
+CORPUS_ROWS = 10_000
+"""The number of rows of a corpus from which sentences are drawn."""
 
 
 def convert_command(
@@ -29,26 +28,34 @@ def convert_command(
 ) -> None:
     """Make an encoder's folder.
 
-    From published weights, of which tensors are read and nothing else, or from a transformer, in int8 for a runtime.
+    From published weights, of which tensors are read and nothing else, or from a transformer, in
+    int8 for a runtime.
 
     Example: stsbench convert infersent infersent1.pkl infersent-1
     Example: stsbench convert openvino-int8 minilm minilm-int8 --text wiki1m_head
     """
-    chosen = look_up("conversion", kind, KINDS)
-    others = {*chain(*(one.uses for one in KINDS.values()))} - {*chosen.uses}
-    opt.TypedOptions.from_context(context).forbid(f"with '{kind}'", *sorted(others))
-    given = {
+    conversion = look_up("conversion", kind, CONVERSIONS)
+    all_options = {
+        option for any_conversion in CONVERSIONS.values() for option in any_conversion.options
+    }
+    idle_options = sorted(all_options - {*conversion.options})
+    opt.TypedOptions.from_context(context).forbid(f"with '{kind}'", *idle_options)
+    values = {
         "--version": version,
         "--vectors": vectors,
         "--limit": limit,
         "--text": text,
         "--corpora": corpora,
     }
-    how = chosen.convert(source, out, *(given[flag] for flag in chosen.uses))
-    print_text(f"wrote {out}; run it with: stsbench run --encoder {out}{how or ''}")
+    arguments = [values[option] for option in conversion.options]
+    run_options = conversion.convert(source, out, *arguments) or ""
+    print_text(f"wrote {out}; run it with: stsbench run --encoder {out}{run_options}")
 
 
-def _published(source: Path, out: Path, version: int | None = None, vectors: str = "") -> None:
+def _convert_published(
+    source: Path, out: Path, version: int | None = None, vectors: str = ""
+) -> None:
+    """Convert published weights, of Skip-Thoughts if there is no version of InferSent."""
     from stsbench.encoders.words.convert import convert_infersent, convert_skip_thoughts
 
     if version is None:
@@ -57,21 +64,24 @@ def _published(source: Path, out: Path, version: int | None = None, vectors: str
         convert_infersent(source, out, version=1 if version == 1 else 2, vectors=vectors)
 
 
-def _expand(source: Path, out: Path, vectors: str, limit: int | None) -> None:
+def _expand_vocabulary(source: Path, out: Path, vectors: str, limit: int | None) -> None:
     from stsbench.encoders.load import load_encoder
     from stsbench.encoders.words.convert import expand_vocabulary
     from stsbench.encoders.words.recurrent import GruHalvesEncoder
 
     encoder = load_encoder(opt.resolve_spec(str(source)))
     if not isinstance(encoder, GruHalvesEncoder):
-        what = f"{source} is not a Skip-Thoughts or Quick-Thoughts encoder"
-        raise CardError(f"{what}; only their vocabularies can be expanded")
+        raise CardError(
+            f"{source} is not a Skip-Thoughts or Quick-Thoughts encoder; "
+            "only their vocabularies can be expanded"
+        )
     if not vectors:
         raise CardError("expand needs --vectors, the file whose words the vocabulary is to have")
     expand_vocabulary(encoder, vectors, out, limit=limit)
 
 
-def _int8(source: Path, out: Path, text: str | None = None, corpora: Path | None = None) -> str:
+def _quantise(source: Path, out: Path, text: str | None = None, corpora: Path | None = None) -> str:
+    """Convert a transformer to int8, for OpenVINO if there is a text, otherwise for ONNX."""
     from stsbench.data.corpora.corpus import load_corpus
     from stsbench.encoders.quantise import (
         ONNX_FILE,
@@ -80,25 +90,30 @@ def _int8(source: Path, out: Path, text: str | None = None, corpora: Path | None
         quantise_openvino,
     )
 
-    name = opt.resolve_spec(str(source))
+    spec = opt.resolve_spec(str(source))
     if text is None:
-        quantise_onnx(name, out)
+        quantise_onnx(spec, out)
         return f" --set backend=onnx --set file={ONNX_FILE}"
-    quantise_openvino(name, out, load_corpus(text, corpora=corpora, limit=FIRST))
+    quantise_openvino(spec, out, load_corpus(text, corpora=corpora, limit=CORPUS_ROWS))
     return f" --set backend=openvino --set file={OPENVINO_FILE}"
 
 
 class Conversion(NamedTuple):
-    """A kind of conversion: what carries it out and says how to run the encoder, and the options it takes."""
+    """A kind of conversion."""
 
     convert: Callable[..., str | None]
-    uses: tuple[str, ...] = ()
+    """Called with the source, the folder to write and the values of the options.
+
+    Returns further options for ``stsbench run``, or None.
+    """
+    options: tuple[str, ...] = ()
+    """The options that it uses."""
 
 
-KINDS: Mapping[str, Conversion] = {
-    "infersent": Conversion(_published, ("--version", "--vectors")),
-    "skip_thoughts": Conversion(_published),
-    "expand": Conversion(_expand, ("--vectors", "--limit")),
-    "onnx-int8": Conversion(_int8),
-    "openvino-int8": Conversion(_int8, ("--text", "--corpora")),
+CONVERSIONS: Mapping[str, Conversion] = {
+    "infersent": Conversion(_convert_published, ("--version", "--vectors")),
+    "skip_thoughts": Conversion(_convert_published),
+    "expand": Conversion(_expand_vocabulary, ("--vectors", "--limit")),
+    "onnx-int8": Conversion(_quantise),
+    "openvino-int8": Conversion(_quantise, ("--text", "--corpora")),
 }

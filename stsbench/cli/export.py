@@ -1,11 +1,11 @@
-"""``stsbench export``."""
+"""``stsbench export``: results in the formats of other tools."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stsbench.cli import options as opt
 from stsbench.cli.printing import (
@@ -23,8 +23,17 @@ if TYPE_CHECKING:
     from stsbench.results.groups import EncoderResults
     from stsbench.results.record import Result
 
-SHOWN = 5
-"""So many cells that are left out get a line of their own."""
+MAX_LISTED = 5
+"""The most omitted cells that are printed, and the most encoders named in an error."""
+
+
+class ExportText(NamedTuple):
+    """The results of one encoder in the format of another tool."""
+
+    text: str
+    index: Any = None
+    """The model index, which goes into a model card and is printed as JSON; None if the format has
+    none."""
 
 
 def export_command(
@@ -52,102 +61,109 @@ def export_command(
 
     catalogue = opt.read_cards(cards)
     write = look_up("format", fmt, FORMATS)
-    only = expand_names(tasks, catalogue) if tasks else []
-    encoders = EncoderDirectory(read_folder(results), catalogue)
-    print_errors("skipped", (problem.message for problem in encoders.folder.problems))
-    mine = select_results(encoder, encoders, catalogue, results)
-    if older := encoders.describe_omitted(mine):
-        print_error(older)
-    wanted = (
-        one
-        for one in mine
-        if (not tasks or one.task in only) and protocol in (None, one.protocol["name"])
-    )
-    if not (held := select_trusted(wanted, catalogue)):
+    selected_tasks = expand_names(tasks, catalogue) if tasks else []
+    directory = EncoderDirectory(read_folder(results), catalogue)
+    print_errors("skipped", (problem.message for problem in directory.folder.problems))
+    encoder_results = select_results(encoder, directory, catalogue, results)
+    if notice := directory.describe_omitted(encoder_results):
+        print_error(notice)
+    selected_results = [
+        result
+        for result in encoder_results
+        if (not tasks or result.task in selected_tasks)
+        and protocol in (None, result.protocol["name"])
+    ]
+    trusted_results = select_trusted(selected_results, catalogue)
+    if not trusted_results:
         raise DataError(f"{results}: no results of these tasks by this protocol to export")
-    write(held, out, catalogue, as_json)
+    write(trusted_results, out, catalogue, as_json)
 
 
-def _mteb(results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_json: bool) -> None:
+def _write_mteb(
+    results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_json: bool
+) -> None:
     from stsbench.boards.exports.mteb import export_mteb
 
     if out is None:
         raise StsbenchError("--format mteb writes many files: give --out FOLDER")
-    made = export_mteb(results, out, catalogue)
+    export = export_mteb(results, out, catalogue)
     if as_json:
-        print_json({"files": [str(path) for path in made.paths], "left_out": made.omitted})
+        print_json({"files": [str(path) for path in export.paths], "left_out": export.omitted})
         return
-    for line in made.omitted[:SHOWN]:
+    for line in export.omitted[:MAX_LISTED]:
         print_text(f"skipped: {line}")
-    if len(made.omitted) > SHOWN:
-        print_text(f"skipped: {len(made.omitted) - SHOWN} more; --json lists them")
-    print_text(
-        f"wrote {len(made.paths)} file{'s' * (len(made.paths) != 1)}; mteb.ResultCache('{out}') reads them"
-    )
+    if len(export.omitted) > MAX_LISTED:
+        print_text(f"skipped: {len(export.omitted) - MAX_LISTED} more; --json lists them")
+    n_files = len(export.paths)
+    print_text(f"wrote {n_files} file{'s' * (n_files != 1)}; mteb.ResultCache('{out}') reads them")
 
 
-def _one_file(
+def _write_one_file(
     results: Sequence[Result],
     out: Path | None,
     catalogue: Catalogue,
     as_json: bool,
     *,
-    what: str,
-    made: Callable[[EncoderResults, Catalogue], tuple[str, Any]],
+    noun: str,
+    convert: Callable[[EncoderResults, Catalogue], ExportText],
 ) -> None:
-    """Write or print the text made of one encoder's results; what JSON shows of it, if more than that, has a place in a card."""
+    """Write or print one encoder's results in the format of another tool.
+
+    Args:
+        results: The results to export.
+        out: The file to write; a model card that exists is filled. None to print.
+        catalogue: The cards.
+        as_json: Whether to print JSON: the model index, or the text and its file.
+        noun: What the file is, for the error about several encoders.
+        convert: The function that makes the text.
+    """
     from stsbench.boards.exports.hub import write_card
     from stsbench.results.groups import group_by_encoder
 
-    runs = group_by_encoder(results, catalogue)
-    if len(runs) > 1:
-        names = ", ".join(f"'{one.name}'" for one in runs[:SHOWN])
+    groups = group_by_encoder(results, catalogue)
+    if len(groups) > 1:
+        names = ", ".join(f"'{group.name}'" for group in groups[:MAX_LISTED])
         raise StsbenchError(
-            f"{what} is of one encoder, these results are of {len(runs)} ({names}); give --encoder"
+            f"{noun} is of one encoder, these results are of {len(groups)} ({names}); "
+            "give --encoder"
         )
-    text, index = made(runs[0], catalogue)
-    if out is not None and index is not None:
-        write_card(out, index)
-    elif out is not None:
-        emit(text, out, silent=True)
+    export = convert(groups[0], catalogue)
+    if out is not None:
+        if export.index is not None:
+            write_card(out, export.index)
+        else:
+            emit(export.text, out, silent=True)
     if as_json:
-        print_json(
-            index
-            if index is not None
-            else {"out": str(out) if out is not None else None, "text": text}
-        )
+        file_and_text = {"out": str(out) if out is not None else None, "text": export.text}
+        print_json(file_and_text if export.index is None else export.index)
     else:
-        print_text(f"wrote {out}" if out is not None else text.rstrip("\n"))
+        print_text(f"wrote {out}" if out is not None else export.text.rstrip("\n"))
 
 
-def _model_index(one: EncoderResults, catalogue: Catalogue) -> tuple[str, Any]:
+def _to_model_index(group: EncoderResults, catalogue: Catalogue) -> ExportText:
     from stsbench.boards.exports.hub import model_index, to_yaml
 
-    index = model_index(one.encoder, one.results, catalogue)
-    return to_yaml(index), index
+    index = model_index(group.encoder, group.results, catalogue)
+    return ExportText(to_yaml(index), index)
 
 
-def _eval_results(one: EncoderResults, catalogue: Catalogue) -> tuple[str, Any]:
+def _to_eval_results(group: EncoderResults, catalogue: Catalogue) -> ExportText:
     from stsbench.boards.exports.hub import eval_results
 
-    text, left_out = eval_results(one.results, catalogue)
-    print_errors("left out", left_out)
-    return text, None
+    text, omitted = eval_results(group.results, catalogue)
+    print_errors("left out", omitted)
+    return ExportText(text)
 
 
-def _every_eval_ever(one: EncoderResults, catalogue: Catalogue) -> tuple[str, Any]:
+def _to_every_eval_ever(group: EncoderResults, catalogue: Catalogue) -> ExportText:
     from stsbench.boards.exports.hub import every_eval_ever
 
-    return every_eval_ever(one.results, catalogue), None
+    return ExportText(every_eval_ever(group.results, catalogue))
 
 
 FORMATS: Mapping[str, Callable[..., None]] = {
-    "mteb": _mteb,
-    "model-index": partial(_one_file, what="a model card", made=_model_index),
-    "eval-results": partial(_one_file, what="a file of the Hub's", made=_eval_results),
-    "every-eval-ever": partial(
-        _one_file,
-        what="a record",
-        made=_every_eval_ever,
-    ),
+    "mteb": _write_mteb,
+    "model-index": partial(_write_one_file, noun="a model card", convert=_to_model_index),
+    "eval-results": partial(_write_one_file, noun="a file of the Hub's", convert=_to_eval_results),
+    "every-eval-ever": partial(_write_one_file, noun="a record", convert=_to_every_eval_ever),
 }

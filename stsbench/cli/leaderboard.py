@@ -21,16 +21,14 @@ from stsbench.core.errors import StsbenchError
 from stsbench.plots.labels import FIGURES
 
 if TYPE_CHECKING:
+    from stsbench.boards.exports.mteb import ImportedScores
     from stsbench.boards.tables.table import Show, Table
     from stsbench.core.catalogue import Catalogue
 
-if TYPE_CHECKING:
-    from stsbench.boards.exports.mteb import ImportedScores
-
-RESULTS = Path("results")
-OF_SEEDS = (
-    "±: deviation over seeds; scores are means over all seeds that the results folder holds, where 'stsbench run' shows "
-    "those of its --seeds"
+DEFAULT_RESULTS = Path("results")
+SEEDS_LEGEND = (
+    "±: deviation over seeds; scores are means over all seeds that the results folder holds, "
+    "where 'stsbench run' shows those of its --seeds"
 )
 
 
@@ -69,88 +67,103 @@ def leaderboard_command(
     from stsbench.results.groups import EncoderDirectory
 
     catalogue = opt.read_cards(cards)
-    fmt, shown = check_format(opt.choose_format(output, out, as_json=as_json)), check_show(show)
+    fmt = check_format(opt.choose_format(output, out, as_json=as_json))
+    numbers = check_show(show)
     _check_options(opt.TypedOptions.from_context(context), fmt, table, show, out)
     # A wrong name is refused before any result is read.
     if table is not None:
         read_table_card(table)
     else:
         find_suite(suite, catalogue)
-    # Published and imported rows stand alone where no results are asked for and there is no folder.
-    where = results or RESULTS
-    alone = (table or mteb) and not (results or encoder or add or where.is_dir())
-    encoders = EncoderDirectory(ResultFolder([], []) if alone else read_folder(where), catalogue)
-    print_errors("skipped", (problem.message for problem in encoders.folder.problems))
-    added, chosen = (
-        parse_added_rows(add, encoders, catalogue, where),
-        select_results(encoder, encoders, catalogue, where),
-    )
-    wanted = {id(result) for one in (chosen, *(one.results for one in added)) for result in one}
-    found = [result for result in encoders.folder.all_results if id(result) in wanted]
+    folder = results or DEFAULT_RESULTS
+    # Without a folder of results, published and imported rows are shown alone, unless an option
+    # requires results.
+    requires_results = bool(results or encoder or add)
+    if (table or mteb) and not requires_results and not folder.is_dir():
+        results_folder = ResultFolder([], [])
+    else:
+        results_folder = read_folder(folder)
+    directory = EncoderDirectory(results_folder, catalogue)
+    print_errors("skipped", (problem.message for problem in directory.folder.problems))
+    added = parse_added_rows(add, directory, catalogue, folder)
+    selected = select_results(encoder, directory, catalogue, folder)
+    selected_ids = {
+        id(result) for group in (selected, *(row.results for row in added)) for result in group
+    }
+    table_results = [
+        result for result in directory.folder.all_results if id(result) in selected_ids
+    ]
     with show_count("rows with intervals") as progress:
-        asked = TableRequest(
-            catalogue=catalogue, results=found, results_folder=where, added=added, protocol=protocol, show=shown, ranks=ranks,
-            imported=_imported(mteb, catalogue) if mteb else None, progress=progress,
+        request = TableRequest(
+            catalogue=catalogue,
+            results=table_results,
+            results_folder=folder,
+            added=added,
+            protocol=protocol,
+            show=numbers,
+            ranks=ranks,
+            imported=_read_mteb(mteb, catalogue) if mteb else None,
+            progress=progress,
             select_trusted=partial(select_trusted, catalogue=catalogue),
-        )  # fmt: skip
-        made = asked.make_boards(suite) if table is None else asked.make_table(table)
-    print_errors("skipped", made.omitted)
-    for line in filter(None, [*made.advice, encoders.describe_omitted(found)]):
-        print_error(line)
-    tables = made.tables
+        )
+        table_set = request.make_boards(suite) if table is None else request.make_table(table)
+    print_errors("skipped", table_set.omitted)
+    for notice in filter(None, [*table_set.advice, directory.describe_omitted(table_results)]):
+        print_error(notice)
+    tables = table_set.tables
     if rows_only and add:
-        tables = [one.map_rows(lambda row: row if row.is_added else None) for one in tables]
+        tables = [board.map_rows(lambda row: row if row.is_added else None) for board in tables]
     if fmt == TERMINAL:
-        _print_boards(tables, shown, exact=exact)
+        _print_boards(tables, numbers, exact=exact)
     elif fmt in FIGURES:
         from stsbench.boards.render.figures import table_figure
 
-        emit(table_figure(tables, shown, exact=exact), out, fmt=fmt)
+        emit(table_figure(tables, numbers, exact=exact), out, fmt=fmt)
     else:
-        emit(render(tables, fmt, show=shown, exact=exact, rows_only=rows_only), out)
+        emit(render(tables, fmt, show=numbers, exact=exact, rows_only=rows_only), out)
 
 
-def _imported(folder: Path, catalogue: Catalogue) -> ImportedScores:
+def _read_mteb(folder: Path, catalogue: Catalogue) -> ImportedScores:
     from stsbench.boards.exports.mteb import read_mteb
 
     return read_mteb(folder, catalogue)
 
 
 def _check_options(
-    given: opt.TypedOptions, fmt: str, table: str | None, show: str | None, out: Path | None
+    typed: opt.TypedOptions, fmt: str, table: str | None, show: str | None, out: Path | None
 ) -> None:
     from stsbench.boards.render.formats import TERMINAL
 
-    given.forbid_beside("--table", "--suite", "--protocol")
-    given.forbid_beside("--json", "--format")
+    typed.forbid_beside("--table", "--suite", "--protocol")
+    typed.forbid_beside("--json", "--format")
     if fmt in FIGURES and out is None:
         raise StsbenchError(f"--format {fmt} is a figure; add --out FILE")
     if fmt in ("csv", "json"):
-        given.forbid(f"as {fmt}, which holds both averages", "--exact")
+        typed.forbid(f"as {fmt}, which holds both averages", "--exact")
     if table and fmt == "json":
-        given.forbid("as json, which holds all that there is", "--show")
+        typed.forbid("as json, which holds all that there is", "--show")
     if show == "published":
-        given.forbid(
+        typed.forbid(
             "with --show published",
             "--ranks",
             "--add",
             *(("--results", "--encoder") if table else ()),
         )
     if show in ("measured", "difference"):
-        given.forbid(f"with --show {show}", "--mteb")
+        typed.forbid(f"with --show {show}", "--mteb")
     if table and show == "difference":
-        given.forbid("with --show difference, for no paper prints an added row", "--add")
+        typed.forbid("with --show difference, for no paper prints an added row", "--add")
     if fmt in FIGURES:
-        given.forbid("in a figure", "--rows-only")
+        typed.forbid("in a figure", "--rows-only")
     if fmt == TERMINAL:
-        given.forbid("in the terminal, only with --format latex, markdown or csv", "--rows-only")
+        typed.forbid("in the terminal, only with --format latex, markdown or csv", "--rows-only")
 
 
 def _print_boards(tables: Sequence[Table], show: Show | None, *, exact: bool) -> None:
     from stsbench.boards.tables.layout import build_layout
 
-    for one in tables:
-        print_table(build_layout(one, show, exact=exact))
-    cells = (cell for one in tables for row in one.rows() for cell in row.cells.values())
+    for table in tables:
+        print_table(build_layout(table, show, exact=exact))
+    cells = (cell for table in tables for row in table.rows() for cell in row.cells.values())
     if any(cell.measured and cell.measured.seeds > 1 for cell in cells):
-        print_paragraph(OF_SEEDS)
+        print_paragraph(SEEDS_LEGEND)

@@ -31,8 +31,8 @@ def task_command(
 ) -> None:
     """Draft the card of a task from a table of your own.
 
-    Pairs with scores become an STS task, sentences or pairs with labels a classification task. The last line printed is the
-    command that runs it.
+    Pairs with scores become an STS task, sentences or pairs with labels a classification task. The
+    last line printed is the command that runs it.
 
     Example: stsbench new task pairs.csv
     Example: stsbench new task --hub mteb/biosses-sts
@@ -43,8 +43,8 @@ def task_command(
     if (source is None) == (not hub):
         raise StsbenchError("give a file or folder, or --hub OWNER/NAME, not both")
     opt.TypedOptions.from_context(context).forbid_without("--hub", "--revision", "--subset")
-    parts = [name for text in columns for name in split_names(text)]
-    roles = opt.parse_pairs("--columns", parts, "what it holds and its name, such as gold=score")
+    pairs = [pair for text in columns for pair in split_names(text)]
+    roles = opt.parse_pairs("--columns", pairs, "what it holds and its name, such as gold=score")
     for role in roles:
         look_up("role in --columns", role, dict.fromkeys(ROLES))
     if labels and "gold" in roles:
@@ -53,12 +53,13 @@ def task_command(
         )
     data: Path | HubSource
     if source is not None:
-        data, called = source, suggest_card_name(source)
+        data = source
+        card_name = name or suggest_card_name(source)
     else:
         data = HubSource(repo=hub, revision=revision, config=subset)
-        full_name = "-".join(filter(None, [hub.rpartition("/")[2], subset]))
-        called = suggest_card_name(Path(f"{full_name}.hub"))
-    location = locate_card(out, "tasks", name or called)
+        dataset_name = "-".join(filter(None, [hub.rpartition("/")[2], subset]))
+        card_name = name or suggest_card_name(Path(f"{dataset_name}.hub"))
+    location = locate_card(out, "tasks", card_name)
     draft = draft_task(data, location, columns=roles, labels=labels)
     _write(draft, location, f"stsbench run -t {location.name}", force=force)
 

@@ -22,7 +22,7 @@ from stsbench.core.errors import EXIT_DIFFERENCE, StsbenchError
 if TYPE_CHECKING:
     from stsbench.significance.parity import Parity
 
-OF_TASKS = "of the tasks"
+TASK_SENTENCES = "of the tasks"
 
 
 def parity_command(
@@ -42,8 +42,8 @@ def parity_command(
 ) -> int:
     """Test whether two encoders that should be identical are.
 
-    The same sentences go through both: those of the tasks, and long, empty and other odd ones. The exit code is 0 where they
-    are the same, 1 where they are different.
+    The same sentences go through both: those of the tasks, and long, empty and other odd ones. The
+    exit code is 0 where they are the same, 1 where they are different.
 
     Example: stsbench parity minilm minilm+dtype=bfloat16 --tasks stsb
     """
@@ -61,85 +61,107 @@ def parity_command(
     )
 
     catalogue = opt.read_cards(cards)
-    kept = opt.resolve_store(store, no_store=no_store)
-    names = [opt.resolve_spec(one, catalogue) for one in (first, second)]
-    if names[0] == names[1]:
-        raise StsbenchError(f"parity was given '{names[0]}' twice; give two encoders")
-    known = {name: load_named(name, catalogue=catalogue) for name in names}
+    specs = [opt.resolve_spec(name, catalogue) for name in (first, second)]
+    if specs[0] == specs[1]:
+        raise StsbenchError(f"parity was given '{specs[0]}' twice; give two encoders")
+    encoders_by_spec = {spec: load_named(spec, catalogue=catalogue) for spec in specs}
     plan = RunPlan(
-        tasks=tasks, protocol=protocol, data=data, split=split, store=kept, catalogue=catalogue
+        tasks=tasks,
+        protocol=protocol,
+        data=data,
+        split=split,
+        store=opt.resolve_store(store, no_store=no_store),
+        catalogue=catalogue,
     )
-
     context = RunContext(plan, RunCallbacks().with_raised_failures())
     planned_tasks = list(context.tasks.values())
-    sentences = [*PROBES, *((OF_TASKS, text) for text in select_sentences(planned_tasks))]
+    sentences = [*PROBES, *((TASK_SENTENCES, text) for text in select_sentences(planned_tasks))]
     texts = [text for _, text in sentences]
-    sides = []
+    measurements = []
     with show_work() as display:
-        for name, encoder in known.items():
-            callbacks = display.make_callbacks(name, on_notice=print_error).with_raised_failures()
+        for spec, encoder in encoders_by_spec.items():
+            callbacks = display.make_callbacks(spec, on_notice=print_error).with_raised_failures()
             embedder = context.make_embedder(encoder, planned_tasks, callbacks)
-            sides.append(measure_encoder(embedder, texts, callbacks))
-    embedded = [
+            measurements.append(measure_encoder(embedder, texts, callbacks))
+    first_embeddings, second_embeddings = (
         EncoderEmbeddings(
-            EmbeddingForm(side.embedding_type, side.embeddings.shape[1]), side.embeddings
+            EmbeddingForm(measurement.embedding_type, measurement.embeddings.shape[1]),
+            measurement.embeddings,
         )
-        for side in sides
-    ]
-    comparison = compare({name: side.results for name, side in zip(known, sides, strict=True)})
-    found = compare_embeddings(embedded[0], embedded[1], sentences, comparison, margin=margin / 100)
+        for measurement in measurements
+    )
+    comparison = compare(
+        {
+            spec: measurement.results
+            for spec, measurement in zip(encoders_by_spec, measurements, strict=True)
+        }
+    )
+    parity = compare_embeddings(
+        first_embeddings, second_embeddings, sentences, comparison, margin=margin / 100
+    )
     if as_json:
-        keys = ("verdict", "reasons", "forms", "rows", "distance", "strays", "neighbour", "kept")
-        facts = {key: msgspec.to_builtins(_named(getattr(found, key))) for key in keys}
-        differences = msgspec.to_builtins(comparison.differences)
-        print_json(
-            {
-                "encoders": comparison.encoders,
-                "same": found.same,
-                **facts,
-                "differences": differences,
-            }
-        )
+        _print_parity_json(parity)
     else:
-        _print_parity(found)
-    return 0 if found.same else EXIT_DIFFERENCE
+        _print_parity(parity)
+    return 0 if parity.same else EXIT_DIFFERENCE
 
 
-def _print_parity(found: Parity) -> None:
+def _print_parity_json(parity: Parity) -> None:
+    keys = ("verdict", "reasons", "forms", "rows", "distance", "strays", "neighbour", "kept")
+    print_json(
+        {
+            "encoders": parity.comparison.encoders,
+            "same": parity.same,
+            **{key: msgspec.to_builtins(_tuples_to_dicts(getattr(parity, key))) for key in keys},
+            "differences": msgspec.to_builtins(parity.comparison.differences),
+        }
+    )
+
+
+def _print_parity(parity: Parity) -> None:
     from stsbench.significance.parity import OUTLIER_LIMIT
 
-    comparison = found.comparison
-    for letter, name, form in zip("AB", comparison.encoders, found.forms, strict=True):
+    comparison = parity.comparison
+    for letter, name, form in zip("AB", comparison.encoders, parity.forms, strict=True):
         print_text(f"{letter} = {name} ({form})")
-    if found.rows:
+    if parity.rows:
         rows = [
-            [r.kind, f"{r.n}", f"{r.worst:.5f}", f"{r.median:.5f}", f"{r.astray}"]
-            for r in found.rows
+            [row.kind, f"{row.n}", f"{row.worst:.5f}", f"{row.median:.5f}", f"{row.astray}"]
+            for row in parity.rows
         ]
         print_text("")
         heads = ["sentences", "n", "worst cosine", "median", f"below {OUTLIER_LIMIT:g}"]
         print_rows(heads, rows, right=range(1, 5))
         print_text(
-            f"\nlargest distance of two embeddings: {found.distance:.2g} of the longer one's length"
+            f"\nlargest distance of two embeddings: {parity.distance:.2g} of the longer one's "
+            "length"
         )
-    before, after = found.neighbour.cosines
+    neighbour = parity.neighbour
+    first_cosine, second_cosine = neighbour.cosines
     print_paragraph(
-        f"nearest neighbours: {100 * found.kept:.1f}% kept; the largest change of a cosine is {before:.3f} to {after:.3f}, "
-        f"'{shorten_line(found.neighbour.text)}' and '{shorten_line(found.neighbour.neighbour)}'"
+        f"nearest neighbours: {100 * parity.kept:.1f}% kept; the largest change of a cosine is "
+        f"{first_cosine:.3f} to {second_cosine:.3f}, "
+        f"'{shorten_line(neighbour.text)}' and '{shorten_line(neighbour.neighbour)}'"
     )
-    if found.strays:
+    if parity.strays:
         print_text("\nsentences that differ most\n")
-        strays = [[f"{one.cosine:.5f}", one.kind, shorten_line(one.text)] for one in found.strays]
-        print_rows(["cosine", "kind", "sentence"], strays, right=[0], names=[1])
+        outliers = [
+            [f"{outlier.cosine:.5f}", outlier.kind, shorten_line(outlier.text)]
+            for outlier in parity.strays
+        ]
+        print_rows(["cosine", "kind", "sentence"], outliers, right=[0], names=[1])
     print_text("")
     print_differences(comparison.differences)
     print_paragraph(*comparison.notes)
     print_text("")
-    print_paragraph(f"verdict: {found.verdict}", *(f"* {reason}" for reason in found.reasons))
+    print_paragraph(f"verdict: {parity.verdict}", *(f"* {reason}" for reason in parity.reasons))
 
 
-def _named(value: Any) -> Any:  # noqa: ANN401 - any part of a Parity
-    """A part with the names of its fields, which JSON of a tuple has not."""
+def _tuples_to_dicts(value: Any) -> Any:  # noqa: ANN401 - any part of a Parity
+    """Return a value in which named tuples are dicts, so that JSON has the names of fields."""
     if hasattr(value, "_asdict"):
-        return {key: _named(one) for key, one in value._asdict().items()}
-    return [_named(one) for one in value] if isinstance(value, list | tuple) else value
+        fields = value._asdict()
+        return {name: _tuples_to_dicts(field) for name, field in fields.items()}
+    if isinstance(value, list | tuple):
+        return [_tuples_to_dicts(element) for element in value]
+    return value

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stsbench.cli import options as opt
-from stsbench.cli.analyze import plan_of
+from stsbench.cli.analyze import plan_encoders
 from stsbench.cli.printing import (
     CHECKED,
     emit,
@@ -54,32 +54,43 @@ def report_command(
     from stsbench.significance.comparison import compare
 
     catalogue = opt.read_cards(cards)
-    made = {name: make_analysis(name, {}) for name in split_names(figures)}
-    kept, missing = opt.resolve_store(store, no_store=no_store), list[str]()
-    plan = plan_of(encoder, results, catalogue, tasks=tasks, data=data, store=kept)
-    drawn, boards = list[AnalysisResult](), list[Any]()
-    by_encoder, notice = _results(plan, missing)
-    with show_work() as shown:
-        for name, analysis in made.items():
-            listener = shown.make_callbacks(
-                name, on_notice=print_error, on_failure=partial(_note, missing, name)
+    analyses = {name: make_analysis(name, {}) for name in split_names(figures)}
+    plan = plan_encoders(
+        encoder,
+        results,
+        catalogue,
+        tasks=tasks,
+        data=data,
+        store=opt.resolve_store(store, no_store=no_store),
+    )
+    # What is missing, and why: the report goes on without it.
+    missing: list[str] = []
+    trusted = _read_trusted_results(plan, missing)
+    drawn: list[AnalysisResult] = []
+    with show_work() as display:
+        for name, analysis in analyses.items():
+            callbacks = display.make_callbacks(
+                name, on_notice=print_error, on_failure=partial(_add_failure, missing, name)
             )
-            with _noted(name, missing):
-                drawn.append(analyse(name, analysis, plan, parameters={}, callbacks=listener))
-    if found := [one for mine in by_encoder.values() for one in mine]:
-        with _noted(f"suite {suite}", missing):
-            asked = TableRequest(
-                catalogue=catalogue, results=found, results_folder=results, show="measured"
-            ).make_boards(suite)
-            missing.extend(asked.omitted)
-            boards += asked.tables
+            with _collect_error(name, missing):
+                drawn.append(analyse(name, analysis, plan, parameters={}, callbacks=callbacks))
+    boards: list[Any] = []
+    all_results = [result for group in trusted.by_encoder.values() for result in group]
+    if all_results:
+        with _collect_error(f"suite {suite}", missing):
+            request = TableRequest(
+                catalogue=catalogue, results=all_results, results_folder=results, show="measured"
+            )
+            tables = request.make_boards(suite)
+            missing.extend(tables.omitted)
+            boards += tables.tables
     comparison = None
-    if len(by_encoder) > 1:
-        with _noted("comparison", missing):
-            comparison = compare(by_encoder)
+    if len(trusted.by_encoder) > 1:
+        with _collect_error("comparison", missing):
+            comparison = compare(trusted.by_encoder)
     print_errors("not in the report", missing)
-    if notice:
-        print_error(notice)
+    if trusted.notice:
+        print_error(trusted.notice)
     if not boards and not drawn:
         raise DataError("there is nothing to report of these encoders; the lines above say why")
     report = ReportParts(
@@ -88,55 +99,61 @@ def report_command(
         comparison=comparison,
         figures=drawn,
         missing=missing,
-        notice=notice,
+        notice=trusted.notice,
     )
     emit(report_html(report), out)
 
 
-def _note(missing: list[str], figure: str, what: str, error: Exception) -> None:
+def _add_failure(missing: list[str], figure: str, label: str, error: Exception) -> None:
     missing.append(f"{figure}: {describe_error_line(error)}")
 
 
 @contextmanager
-def _noted(what: str, missing: list[str]) -> Iterator[None]:
+def _collect_error(label: str, missing: list[str]) -> Iterator[None]:
+    """Append an error of the block to what is missing, and go on behind the block."""
     try:
         yield
     except StsbenchError as error:
-        missing.append(f"{what}: {describe_error_line(error)}")
+        missing.append(f"{label}: {describe_error_line(error)}")
 
 
-class _ReportResults(NamedTuple):
-    """The select_trusted results by encoder, and a line on those of them that are not verified."""
+class _TrustedResults(NamedTuple):
+    """The results that are trusted."""
 
     by_encoder: dict[str, list[Result]]
     notice: str
+    """A line on those that are not verified; empty if there are none."""
 
 
-def _results(plan: RunPlan, missing: list[str]) -> _ReportResults:
+def _read_trusted_results(plan: RunPlan, missing: list[str]) -> _TrustedResults:
+    """Read the results of a plan's encoders, and append what cannot be read to ``missing``."""
     from stsbench.api.names import select_results
     from stsbench.encoders.load import load_named
     from stsbench.evaluators.belief import believe
     from stsbench.results.folder import read_folder
     from stsbench.results.groups import EncoderDirectory
 
-    found: dict[str, list[Result]] = {}
+    by_encoder: dict[str, list[Result]] = {}
     notice = ""
-    with _noted("results", missing):
-        held = EncoderDirectory(read_folder(plan.results_folder), plan.catalogue)
-        missing.extend(f"results: {problem.message}" for problem in held.folder.problems)
-        for name in plan.encoders:
-            with _noted("results", missing):
-                # What results call an encoder of one's own, or one with its folder in its name.
-                called = load_named(name, catalogue=plan.catalogue).name
-                found[called] = select_results([called], held, plan.catalogue, plan.results_folder)
-        every = [result for results in found.values() for result in results]
-        missing.extend(filter(None, [held.describe_omitted(every)]))
+    with _collect_error("results", missing):
+        directory = EncoderDirectory(read_folder(plan.results_folder), plan.catalogue)
+        missing.extend(f"results: {problem.message}" for problem in directory.folder.problems)
+        for spec in plan.encoders:
+            with _collect_error("results", missing):
+                # Results may call an encoder otherwise, for example one whose spec is a path.
+                name = load_named(spec, catalogue=plan.catalogue).name
+                by_encoder[name] = select_results(
+                    [name], directory, plan.catalogue, plan.results_folder
+                )
+        all_results = [result for results in by_encoder.values() for result in results]
+        missing.extend(filter(None, [directory.describe_omitted(all_results)]))
         with show_count(CHECKED) as progress:
-            select_trusted = believe(every, plan.catalogue, progress)
-        missing.extend(f"results: {problem.message}" for problem in select_trusted.problems)
-        kept, notice = set(map(id, select_trusted.results)), select_trusted.notice
-        found = {
-            name: [result for result in results if id(result) in kept]
-            for name, results in found.items()
+            verified = believe(all_results, plan.catalogue, progress)
+        missing.extend(f"results: {problem.message}" for problem in verified.problems)
+        notice = verified.notice
+        trusted_ids = set(map(id, verified.results))
+        by_encoder = {
+            name: [result for result in results if id(result) in trusted_ids]
+            for name, results in by_encoder.items()
         }
-    return _ReportResults(found, notice)
+    return _TrustedResults(by_encoder, notice)
