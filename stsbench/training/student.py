@@ -101,6 +101,25 @@ def fresh_layers(model: Any, *widths: int, bias: bool = True) -> list[torch.nn.L
     return layers
 
 
+def _parse_poolings(section: StudentSection, validation_pooling: str) -> list[Pooling]:
+    """Return the poolings of training, tests and validation.
+
+    Raises:
+        CardError: A student cannot be trained under one of them.
+    """
+    test_pooling = section.test_pooling or section.pooling
+    names = (section.pooling, test_pooling, validation_pooling or test_pooling)
+    poolings = [Pooling.parse(name) for name in names]
+    for pooling in poolings:
+        if not pooling.library and not pooling.pools_mask_token:
+            known_names = [kind.name for kind in POOLINGS.values() if kind.library]
+            raise CardError(
+                f"pooling '{pooling}' cannot be trained under; "
+                f"choose one of {', '.join(known_names)}"
+            )
+    return poolings
+
+
 class PoolerHead(torch.nn.Module):
     """A linear layer and tanh over the first token: BERT's pooler, SimCSE's MLP."""
 
@@ -157,18 +176,7 @@ class Student(torch.nn.Module):
             )
         self.checkpoint = checkpoint
         self.max_length = max_length or limit
-        test_pooling = section.test_pooling or section.pooling
-        self.poolings = [
-            Pooling.parse(name)
-            for name in (section.pooling, test_pooling, validation_pooling or test_pooling)
-        ]
-        for pooling in self.poolings:
-            if not pooling.library and not pooling.pools_mask_token:
-                pooling_names = [kind.name for kind in POOLINGS.values() if kind.library]
-                raise CardError(
-                    f"pooling '{pooling}' cannot be trained under; "
-                    f"choose one of {', '.join(pooling_names)}"
-                )
+        self.poolings = _parse_poolings(section, validation_pooling)
         self.pooling, self.test_pooling, self.validation_pooling = self.poolings
         self.chunk: int | None = None
         """The number of texts that go through the model at a time in training; None for the whole
@@ -290,9 +298,9 @@ class Student(torch.nn.Module):
     ) -> torch.Tensor:  # noqa: ANN401
         """Compute a row of results for each row of a batch, in parts or in chunks.
 
-        Parts have rows of similar length. See
-        :func:`stsbench.training.loop.on_cpu.compute_in_parts`; chunks have the student's size. For a
-        ``model`` that computes no padding, the batch is not cut into such parts.
+        Parts have rows of similar length, see
+        :func:`stsbench.training.loop.on_cpu.compute_in_parts`; chunks have the student's size. For
+        a ``model`` that computes no padding, the batch is not cut into such parts.
         """
         return compute_in_parts(
             tokens, compute, chunk=self.chunk, unpadded=model is not None and is_unpadded(model)

@@ -352,23 +352,7 @@ def write_back_translations(
     backward_translations = backward.translate(foreign_texts, partial(on_progress, "back"))
     positives = [translation.text for translation in backward_translations]
     pairs = pd.DataFrame({"anchor": sentences, "positive": positives}, dtype=object)
-    cut_sentences = set()
-    for sentence, *translations in zip(
-        sentences, forward_translations, backward_translations, strict=True
-    ):
-        if any(translation.cut for translation in translations):
-            cut_sentences.add(sentence)
-    same_sentences = {
-        sentence
-        for sentence, positive in zip(sentences, positives, strict=True)
-        if sentence == positive
-    }
-    counts = {
-        "rows": len(sentences),
-        "distinct": len(set(sentences)),
-        "same": len(same_sentences),
-        "cut": len(cut_sentences),
-    }
+    counts = _count_pairs(sentences, forward_translations, backward_translations)
     record = {
         "schema": 1,
         "corpus": corpus.name,
@@ -393,6 +377,29 @@ def write_back_translations(
         record_path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode()
     )
     return TranslationReport(**counts, record=record_path)
+
+
+def _count_pairs(
+    sentences: Sequence[str],
+    forward_translations: Sequence[Translation],
+    backward_translations: Sequence[Translation],
+) -> dict[str, int]:
+    """Return the counts of :class:`TranslationReport` by name."""
+    cut_sentences = set()
+    same_sentences = set()
+    for sentence, forward, backward in zip(
+        sentences, forward_translations, backward_translations, strict=True
+    ):
+        if forward.cut or backward.cut:
+            cut_sentences.add(sentence)
+        if sentence == backward.text:
+            same_sentences.add(sentence)
+    return {
+        "rows": len(sentences),
+        "distinct": len(set(sentences)),
+        "same": len(same_sentences),
+        "cut": len(cut_sentences),
+    }
 
 
 def check_output(output: Path) -> Path:

@@ -188,37 +188,13 @@ class SkipThoughtsTraining(NeighbourTraining):
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
 
         def learn_batch(rows: Rows, step: int) -> tuple[float, int]:
-            rate = self.learning_rate * released_adam_factor(step)
-            optimiser.param_groups[0].update(lr=rate, eps=released_adam_epsilon(step))
-            optimiser.zero_grad()
-            cost = model.cost(tokens, rows)
-            cost.backward()  # type: ignore[no-untyped-call]
-            gradients = [
-                parameter.grad for parameter in model.parameters() if parameter.grad is not None
-            ]
-            limit_norm(gradients, nn.utils.get_total_norm(gradients), self.clip)
-            optimiser.step()
-            n_words = sum(int(tokens.lengths[rows + side].sum()) for side in NEIGHBOURS.values())
-            return float(cost.detach()) / n_words, 1
+            return self._learn_batch(model, optimiser, tokens, rows, step), 1
 
-        name = "bi" if self.bidirectional else "uni"
-        state = model.state_dict()
-        config = HalvesConfig(
-            halves={name: table}, unknown=UNKNOWN, eos=EOS, lowercase=self.lowercase
-        )
-        tensors = {
-            f"{name}.{key}": tensor
-            for key, tensor in state.items()
-            if key.startswith(("embedding", "gru."))
-        }
-        params = {"append_eos": self.append_eos, "tokens": self.tokens}
         _, sizes = np.unique(tokens.lengths[triples], return_counts=True)
         return PreparedTraining(
-            tensors=state,
+            tensors=model.state_dict(),
             optimiser=optimiser,
-            encoder_files=WordEncoderFiles(
-                "skip_thoughts", config, tensors, params, vocabulary.words
-            ),
+            encoder_files=self._encoder_files(model, table, vocabulary.words),
             batches=lambda: self.batches(tokens, triples, rng),
             learn_batch=learn_batch,
             steps_per_epoch=int(np.ceil(sizes / self.batch_size).sum()),
@@ -226,6 +202,44 @@ class SkipThoughtsTraining(NeighbourTraining):
             interval=self.every,
             max_steps=self.steps,
         )
+
+    def _learn_batch(
+        self,
+        model: SkipThoughts,
+        optimiser: torch.optim.Optimizer,
+        tokens: TokenIds,
+        rows: Rows,
+        step: int,
+    ) -> float:
+        """Learn from some sentences' neighbours, and return the mean cost of a word."""
+        rate = self.learning_rate * released_adam_factor(step)
+        optimiser.param_groups[0].update(lr=rate, eps=released_adam_epsilon(step))
+        optimiser.zero_grad()
+        cost = model.cost(tokens, rows)
+        cost.backward()  # type: ignore[no-untyped-call]
+        gradients = [
+            parameter.grad for parameter in model.parameters() if parameter.grad is not None
+        ]
+        limit_norm(gradients, nn.utils.get_total_norm(gradients), self.clip)
+        optimiser.step()
+        n_words = sum(int(tokens.lengths[rows + side].sum()) for side in NEIGHBOURS.values())
+        return float(cost.detach()) / n_words
+
+    def _encoder_files(
+        self, model: SkipThoughts, table: GruTable, words: Sequence[str]
+    ) -> WordEncoderFiles:
+        """Return the encoder without the decoders and the output layer."""
+        name = "bi" if self.bidirectional else "uni"
+        config = HalvesConfig(
+            halves={name: table}, unknown=UNKNOWN, eos=EOS, lowercase=self.lowercase
+        )
+        tensors = {
+            f"{name}.{key}": tensor
+            for key, tensor in model.state_dict().items()
+            if key.startswith(("embedding", "gru."))
+        }
+        params = {"append_eos": self.append_eos, "tokens": self.tokens}
+        return WordEncoderFiles("skip_thoughts", config, tensors, params, words)
 
     def triples(self, tokens: TokenIds, documents: npt.NDArray[np.int64]) -> Rows:
         """Return the rows of sentences with two neighbours, all three shorter than ``max_words``.
@@ -464,20 +478,10 @@ class InferSentTraining(StandaloneMethod):
                 "learning_rate": optimiser.param_groups[0]["lr"],
             }
 
-        config = InferSentConfig(
-            version=self.version,
-            word_size=vectors.shape[1],
-            hidden=self.hidden,
-            vectors=self.vectors,
-            vectors_sha256=digest,
-            lowercase=self.lowercase,
-        )
         return PreparedTraining(
             tensors=model.state_dict(),
             optimiser=optimiser,
-            encoder_files=WordEncoderFiles(
-                "infersent", config, model.encoder.state_dict(), {"tokens": self.tokens}
-            ),
+            encoder_files=self._encoder_files(model.encoder, vectors.shape[1], digest),
             batches=batches,
             learn_batch=learn_batch,
             steps_per_epoch=steps_per_epoch,
@@ -485,6 +489,20 @@ class InferSentTraining(StandaloneMethod):
             examine_round=examine_round,
             is_finished=lambda: optimiser.param_groups[0]["lr"] < self.min_rate,
         )
+
+    def _encoder_files(
+        self, encoder: BiLstm, word_size: int, vectors_sha256: str
+    ) -> WordEncoderFiles:
+        """Return the encoder without the classifier."""
+        config = InferSentConfig(
+            version=self.version,
+            word_size=word_size,
+            hidden=self.hidden,
+            vectors=self.vectors,
+            vectors_sha256=vectors_sha256,
+            lowercase=self.lowercase,
+        )
+        return WordEncoderFiles("infersent", config, encoder.state_dict(), {"tokens": self.tokens})
 
     def model(self, word_size: int, n_classes: int) -> PairClassifier:
         """Make encoder and head.

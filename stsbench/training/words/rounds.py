@@ -152,11 +152,7 @@ class StandaloneMethod(ABC):
         for batch in islice(batches, step, total_steps):
             loss, n_terms = prepared.learn_batch(batch, step)
             mean_loss = loss / max(n_terms, 1)
-            if not math.isfinite(mean_loss):
-                raise TrainingError(
-                    f"the loss is {mean_loss} at step {step}; lower the learning rate; "
-                    f"{folder} keeps the best weights so far"
-                )
+            writer.check_loss(mean_loss, step)
             round_loss += loss
             round_terms += n_terms
             step += 1
@@ -211,6 +207,14 @@ class _CheckpointWriter:
     def step(self) -> int:
         """The number of finished steps."""
         return int(self.curve[-1]["step"]) if self.curve else 0
+
+    def check_loss(self, loss: float, step: int) -> None:
+        """Raise TrainingError if the loss of a step is not finite."""
+        if not math.isfinite(loss):
+            raise TrainingError(
+                f"the loss is {loss} at step {step}; lower the learning rate; "
+                f"{self.folder} keeps the best weights so far"
+            )
 
     def progress(
         self, step: int, steps: int, loss: float, point: Point | None = None
