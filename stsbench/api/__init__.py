@@ -1,1 +1,1 @@
-"""What a program calls: encoders scored, results as one object, comparisons and tables, shown in notebooks."""
+"""The interface for programs and notebooks: scoring, results, comparisons and tables."""

@@ -1,4 +1,4 @@
-"""What a program calls: encoders scored, results read and compared, leaderboards made."""
+"""The functions that a program calls: score encoders, read and compare results, make boards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
 
 from stsbench.api.names import select_compared_results
 from stsbench.api.progress_display import show_run
@@ -64,27 +64,31 @@ def read_results(
     """Read all Results of a results folder, or of the folder of one encoder in it.
 
     Every file is checked as the command line does: its fields, and every number that its evaluator
-    makes of the per-item columns beside it. ``on_error="skip"`` leaves out files that are no
-    Results, with a warning for each. One warning says how many results have no such columns, and
-    are read as they are written.
+    makes of the per-item columns beside it. One warning names the number of results that have no
+    such columns, and are read as they are written.
+
+    Args:
+        folder: The folder.
+        on_error: ``skip`` leaves out files that are no Results, with a warning for each.
+        catalogue: The cards of tasks and encoders.
 
     Raises:
-        DataError: a file is broken, or its columns do not make its score.
-        OutputError: there is no such folder, or it cannot be read.
+        DataError: A file is broken, or its columns do not make its score.
+        OutputError: The folder does not exist, or cannot be read.
     """
     look_up("on_error", on_error, {"raise": None, "skip": None})
-    there = read_folder(Path(folder))
-    found = believe(there.results, catalogue or Catalogue())
-    problems = [*there.problems, *found.problems]
+    result_folder = read_folder(Path(folder))
+    believed = believe(result_folder.results, catalogue or Catalogue())
+    problems = [*result_folder.problems, *believed.problems]
     if problems and on_error == "raise":
         more = f" (and {len(problems) - 1} files more)" if len(problems) > 1 else ""
         raise DataError(f"{problems[0].message}{more}; on_error='skip' leaves such files out")
-    older = EncoderDirectory(there._replace(results=found.results), catalogue).describe_omitted(
-        found.results
-    )
-    for line in filter(None, [*(problem.message for problem in problems), older, found.notice]):
-        warnings.warn(line, stacklevel=3)
-    return Results(found.results, catalogue=catalogue)
+    encoders = EncoderDirectory(result_folder._replace(results=believed.results), catalogue)
+    omitted = encoders.describe_omitted(believed.results)
+    notices = [*(problem.message for problem in problems), omitted, believed.notice]
+    for notice in filter(None, notices):
+        warnings.warn(notice, stacklevel=3)
+    return Results(believed.results, catalogue=catalogue)
 
 
 @validate_arguments(results=PATH, catalogue=Catalogue)
@@ -97,119 +101,136 @@ def compare(
     independent: bool = False,
     catalogue: Catalogue | None = None,
 ) -> EncoderComparison:
-    """Compare every two encoders on the items that both were scored on, as ``stsbench compare`` does.
+    """Compare every two encoders on the items that both were scored on.
 
     Args:
-        encoders: Results, of one encoder or several, or a Result; names of encoders in the results folder; folders of one
-            encoder's results.
-        results: the results folder, read where a name is given.
-        tasks: only these tasks and suites.
-        protocol: only results of this protocol.
-        seed: of the draws.
-        independent: treat items that share a sentence as independent.
-        catalogue: cards to look names up in.
+        encoders: Results, of one encoder or several, or a Result; names of encoders in the results
+            folder; folders of one encoder's results.
+        results: The results folder, which is read if a name is given.
+        tasks: Compare only these tasks and suites.
+        protocol: Compare only results of this protocol.
+        seed: The seed of the draws.
+        independent: Treat items that share a sentence as independent.
+        catalogue: The cards to look names up in.
 
     Raises:
-        StsbenchError: fewer than two encoders, one that has no results, or nothing that two can be compared on.
+        StsbenchError: There are fewer than two encoders, an encoder has no results, or no two
+            encoders can be compared.
     """
     catalogue = catalogue or Catalogue()
-    named = [str(one) for one in encoders if isinstance(one, str | Path)]
-    handed: list[Result] = []
-    for one in encoders:
-        if isinstance(one, Result):
-            handed.append(one)
-        elif isinstance(one, Sequence) and all(isinstance(part, Result) for part in one):
-            handed += [*one]
-        elif not isinstance(one, str | Path):
+    specs: list[str] = []
+    given_results: list[Result] = []
+    for encoder in encoders:
+        if isinstance(encoder, str | Path):
+            specs.append(str(encoder))
+        elif isinstance(encoder, Result):
+            given_results.append(encoder)
+        elif _is_results(encoder):
+            given_results += encoder
+        else:
             raise StsbenchError(
-                f"compare: {format_repr(one)} is neither Results nor the name or folder of an encoder"
+                f"compare: {format_repr(encoder)} is neither Results nor the name or folder of "
+                "an encoder"
             )
 
-    def refuse(line: str) -> None:
-        raise DataError(line)
+    def raise_problem(message: str) -> None:
+        raise DataError(message)
 
-    found: dict[str, Sequence[Result]] = {}
-    if named:
-        warn = partial(warnings.warn, stacklevel=4)
-        found = select_compared_results(
-            named, Path(results), catalogue, on_problem=refuse, on_notice=warn
+    results_by_name: dict[str, Sequence[Result]] = {}
+    if specs:
+        results_by_name = select_compared_results(
+            specs,
+            Path(results),
+            catalogue,
+            on_problem=raise_problem,
+            on_notice=partial(warnings.warn, stacklevel=4),
         )
-    # Together, so that two states of one encoder are kept apart.
-    for runs in Results(handed, catalogue=catalogue).runs:
-        if runs.name in found:
-            raise StsbenchError(f"compare was given '{runs.name}' twice")
-        found[runs.name] = runs.results
+    # All in one object, so that two states of one encoder have different names.
+    for encoder_group in Results(given_results, catalogue=catalogue).runs:
+        if encoder_group.name in results_by_name:
+            raise StsbenchError(f"compare was given '{encoder_group.name}' twice")
+        results_by_name[encoder_group.name] = encoder_group.results
     return build_comparison(
-        found, catalogue, tasks=tasks, protocol=protocol, seed=seed, independent=independent
+        results_by_name,
+        catalogue,
+        tasks=tasks,
+        protocol=protocol,
+        seed=seed,
+        independent=independent,
     )
+
+
+def _is_results(value: object) -> TypeGuard[Sequence[Result]]:
+    return isinstance(value, Sequence) and all(isinstance(element, Result) for element in value)
 
 
 @takes_arguments_of(iterate)
 def evaluate(**arguments: Any) -> Results:  # noqa: ANN401, D417 - those of iterate
-    """Score encoders on tasks, and return all Results: encoder by encoder, in the order of the tasks.
+    """Score encoders on tasks, and return all Results by encoder, in the order of the tasks.
 
-    Nothing is written but embeddings, to the store; :meth:`stsbench.Results.save` writes results. On a terminal and in a
-    notebook progress is shown, unless callbacks are given. :func:`stsbench.iterate` yields each Result as soon as it
-    is there.
+    Nothing is written but embeddings, to the store; :meth:`stsbench.Results.save` writes results.
+    On a terminal and in a notebook progress is shown, unless callbacks are given.
+    :func:`stsbench.iterate` yields each Result as soon as it is there.
 
     Args:
-        encoder: an encoder, what :func:`stsbench.load_encoder` takes, a ``SentenceTransformer`` of
-            sentence-transformers, or a function from a list of sentences to their embeddings (n, d);
-            embeddings of these two are never stored. Several as a list, as a dict by what results are to call them,
-            or as a comma list of names.
-        tasks: names of tasks and suites, a comma list of them, Tasks, or a list of these.
-        protocol: names of protocols; each task takes the one its evaluator knows.
-        data: a local data folder; default ``STSBENCH_DATA``, else the Hub.
-        seed: of the evaluation (folds, classifiers).
-        split: score this split of each task instead of its usual one.
-        store: where embeddings are kept: a folder, None for nowhere, or the user's cache folder.
-        on_error: ``skip`` continues after a task that fails, and after one of several encoders; ``failures`` of the Results
-            holds what failed.
-        name: what results call an encoder that is not given by its name.
-        catalogue: cards to look names up in.
-        callbacks: functions that are called as the run proceeds, in place of showing progress.
-        listener: the earlier name of ``callbacks``, accepted in version 0.1 only.
+        encoder: An encoder, what :func:`stsbench.load_encoder` takes, a ``SentenceTransformer`` of
+            sentence-transformers, or a function from a list of sentences to their embeddings
+            (n, d); embeddings of these two are never stored. Several as a list, as a dict by the
+            names that results have for them, or as a comma list of names.
+        tasks: Names of tasks and suites, a comma list of them, Tasks, or a list of these.
+        protocol: Names of protocols; each task takes the one that its evaluator has.
+        data: A local data folder; by default ``STSBENCH_DATA``, else the Hub.
+        seed: The seed of the evaluation (folds, classifiers).
+        split: The split of each task to score instead of its usual one.
+        store: The folder of embeddings; None to store none; by default the user's cache folder.
+        on_error: ``skip`` continues after a task that fails, and after one of several encoders;
+            ``failures`` of the Results holds what failed.
+        name: The name in results of an encoder that is not given by its name.
+        catalogue: The cards to look names up in.
+        callbacks: Functions that are called as the run proceeds, in place of showing progress.
+        listener: The earlier name of ``callbacks``, accepted in version 0.1 only.
 
     Raises:
-        StsbenchError: data or encoder cannot be used; see :mod:`stsbench.core.errors`.
+        StsbenchError: Data or an encoder cannot be used; see :mod:`stsbench.core.errors`.
     """
-    found: list[Result] = []
+    results: list[Result] = []
     failures: list[FailedCell] = []
     catalogue = arguments.get("catalogue") or Catalogue()
-    callbacks = arguments.get("callbacks") or arguments.get("listener")
-    shown = (
-        show_run(lambda: render_partial_grid(found, catalogue))
-        if callbacks is None
-        else nullcontext(callbacks)
+    given_callbacks = arguments.get("callbacks") or arguments.get("listener")
+    display = (
+        show_run(lambda: render_partial_grid(results, catalogue))
+        if given_callbacks is None
+        else nullcontext(given_callbacks)
     )
-    with shown as watcher:
+    with display as callbacks:
 
-        def failed(what: str, error: Exception) -> None:
-            failures.append(FailedCell(what, error))
-            watcher.on_failure(what, error)
+        def store_failure(cell: str, error: Exception) -> None:
+            failures.append(FailedCell(cell, error))
+            callbacks.on_failure(cell, error)
 
-        heard = {"catalogue": catalogue, "callbacks": replace(watcher, on_failure=failed)}
-        for result in iterate(**{**arguments, **heard}):
-            found.append(result)
-    return Results(found, failures=failures, catalogue=catalogue)
+        run_callbacks = replace(callbacks, on_failure=store_failure)
+        run_arguments = {**arguments, "catalogue": catalogue, "callbacks": run_callbacks}
+        for result in iterate(**run_arguments):
+            results.append(result)
+    return Results(results, failures=failures, catalogue=catalogue)
 
 
 DEFAULT_SUITE = "sts"
-"""Whose board is shown where nothing is asked for, and results do not tell."""
+"""The suite whose board is made if none is requested, and no results have a task of another."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Leaderboard:
-    """The tables that :func:`stsbench.leaderboard` made: one, or one for each protocol of a suite's results."""
+    """The tables of :func:`stsbench.leaderboard`: one, or one for each protocol of a suite."""
 
     tables: Sequence[Table]
     show: Show | None
     exact: bool
     left_out: Sequence[str]
-    """A line for each thing that is not in the tables."""
+    """A line on each thing that the tables omit."""
 
     def __repr__(self) -> str:
-        """The tables in markdown, as text can show them."""
+        """Return the tables in markdown."""
         return self.to_markdown()
 
     def _repr_html_(self) -> str:
@@ -219,23 +240,23 @@ class Leaderboard:
         )
 
     def to_markdown(self) -> str:
-        """The tables in markdown."""
-        return self._as("markdown")
+        """Return the tables in markdown."""
+        return self._render("markdown")
 
     def to_latex(self) -> str:
-        """The tables in LaTeX."""
-        return self._as("latex")
+        """Return the tables in LaTeX."""
+        return self._render("latex")
 
     def to_html(self) -> str:
-        """A whole page, sorted and filtered by its reader, that needs no other file."""
-        return self._as("html")
+        """Return a page without other files, which its reader sorts and filters."""
+        return self._render("html")
 
     def to_csv(self) -> str:
-        """A line for the measured numbers of a row, one for the published, one for their difference."""
-        return self._as("csv")
+        """Return CSV with one line for the measured, published or differing numbers of a row."""
+        return self._render("csv")
 
     def to_frame(self) -> pd.DataFrame:
-        """The lines of the CSV as a DataFrame of pandas, by the table's caption, section, group, row and side."""
+        """Return the lines of the CSV as a DataFrame by caption, section, group, row and side."""
         import pandas as pd
 
         return pd.concat(
@@ -243,14 +264,17 @@ class Leaderboard:
         )
 
     def plot(self) -> Chart:
-        """Draw a table: a panel a column, a dot a measured number with its 95% interval, a ring a published one.
+        """Draw a table with a panel for each column.
+
+        A dot is a measured number with its 95% interval, a ring a published number.
 
         Raises:
-            StsbenchError: there are several tables, nothing to draw, or matplotlib is not installed (extra ``plots``).
+            StsbenchError: There are several tables, there is nothing to draw, or matplotlib is not
+                installed (extra ``plots``).
         """
         return table_figure(self.tables, self.show, exact=self.exact)
 
-    def _as(self, fmt: str) -> str:
+    def _render(self, fmt: str) -> str:
         return render(self.tables, fmt, show=self.show, exact=self.exact)
 
 
@@ -273,23 +297,25 @@ def leaderboard(
     """Make the tables that ``stsbench leaderboard`` prints.
 
     Args:
-        results: Results, or a results folder; default ``results``, and none where a table is asked for and there is no
-            such folder.
-        suite: whose tasks are the columns; default ``sts``, or where the results have none of its tasks, another that they have.
-        table: a paper's table or one of ours instead, or a TOML file of yours.
-        protocol: only a suite's results of this protocol.
-        show: ``published``, ``measured``, ``difference``, ``both`` or ``merged`` (whichever there is).
-        exact: exact averages, not rounded as in the paper.
-        ranks: rank intervals, and letters that tell ties; needs per-item columns.
-        mteb: a folder of MTEB's result files, shown as imported rows.
-        catalogue: cards of your own.
+        results: Results, or a results folder; by default ``results``, and none if a table is
+            requested and there is no such folder.
+        suite: The suite whose tasks are the columns; by default ``sts``, or a suite that the
+            results have a task of if they have none of its tasks.
+        table: A paper's table or one of ours in place of a suite, or a TOML file of yours.
+        protocol: Show only a suite's results of this protocol.
+        show: ``published``, ``measured``, ``difference``, ``both`` or ``merged`` (whichever there
+            is).
+        exact: Show exact averages, not rounded as in the paper.
+        ranks: Show rank intervals, and letters that tell ties; needs per-item columns.
+        mteb: A folder of MTEB's result files, shown as imported rows.
+        catalogue: The cards of your own.
 
     Raises:
-        StsbenchError: no such table or suite, or nothing to show in it.
+        StsbenchError: There is no such table or suite, or nothing to show in it.
     """
     catalogue = catalogue or Catalogue()
     look_up("show", show or "both", dict.fromkeys(get_args(Show)))
-    shown_as = check_show(show)
+    checked_show = check_show(show)
     # A wrong name is an error before any result is read.
     if table is None:
         find_suite(suite or DEFAULT_SUITE, catalogue)
@@ -299,30 +325,43 @@ def leaderboard(
         )
     else:
         read_table_card(str(table))
-    asked = TableRequest(
+    is_results_needed = table is None and mteb is None
+    request = TableRequest(
         catalogue=catalogue,
-        results=_results(results, catalogue, needed=table is None and mteb is None),
+        results=_read_or_check_results(results, catalogue, is_needed=is_results_needed),
         results_folder=Path(results) if isinstance(results, str | Path) else RESULTS_FOLDER,
         protocol=protocol,
-        show=shown_as,
+        show=checked_show,
         imported=read_mteb(Path(mteb), catalogue) if mteb is not None else None,
         ranks=ranks,
     )
-    made = (
-        asked.make_boards(suite or asked.guess_suite() or DEFAULT_SUITE)
-        if table is None
-        else asked.make_table(str(table))
+    if table is None:
+        table_set = request.make_boards(suite or request.guess_suite() or DEFAULT_SUITE)
+    else:
+        table_set = request.make_table(str(table))
+    return Leaderboard(
+        tables=table_set.tables, show=checked_show, exact=exact, left_out=table_set.omitted
     )
-    return Leaderboard(tables=made.tables, show=shown_as, exact=exact, left_out=made.omitted)
 
 
-def _results(given: object, catalogue: Catalogue, *, needed: bool) -> Sequence[Result]:
-    if given is None:
-        return read_results(catalogue=catalogue) if needed or RESULTS_FOLDER.is_dir() else []
-    if isinstance(given, str | Path):
-        return read_results(given, catalogue=catalogue)
-    if isinstance(given, Sequence) and all(isinstance(one, Result) for one in given):
-        return list(given)
+def _read_or_check_results(
+    results: object, catalogue: Catalogue, *, is_needed: bool
+) -> Sequence[Result]:
+    """Return the results of a board: those of the user, or those read from a folder.
+
+    Args:
+        results: Results, a folder, or None for the default folder.
+        catalogue: The cards of tasks and encoders.
+        is_needed: Raise an error if the default folder does not exist.
+    """
+    if results is None:
+        if is_needed or RESULTS_FOLDER.is_dir():
+            return read_results(catalogue=catalogue)
+        return []
+    if isinstance(results, str | Path):
+        return read_results(results, catalogue=catalogue)
+    if _is_results(results):
+        return list(results)
     raise StsbenchError(
-        f"leaderboard: results must be Results or a results folder; it is {format_repr(given)}"
+        f"leaderboard: results must be Results or a results folder; it is {format_repr(results)}"
     )

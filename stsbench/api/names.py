@@ -272,7 +272,7 @@ def _encoders_by_row(title_by_id: dict[str, str]) -> dict[str, set[str]]:
 
 
 def _divide_at_commas(name: str) -> list[list[str]]:
-    """Return the parts of a name in a comma list, without and with commas in brackets and quotes."""
+    """Return the parts of a name in a comma list: uncut within brackets and quotes, and cut."""
     return [split_names(name), [part.strip() for part in name.split(",")]]
 
 

@@ -1,4 +1,4 @@
-"""How long work goes: bars on a terminal, a table that fills in a notebook, elsewhere now and then a line of ``logging``."""
+"""The progress of work: bars on a terminal, a growing table in a notebook, else log lines."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from stsbench.core.wording import escape_controls, format_duration
 
 LOGGER = logging.getLogger("stsbench")
 LINE_SECONDS = 30.0
-"""Between two lines where nobody watches."""
+"""The seconds between two lines, if there is no terminal."""
 PICTURE_SECONDS = 0.3
-"""Between two pictures in a notebook, each of which goes to the reader's browser."""
+"""The seconds between two pictures in a notebook, each of which goes to the reader's browser."""
 
 
 @dataclass
 class ProgressDisplay:
-    """Pieces of work that are shown: each a bar where someone watches, else all together a line now and then."""
+    """Shows the progress of jobs: a bar for each on a terminal, else lines now and then."""
 
     bars: Any = None
-    """rich's ``Progress`` of three columns; None where nobody watches."""
+    """rich's ``Progress`` of three columns; None if there is no terminal."""
     write_line: Callable[[str], None] = LOGGER.info
-    """Takes a line where nobody watches."""
+    """Called with each line, if there is no terminal."""
     bar_ids: dict[str, Any] = field(default_factory=dict)
+    """The id of each job's bar, by the job."""
     starts: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """When each was first heard of, and how much of it was done then."""
+    """The time of each job's first report, and how much of it was done then."""
     line_seconds: float = field(default_factory=lambda: LINE_SECONDS)
-    """Seconds between two lines."""
+    """The seconds between two lines."""
     last_line_time: float = field(default_factory=time.monotonic)
 
     def update(
@@ -47,11 +48,16 @@ class ProgressDisplay:
         label: str = "",
         status: str | None = None,
     ) -> None:
-        """Say how far a piece of work is, which is called ``label``; the first time it gets a bar.
+        """Show how far a job is; the first time it gets a bar.
 
-        ``status`` stand behind the bar in the place of how much is done and how long the rest takes.
+        Args:
+            job_id: The job.
+            done: How much of it is done.
+            total: How much there is to do; None if that is unknown.
+            label: The name of the job as it is shown; by default ``job_id``.
+            status: The text behind the bar; by default how much is done, and the time left.
         """
-        words = escape_controls(label or job_id)
+        shown_label = escape_controls(label or job_id)
         if done == 0 or job_id not in self.starts:
             self.starts[job_id] = time.monotonic(), done
         if status is None:
@@ -59,53 +65,68 @@ class ProgressDisplay:
             status = ", ".join([*counts, *self.describe_time_left(job_id, done, total)])
         if self.bars is not None:
             if job_id not in self.bar_ids:
-                self.bar_ids[job_id] = self.bars.add_task(words, total=None, news="")
+                self.bar_ids[job_id] = self.bars.add_task(shown_label, total=None, status="")
             self.bars.update(
                 self.bar_ids[job_id],
-                description=words,
+                description=shown_label,
                 completed=done,
                 total=total,
-                news=escape_controls(status),
+                status=escape_controls(status),
             )
         elif self.is_due():
-            self.report(": ".join(filter(None, [words, status])))
+            self.report(": ".join(filter(None, [shown_label, status])))
 
     def is_due(self) -> bool:
-        """Whether nobody watches, and nothing has been said for long."""
+        """Return whether it is time for a line; never on a terminal."""
         return self.bars is None and time.monotonic() - self.last_line_time >= self.line_seconds
 
     def report(self, text: str) -> None:
-        """Say a line, where nobody watches; the next one can wait."""
+        """Write a line, if there is no terminal; the next one is due after the usual time."""
         if self.bars is None:
             self.last_line_time = time.monotonic()
             self.write_line(text)
 
-    def make_callbacks(self, name: str = "", **more: Any) -> RunCallbacks:  # noqa: ANN401 - the other parts of a listener
-        """A listener that shows what of one encoder is embedded and scored."""
-        before = f"{name}: " if name else ""
-        return RunCallbacks(
-            on_embedding=lambda done, total: self.update(
-                "work", done, total, label=f"{before}embedding"
-            ),
-            on_scoring=lambda task: self.update("work", label=f"{before}scoring {task}", status=""),
-            **more,
-        )
+    def make_callbacks(
+        self,
+        name: str = "",
+        **callbacks: Any,  # noqa: ANN401 - the other fields of RunCallbacks
+    ) -> RunCallbacks:
+        """Return callbacks that show the embedding and scoring of one encoder.
 
-    def describe_time_left(self, piece: str, done: float, total: float | None) -> list[str]:
-        """How long the rest of a piece takes at the pace so far, in words; nothing where nobody knows."""
-        since, before = self.starts.setdefault(piece, (time.monotonic(), done))
-        if total is None or not before < done < total:
+        Args:
+            name: The encoder's name, which is put before each label.
+            callbacks: The other callbacks of the run.
+        """
+        prefix = f"{name}: " if name else ""
+
+        def show_embedding(done: int, total: int) -> None:
+            self.update("work", done, total, label=f"{prefix}embedding")
+
+        def show_scoring(task: str) -> None:
+            self.update("work", label=f"{prefix}scoring {task}", status="")
+
+        return RunCallbacks(on_embedding=show_embedding, on_scoring=show_scoring, **callbacks)
+
+    def describe_time_left(self, job_id: str, done: float, total: float | None) -> list[str]:
+        """Return how long the rest of a job takes at its pace so far; empty if that is unknown."""
+        now = time.monotonic()
+        start, done_at_start = self.starts.setdefault(job_id, (now, done))
+        if total is None or not done_at_start < done < total:
             return []
-        return [
-            f"about {format_duration((time.monotonic() - since) / (done - before) * (total - done))} left"
-        ]
+        seconds_per_unit = (now - start) / (done - done_at_start)
+        return [f"about {format_duration(seconds_per_unit * (total - done))} left"]
 
 
 @contextmanager
 def show_progress(
     label: str = "reading data", *, write_line: Callable[[str], None] = LOGGER.info
 ) -> Iterator[ProgressDisplay]:
-    """Show work on stderr until the end of the block, as a terminal can, or as lines, which ``write_line`` takes."""
+    """Yield a display that shows work on stderr until the end of the block.
+
+    Args:
+        label: The first label of the job ``work``.
+        write_line: Called with each line, if stderr is no terminal.
+    """
     if sys.stderr is None or not sys.stderr.isatty():
         yield ProgressDisplay(write_line=write_line)
         return
@@ -113,44 +134,43 @@ def show_progress(
     from rich.progress import BarColumn, Progress, TextColumn
 
     # rich would take COLUMNS=0 for a width.
-    screen = Console(stderr=True, width=settings.terminal_columns(), _environ=settings.terminal())
-    text = partial(TextColumn, markup=False)
+    console = Console(stderr=True, width=settings.terminal_columns(), _environ=settings.terminal())
+    text_column = partial(TextColumn, markup=False)
     with Progress(
-        text("{task.description}"),
+        text_column("{task.description}"),
         BarColumn(bar_width=20),
-        text("{task.fields[news]}"),
-        console=screen,
+        text_column("{task.fields[status]}"),
+        console=console,
         transient=True,
     ) as bars:
-        shown = ProgressDisplay(bars)
-        shown.update("work", label=label)
-        yield shown
+        display = ProgressDisplay(bars)
+        display.update("work", label=label)
+        yield display
 
 
 @contextmanager
-def show_run(table: Callable[[], str]) -> Iterator[RunCallbacks]:
-    """A listener that shows how scoring goes until the end of the block; then what was shown goes away.
+def show_run(make_table: Callable[[], str]) -> Iterator[RunCallbacks]:
+    """Yield callbacks that show a run until the end of the block, where the display goes away.
 
-    ``table`` is the HTML of what is scored so far, for a notebook.
+    Args:
+        make_table: Returns the HTML of the scores so far, for a notebook.
     """
-    # IPython is not imported to know whether this is the Python of a notebook.
+    # IPython need not be imported to find out whether this is the Python of a notebook.
     get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
     if not callable(get_ipython) or not hasattr(get_ipython(), "kernel"):
-        with show_progress("loading") as bars:
-            yield bars.make_callbacks()
+        with show_progress("loading") as display:
+            yield display.make_callbacks()
         return
-    # Loads what makes tables, which no bar needs.
+    # The module that makes tables is not imported for bars, which do not need it.
     from stsbench.boards.render.html import notebook_table
 
     handle = import_module("IPython.display").display({"text/plain": ""}, raw=True, display_id=True)
 
-    def show(line: str) -> None:
-        handle.update(
-            {"text/html": f"{table()}\n{notebook_table([], [], [line])}", "text/plain": line},
-            raw=True,
-        )
+    def show_line(line: str) -> None:
+        html = f"{make_table()}\n{notebook_table([], [], [line])}"
+        handle.update({"text/html": html, "text/plain": line}, raw=True)
 
     try:
-        yield ProgressDisplay(write_line=show, line_seconds=PICTURE_SECONDS).make_callbacks()
+        yield ProgressDisplay(write_line=show_line, line_seconds=PICTURE_SECONDS).make_callbacks()
     finally:
         handle.update({"text/plain": ""}, raw=True)

@@ -1,4 +1,4 @@
-"""Results as one object, as notebooks show them: a grid of encoders by tasks, comparisons, and their HTML."""
+"""Results and comparisons as objects that a notebook shows as tables."""
 
 from __future__ import annotations
 
@@ -46,167 +46,213 @@ if TYPE_CHECKING:
 
 
 DEFAULT_SPLITS = ("test", "all")
-"""Splits that need not be named: those that tasks are scored on."""
+"""The splits that tasks are scored on, which heads of columns need not name."""
 
 
 class GridCell(NamedTuple):
-    """The score of an encoder in one column, never times 100: the mean over seeds, their deviation, the 95% interval."""
+    """The score of an encoder in one column, from 0 to 1."""
 
     score: float
+    """The mean over seeds."""
     deviation: float | None
+    """The deviation over seeds; None for a single seed."""
     interval: tuple[float, float] | None
+    """The 95% interval; None if per-item columns are missing."""
 
 
 class ScoringSetup(NamedTuple):
-    """One way to score a task: its split, its protocol's fields as text, the protocol's name, and the version of the task."""
+    """A task with all that decides how it is scored."""
 
     task: str
     split: str
     protocol: str
+    """The fields of the protocol as text."""
     protocol_name: str
     version: str
-    """The hashes of its data and of its card: scores of two versions share no column."""
+    """The hashes of the task's data and card: scores of two versions share no column."""
 
     @classmethod
     def from_result(cls, result: Result) -> ScoringSetup:
-        """The way that made a Result."""
-        version = f"{result.data[:6]} {result.task_card[:6]}"
+        """Return the setup that made a Result."""
         return cls(
-            result.task,
-            result.split,
-            protocol_key(result.protocol),
-            str(result.protocol["name"]),
-            version,
+            task=result.task,
+            split=result.split,
+            protocol=protocol_key(result.protocol),
+            protocol_name=str(result.protocol["name"]),
+            version=f"{result.data[:6]} {result.task_card[:6]}",
         )
+
+    @property
+    def shown_split(self) -> str:
+        """The split; empty if it is one that need not be named."""
+        return "" if self.split in DEFAULT_SPLITS else self.split
 
 
 class GridColumn(NamedTuple):
-    """One task scored in one way, or the mean over several such."""
+    """One task scored in one way, or the mean over several of them."""
 
     head: str
     setups: Sequence[ScoringSetup]
 
-    def score(self, results: Sequence[Result]) -> GridCell | None:
-        """An encoder's score in it; a mean is had where all its tasks were scored with the same seeds."""
-        parts = [
-            [one for one in results if ScoringSetup.from_result(one) == way] for way in self.setups
+    def make_cell(self, results: Sequence[Result]) -> GridCell | None:
+        """Return an encoder's score in the column.
+
+        Returns:
+            The score; None unless all tasks of the column were scored with the same seeds.
+        """
+        results_by_task = [
+            [result for result in results if ScoringSetup.from_result(result) == setup]
+            for setup in self.setups
         ]
-        if not (means := seed_means(parts)):
+        means = seed_means(results_by_task)
+        if not means:
             return None
-        alone = len(parts) == len(parts[0]) == 1
-        return GridCell(
-            *mean_and_deviation(means),
-            parts[0][0].interval if alone else compute_mean_interval(parts),
+        is_single_result = len(results_by_task) == 1 and len(results_by_task[0]) == 1
+        interval = (
+            results_by_task[0][0].interval
+            if is_single_result
+            else compute_mean_interval(results_by_task)
         )
+        return GridCell(*mean_and_deviation(means), interval)
 
 
 def make_grid_columns(
     results: Sequence[Result], catalogue: Catalogue, *, means: bool = True
 ) -> list[GridColumn]:
-    """A column for each way to score a task, in the order of the results; behind them the means.
+    """Return a column for each way to score a task, in the order of the results, then the means.
 
-    There is a mean for each suite all of whose tasks are there, else one for each protocol of several tasks; none where
-    the only suites of these tasks have no common mean.
+    There is a mean for each suite with results on all its tasks, else one for each protocol of
+    several tasks; none if the only suites of these tasks have no common mean.
+
+    Args:
+        results: The results.
+        catalogue: The suites.
+        means: Add the columns of means.
     """
-    ways = list(dict.fromkeys(map(ScoringSetup.from_result, results)))
-    versions = Counter(way[:4] for way in ways)
-    times = Counter(way[:2] for way in versions)
+    setups = list(dict.fromkeys(map(ScoringSetup.from_result, results)))
+    n_versions = Counter(_without_version(setup) for setup in setups)
+    n_protocols = Counter((task, split) for task, split, _, _ in n_versions)
     columns = []
-    for way in ways:
-        split = "" if way.split in DEFAULT_SPLITS else f" ({way.split})"
-        protocol = f", {way.protocol_name}" if times[way[:2]] > 1 else ""
-        version = f", data and card {way.version}" if versions[way[:4]] > 1 else ""
-        columns.append(GridColumn(f"{way.task}{split}{protocol}{version}", [way]))
-    return [*columns, *(_means(ways, catalogue) if means else ())]
+    for setup in setups:
+        head = setup.task
+        if setup.shown_split:
+            head += f" ({setup.shown_split})"
+        if n_protocols[setup.task, setup.split] > 1:
+            head += f", {setup.protocol_name}"
+        if n_versions[_without_version(setup)] > 1:
+            head += f", data and card {setup.version}"
+        columns.append(GridColumn(head, [setup]))
+    if means:
+        columns += _mean_columns(setups, catalogue)
+    return columns
 
 
-def _means(ways: Sequence[ScoringSetup], catalogue: Catalogue) -> Iterator[GridColumn]:
-    """Scores of other protocols or of splits that are not the usual have no mean with the rest."""
-    alike: dict[tuple[str, ...], list[ScoringSetup]] = {}
-    times = Counter((way.task, way.protocol_name) for way in ways)
-    twice = {name for (_, name), count in times.items() if count > 1}
-    for way in ways:
-        # Tasks may fix fields of a protocol of one name; the same task scored twice under it is another protocol.
-        fields = way.protocol if way.protocol_name in twice else ""
-        alike.setdefault(
-            (way.protocol_name, fields, "" if way.split in DEFAULT_SPLITS else way.split), []
-        ).append(way)
-    for mine in alike.values():
-        tasks = {way.task: way for way in mine}
-        if len(tasks) < len(mine):
-            # Of a task in two versions none is the one that a mean is of.
+def _without_version(setup: ScoringSetup) -> tuple[str, str, str, str]:
+    return setup.task, setup.split, setup.protocol, setup.protocol_name
+
+
+def _mean_columns(setups: Sequence[ScoringSetup], catalogue: Catalogue) -> Iterator[GridColumn]:
+    """Yield the means over tasks that are scored alike: by one protocol, on their usual splits."""
+    groups = _group_setups(setups)
+    for group in groups:
+        setup_by_task = {setup.task: setup for setup in group}
+        if len(setup_by_task) < len(group):
+            # A mean would be over one of two versions of a task.
             continue
-        suites = suites_within(list(tasks), catalogue).values()
+        suites = suites_within(list(setup_by_task), catalogue).values()
         for suite in suites:
             if suite.average and len(suite.tasks) > 1:
-                yield GridColumn(f"mean of {suite.name}", [tasks[task] for task in suite.tasks])
-        if not suites and len(tasks) > 1 and len({way.protocol for way in mine}) == 1:
-            # Of which tasks it is, the protocol tells.
-            whose = f", {mine[0].protocol_name}" if len(alike) > 1 else ""
-            yield GridColumn(f"mean of {len(tasks)}{whose}", mine)
+                suite_setups = [setup_by_task[task] for task in suite.tasks]
+                yield GridColumn(f"mean of {suite.name}", suite_setups)
+        n_protocols = len({setup.protocol for setup in group})
+        if not suites and len(group) > 1 and n_protocols == 1:
+            # The name of the protocol distinguishes this mean from those over other tasks.
+            protocol = f", {group[0].protocol_name}" if len(groups) > 1 else ""
+            yield GridColumn(f"mean of {len(group)}{protocol}", group)
+
+
+def _group_setups(setups: Sequence[ScoringSetup]) -> list[list[ScoringSetup]]:
+    """Return the setups whose scores may have a common mean, together.
+
+    Tasks may fix fields of a protocol of one name. If a task is scored twice by a protocol's name,
+    its fields differ, and so all fields count.
+    """
+    counts = Counter((setup.task, setup.protocol_name) for setup in setups)
+    ambiguous_names = {name for (_, name), count in counts.items() if count > 1}
+    groups: dict[tuple[str, ...], list[ScoringSetup]] = {}
+    for setup in setups:
+        fields = setup.protocol if setup.protocol_name in ambiguous_names else ""
+        key = (setup.protocol_name, fields, setup.shown_split)
+        groups.setdefault(key, []).append(setup)
+    return list(groups.values())
 
 
 def render_grid(
-    columns: Sequence[GridColumn], runs: Sequence[EncoderResults], notes: Sequence[str] = ()
+    columns: Sequence[GridColumn],
+    encoder_groups: Sequence[EncoderResults],
+    notes: Sequence[str] = (),
 ) -> str:
-    """Encoders by tasks, in points with their intervals below."""
-
-    def points(cell: GridCell | None) -> str:
-        if cell is None:
-            return "–"
-        deviation = "" if cell.deviation is None else f"±{100 * cell.deviation:.2f}"
-        ends = (
-            "\n{:.2f} to {:.2f}".format(*(100 * end for end in cell.interval))
-            if cell.interval
-            else ""
-        )
-        return f"{100 * cell.score:.2f}{deviation}{ends}"
-
-    rows = [
-        [join_lines(one.name), *(points(column.score(one.results)) for column in columns)]
-        for one in runs
-    ]
+    """Return the HTML of a table of encoders by tasks, in points with their intervals below."""
+    rows = []
+    for encoder_group in encoder_groups:
+        cells = [_format_points(column.make_cell(encoder_group.results)) for column in columns]
+        rows.append([join_lines(encoder_group.name), *cells])
     return notebook_table(["encoder", *(column.head for column in columns)], rows, notes)
+
+
+def _format_points(cell: GridCell | None) -> str:
+    if cell is None:
+        return "–"
+    text = f"{100 * cell.score:.2f}"
+    if cell.deviation is not None:
+        text += f"±{100 * cell.deviation:.2f}"
+    if cell.interval:
+        low, high = cell.interval
+        text += f"\n{100 * low:.2f} to {100 * high:.2f}"
+    return text
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class EncoderComparison(Comparison):
-    """What a comparison found: ``differences`` by task and on means, and ``notes`` on what was left out.
+    """A comparison: ``differences`` by task and on means, and ``notes`` on what was left out.
 
-    Its text says which differences are significant; docs/statistics.md says how they are tested.
+    Its text names the significant differences; docs/statistics.md describes the tests.
     """
 
     @property
     def sentences(self) -> list[str]:
-        """For each pair of encoders, which differences are significant."""
+        """The significant differences of each pair of encoders, as text."""
         return describe_comparison(self)
 
     def __repr__(self) -> str:
-        """The sentences."""
+        """Return the sentences and the notes."""
         return "\n".join([*self.sentences, *self.notes])
 
     def _repr_html_(self) -> str:
         return "\n".join(map(notebook_layout, comparison_layouts(self)))
 
     def to_frame(self) -> pd.DataFrame:
-        """The lines of the CSV as a DataFrame of pandas, one a difference; scores are never times 100."""
+        """Return the differences as a DataFrame, one per line; scores are never times 100."""
         import pandas as pd
 
         return pd.DataFrame.from_records(comparison_records(self))
 
     def to_markdown(self) -> str:
-        """A table a pair of encoders, in markdown."""
+        """Return a table for each pair of encoders, in markdown."""
         return render_comparison(self, "markdown")
 
     def to_latex(self) -> str:
-        """A table a pair of encoders, in LaTeX."""
+        """Return a table for each pair of encoders, in LaTeX."""
         return render_comparison(self, "latex")
 
     def plot(self) -> Chart:
-        """Draw each difference as a dot with its 95% interval, by task; a ring is one that is not significant.
+        """Draw each difference as a dot with its 95% interval, by task.
+
+        A ring is a difference that is not significant.
 
         Raises:
-            DataError: no paired test is known for any. StsbenchError: matplotlib is not installed (extra ``plots``).
+            DataError: No paired test is known for any of the results.
+            StsbenchError: matplotlib is not installed (extra ``plots``).
         """
         return comparison_figure(self)
 
@@ -221,39 +267,46 @@ def build_comparison(
     seed: int = 0,
     independent: bool = False,
 ) -> EncoderComparison:
-    """Compare every two encoders, by what they are called; see :func:`stsbench.significance.comparison.compare`."""
+    """Compare every two encoders by their names.
+
+    See :func:`stsbench.significance.comparison.compare` for the parameters.
+
+    Raises:
+        StsbenchError: There are fewer than two encoders, or nothing that two can be compared on.
+    """
     if len(encoders) < 2:
-        there = f"; there is '{next(iter(encoders))}' alone" if encoders else ""
-        raise StsbenchError(f"compare needs at least two encoders{there}")
+        only_encoder = f"; there is '{next(iter(encoders))}' alone" if encoders else ""
+        raise StsbenchError(f"compare needs at least two encoders{only_encoder}")
     effort = TestSettings(seed=int(seed), dependence="none" if independent else "sentences")
-    wanted = expand_names(tasks, catalogue) if tasks is not None else None
-    found = compare(encoders, tasks=wanted, protocol=protocol, effort=effort)
-    return EncoderComparison(**vars(found))
+    task_names = expand_names(tasks, catalogue) if tasks is not None else None
+    comparison = compare(encoders, tasks=task_names, protocol=protocol, effort=effort)
+    return EncoderComparison(**vars(comparison))
 
 
 MAX_ROWS = 20
-"""So many encoders a notebook shows; the mean's interval of more takes its time."""
+"""The maximum number of encoders that a notebook shows; the intervals of more take long."""
 
 
 class FailedCell(NamedTuple):
-    """What could not be scored, and why."""
+    """An encoder or task that could not be scored, and the error."""
 
     what: str
     error: Exception
 
     def __str__(self) -> str:
-        """One line."""
+        """Return the failure in one line."""
         return f"{self.what}: {join_lines(self.error) or type(self.error).__name__}"
 
 
 class Results(Sequence[Result]):
-    """Scores of one encoder or several, as :func:`stsbench.evaluate` and :func:`stsbench.read_results` return them.
+    """An immutable sequence of :class:`stsbench.Result` of one encoder or several.
 
-    A sequence of :class:`stsbench.Result` that does not change; a slice and a sum with others are Results too.
+    :func:`stsbench.evaluate` and :func:`stsbench.read_results` return it. A slice of it and its sum
+    with other Results are Results too.
     """
 
     @validate_arguments(
-        results=ArgumentKind(lambda given: isinstance(given, Iterable), "a sequence of Result"),
+        results=ArgumentKind(lambda value: isinstance(value, Iterable), "a sequence of Result"),
         catalogue=Catalogue,
     )
     def __init__(
@@ -263,35 +316,45 @@ class Results(Sequence[Result]):
         failures: Iterable[FailedCell] = (),
         catalogue: Catalogue | None = None,
     ) -> None:
-        """Keep results of whatever encoders and tasks, and ``failures``: what could not be scored.
+        """Store results of any encoders and tasks.
+
+        Args:
+            results: The results.
+            failures: The encoders and tasks that could not be scored.
+            catalogue: The cards of encoders, tasks and suites.
 
         Raises:
-            StsbenchError: one is no Result, or nothing tells two apart that differ.
+            StsbenchError: An element is no Result, or two encoders have the same name and nothing
+                distinguishes their results.
         """
-        self._results, self.failures = tuple(results), tuple(failures)
+        self._results = tuple(results)
+        self.failures = tuple(failures)
         self._catalogue = catalogue or Catalogue()
-        held: dict[tuple[object, ...], str] = {}
-        for one in self._results:
-            if not isinstance(one, Result):
+        items_by_cell: dict[tuple[object, ...], str] = {}
+        for result in self._results:
+            if not isinstance(result, Result):
                 raise StsbenchError(
-                    f"Results: {format_repr(one)} is not a Result; give what evaluate or read_results returns"
+                    f"Results: {format_repr(result)} is not a Result; "
+                    "give what evaluate or read_results returns"
                 )
+            if result.fingerprint is not None:
+                continue
             cell = (
-                one.encoder,
-                one.task,
-                one.split,
-                protocol_key(one.protocol),
-                one.data,
-                *one.seeds,
+                result.encoder,
+                result.task,
+                result.split,
+                protocol_key(result.protocol),
+                result.data,
+                *result.seeds,
             )
-            if one.fingerprint is None and held.setdefault(cell, one.items) != one.items:
+            if items_by_cell.setdefault(cell, result.items) != result.items:
                 raise StsbenchError(
-                    f"two encoders are called '{one.encoder}', and nothing tells their results on {one.task} apart; "
-                    "give evaluate a name= for each"
+                    f"two encoders are called '{result.encoder}', and nothing tells their results "
+                    f"on {result.task} apart; give evaluate a name= for each"
                 )
 
     def __len__(self) -> int:
-        """How many results there are."""
+        """Return the number of results."""
         return len(self._results)
 
     @overload
@@ -299,16 +362,19 @@ class Results(Sequence[Result]):
     @overload
     def __getitem__(self, index: slice) -> Results: ...
     def __getitem__(self, index: int | slice) -> Result | Results:
-        """A Result by its place, or some of them as Results."""
+        """Return a Result by its index, or a slice as Results."""
         if isinstance(index, str):
             raise StsbenchError(
-                f"Results are taken by place; those of one encoder or task: [one for one in results if one.encoder == {index!r}]"
+                "Results are taken by place; those of one encoder or task: "
+                f"[one for one in results if one.encoder == {index!r}]"
             )
-        found = self._results[index]
-        return Results(found, catalogue=self._catalogue) if isinstance(found, tuple) else found
+        selected = self._results[index]
+        if isinstance(selected, tuple):
+            return Results(selected, catalogue=self._catalogue)
+        return selected
 
     def __add__(self, other: object) -> Results:
-        """All results of both; names are looked up in the first's cards."""
+        """Return the results of both; cards are looked up in the first's catalogue."""
         if not isinstance(other, Results):
             return NotImplemented
         return Results(
@@ -317,57 +383,61 @@ class Results(Sequence[Result]):
 
     @property
     def encoders(self) -> list[str]:
-        """What tables call the encoders; the same name in another state of its weights is another encoder."""
-        return [one.name for one in self.runs]
+        """The names of the encoders in tables; each state of an encoder's weights has its own."""
+        return [encoder_group.name for encoder_group in self.runs]
 
     @property
     def tasks(self) -> list[str]:
         """The tasks, each once."""
-        return list(dict.fromkeys(one.task for one in self))
+        return list(dict.fromkeys(result.task for result in self))
 
     @cached_property
     def runs(self) -> list[EncoderResults]:
-        """The results by encoder: several training seeds are one."""
+        """The results by encoder; several training seeds are one encoder."""
         return group_by_encoder(self._results, self._catalogue)
 
     def __repr__(self) -> str:
-        """How much there is, in one line."""
-        names = ", ".join(self.encoders[:3]) + (", …" if len(self.runs) > 3 else "")
+        """Return the numbers of results, encoders and tasks in one line."""
         failed = f", {len(self.failures)} failed" if self.failures else ""
-        count = f"{_count(len(self), 'result')}{failed}: {_count(len(self.runs), 'encoder')}"
+        if not self:
+            return f"<Results, none{failed}>"
+        names = ", ".join(self.encoders[:3]) + (", …" if len(self.runs) > 3 else "")
         return (
-            f"<Results, {count} ({names}) on {_count(len(self.tasks), 'task')}>"
-            if self
-            else f"<Results, none{failed}>"
+            f"<Results, {_format_count(len(self), 'result')}{failed}: "
+            f"{_format_count(len(self.runs), 'encoder')} ({names}) "
+            f"on {_format_count(len(self.tasks), 'task')}>"
         )
 
     def _repr_html_(self) -> str:
         if not self:
             return render_grid([], [], [repr(self)[1:-1], *map(str, self.failures)])
-        more = len(self.runs) - MAX_ROWS
-        notes = [
-            "scores are times 100, with their 95% intervals below",
-            *([f"and {_count(more, 'encoder')} more"] if more > 0 else []),
-            *(f"failed: {failure}" for failure in self.failures),
-        ]
-        return render_grid(
-            make_grid_columns(self._results, self._catalogue), self.runs[:MAX_ROWS], notes
-        )
+        notes = ["scores are times 100, with their 95% intervals below"]
+        n_hidden = len(self.runs) - MAX_ROWS
+        if n_hidden > 0:
+            notes.append(f"and {_format_count(n_hidden, 'encoder')} more")
+        notes += [f"failed: {failure}" for failure in self.failures]
+        columns = make_grid_columns(self._results, self._catalogue)
+        return render_grid(columns, self.runs[:MAX_ROWS], notes)
 
     def to_frame(self, *, scores: bool = False) -> pd.DataFrame:
-        """The results as a DataFrame of pandas, a row a Result, in their order.
+        """Return the results as a DataFrame, one row per Result in their order.
 
-        Scores and the ends of intervals are never times 100. With ``scores`` all that was measured has a column too, such
-        as ``pearson.all``.
+        Scores and the bounds of intervals are never times 100.
+
+        Args:
+            scores: Add a column for each further number that was measured, such as
+                ``pearson.all``.
         """
         import pandas as pd
 
-        rows = [
-            {fact: getattr(one, fact, None) for fact in FRAME_COLUMNS}
-            | {"protocol": one.protocol["name"], "low": one.interval[0], "high": one.interval[1]}
-            | (one.scores if scores else {})
-            for one in self
-        ]
+        rows = []
+        for result in self:
+            row = {column: getattr(result, column, None) for column in FRAME_COLUMNS}
+            row["protocol"] = result.protocol["name"]
+            row["low"], row["high"] = result.interval
+            if scores:
+                row |= result.scores
+            rows.append(row)
         return pd.DataFrame(rows, columns=None if self else FRAME_COLUMNS)
 
     def compare(
@@ -379,9 +449,9 @@ class Results(Sequence[Result]):
         independent: bool = False,
     ) -> EncoderComparison:
         """Compare every two encoders on the items that both have; see :func:`stsbench.compare`."""
-        by_name = {one.name: one.results for one in self.runs}
+        results_by_name = {group.name: group.results for group in self.runs}
         return build_comparison(
-            by_name,
+            results_by_name,
             self._catalogue,
             tasks=tasks,
             protocol=protocol,
@@ -390,45 +460,61 @@ class Results(Sequence[Result]):
         )
 
     def plot(self) -> Chart:
-        """Draw each score as a dot with its 95% interval, by task, as a figure of matplotlib (extra ``plots``)."""
+        """Draw each score as a dot with its 95% interval, by task.
+
+        Raises:
+            StsbenchError: matplotlib is not installed (extra ``plots``).
+        """
         from stsbench.plots.draw import DotPoint, draw_dots
 
-        dots = [
-            DotPoint(
-                group=column.head,
-                series=one.name,
-                value=100 * cell.score,
-                interval=(100 * cell.interval[0], 100 * cell.interval[1])
-                if cell.interval
-                else None,
-            )
-            for column in make_grid_columns(self._results, self._catalogue)
-            for one in self.runs
-            if (cell := column.score(one.results)) is not None
-        ]
+        dots = []
+        for column in make_grid_columns(self._results, self._catalogue):
+            for encoder_group in self.runs:
+                cell = column.make_cell(encoder_group.results)
+                if cell is None:
+                    continue
+                interval = None
+                if cell.interval:
+                    low, high = cell.interval
+                    interval = (100 * low, 100 * high)
+                dot = DotPoint(
+                    group=column.head,
+                    series=encoder_group.name,
+                    value=100 * cell.score,
+                    interval=interval,
+                )
+                dots.append(dot)
         title = self.runs[0].name if len(self.runs) == 1 else ""
         return draw_dots(dots, x_label="score × 100, with its 95% interval", title=title)
 
     @validate_arguments(folder=PATH)
     def save(self, folder: str | Path) -> list[Path]:
-        """Write all results into a results folder, with their per-item columns, as ``stsbench run`` does; returns their files.
+        """Write all results into a results folder, with their per-item columns.
+
+        Returns:
+            The written files, one per result.
 
         Raises:
-            OutputError: the folder cannot be written, or holds another encoder's result of this name.
-            DataError: per-item columns are broken.
+            OutputError: The folder cannot be written, or holds a result of another encoder with
+                the same name.
+            DataError: Per-item columns are broken.
         """
         check_writable(Path(folder))
-        made = []
-        for one in self:
-            if one.path is not None and items_path(one.path).exists():
-                # What was read is written with its per-item columns, where they are there.
-                one = msgspec.structs.replace(one, per_item=dict(read_item_columns(one)), path=None)
-            made.append(write_result(one, Path(folder)))
-        return made
+        paths = []
+        for result in self:
+            if result.path is not None and items_path(result.path).exists():
+                # The columns of a result from another folder are written with it.
+                per_item = dict(read_item_columns(result))
+                result = msgspec.structs.replace(result, per_item=per_item, path=None)
+            paths.append(write_result(result, Path(folder)))
+        return paths
 
 
 def render_partial_grid(results: Sequence[Result], catalogue: Catalogue) -> str:
-    """The table of a notebook while scores come in: without means, whose intervals take their time; nothing at first."""
+    """Return the HTML of a notebook's table while scores come in; empty before the first one.
+
+    It has no means, whose intervals take long.
+    """
     if not results:
         return ""
     return render_grid(
@@ -438,11 +524,11 @@ def render_partial_grid(results: Sequence[Result], catalogue: Catalogue) -> str:
 
 
 FRAME_COLUMNS = (
-    "encoder", "task", "split", "protocol", "score", "low", "high", "n", "zero_vectors", "overlap", "train_seed",
-    "eval_seed", "fingerprint", "revision",
+    "encoder", "task", "split", "protocol", "score", "low", "high", "n", "zero_vectors", "overlap",
+    "train_seed", "eval_seed", "fingerprint", "revision",
 )  # fmt: skip
 """The columns that every frame has."""
 
 
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}{'' if n == 1 else 's'}"
+def _format_count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -93,7 +93,7 @@ def test_a_frame_has_a_row_a_result(two):
 def cells(*results: Any) -> dict[str, Any]:
     columns = make_grid_columns(results, Catalogue())
     (runs,) = group_by_encoder(results)
-    return {column.head: column.score(runs.results) for column in columns}
+    return {column.head: column.make_cell(runs.results) for column in columns}
 
 
 def test_a_suite_has_its_mean_and_another_choice_one_of_its_own():

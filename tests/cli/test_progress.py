@@ -126,8 +126,8 @@ def test_bars_show_whose_turn_it_is_how_far_it_is_and_what_is_left(tmp_path, sho
     listener.on_embedding(25, 50)
     assert rows(shown)[""] == ("1/2 one: embedding", 0.5, 1)
     run, work = shown.bars.tasks
-    assert re.fullmatch(r"50%, about [\d.]+ s left", work.fields["news"]) and run.fields[
-        "news"
+    assert re.fullmatch(r"50%, about [\d.]+ s left", work.fields["status"]) and run.fields[
+        "status"
     ].endswith(" left")
     listener.on_embedding(50, 50)
     listener.on_scoring("b")
