@@ -118,6 +118,31 @@ def compare(
             encoders can be compared.
     """
     catalogue = catalogue or Catalogue()
+    results_by_name = _find_compared(encoders, Path(results), catalogue)
+    return build_comparison(
+        results_by_name,
+        catalogue,
+        tasks=tasks,
+        protocol=protocol,
+        seed=seed,
+        independent=independent,
+    )
+
+
+def _find_compared(
+    encoders: Sequence[object], results_folder: Path, catalogue: Catalogue
+) -> dict[str, Sequence[Result]]:
+    """Return the results of each encoder that is compared, by its name.
+
+    Args:
+        encoders: Results, or names and folders of encoders.
+        results_folder: The folder that names are looked up in.
+        catalogue: The cards of encoders.
+
+    Raises:
+        StsbenchError: An argument is none of these, or an encoder is listed twice.
+        DataError: A file of results is broken.
+    """
     specs: list[str] = []
     given_results: list[Result] = []
     for encoder in encoders:
@@ -140,24 +165,18 @@ def compare(
     if specs:
         results_by_name = select_compared_results(
             specs,
-            Path(results),
+            results_folder,
             catalogue,
             on_problem=raise_problem,
-            on_notice=partial(warnings.warn, stacklevel=4),
+            # The line of the user that calls stsbench.compare is shown.
+            on_notice=partial(warnings.warn, stacklevel=5),
         )
     # All in one object, so that two states of one encoder have different names.
     for encoder_group in Results(given_results, catalogue=catalogue).runs:
         if encoder_group.name in results_by_name:
             raise StsbenchError(f"compare was given '{encoder_group.name}' twice")
         results_by_name[encoder_group.name] = encoder_group.results
-    return build_comparison(
-        results_by_name,
-        catalogue,
-        tasks=tasks,
-        protocol=protocol,
-        seed=seed,
-        independent=independent,
-    )
+    return results_by_name
 
 
 def _is_results(value: object) -> TypeGuard[Sequence[Result]]:

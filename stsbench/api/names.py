@@ -613,7 +613,7 @@ def _parse_added_row(
 
 
 def _find_first_match(name: str, encoders: EncoderDirectory, resolver: NameResolver) -> set[int]:
-    """Return the results that a name stands for; empty if there are none or it is ambiguous."""
+    """Return the ``id`` of each result that a name stands for; empty if its meaning is unclear."""
     try:
         for candidate in resolver.iter_candidates(name):
             if result_ids := candidate.find_in(encoders):

@@ -104,17 +104,18 @@ def eval_results(results: Sequence[Result], catalogue: Catalogue) -> EvalResults
     entries = []
     omitted = []
     for score in average_seeds(results, catalogue):
-        first = score.results[0]
-        dataset = _find_dataset(first.task, score.card, catalogue)
+        first_result = score.results[0]
+        dataset = _find_dataset(first_result.task, score.card, catalogue)
         if dataset is None:
             omitted.append(
-                f"{first.encoder} on {first.task}: it is no dataset of its own on the Hub"
+                f"{first_result.encoder} on {first_result.task}: "
+                "it is no dataset of its own on the Hub"
             )
             continue
         entry = EvalResultEntry(
             dataset.repo,
             dataset.task,
-            score.score.mean,
+            score.seed_mean.mean,
             dataset_revision=dataset.revision,
             source_url=SOURCE,
             source_name="stsbench",
@@ -149,14 +150,14 @@ def _find_dataset(task: str, card: TaskCard | None, catalogue: Catalogue) -> _Hu
 
 def _describe_score(score: MeasuredScore) -> str:
     """Return the notes of a score: its metric, split, protocol, seeds and interval."""
-    first = score.results[0]
+    first_result = score.results[0]
     notes = (
-        f"{score.hub_result.metric_name}, {first.split} split, n = {first.n}, "
-        f"protocol {first.protocol['name']}"
+        f"{score.hub_result.metric_name}, {first_result.split} split, n = {first_result.n}, "
+        f"protocol {first_result.protocol['name']}"
     )
     over_seeds = ""
-    if score.score.deviation is not None:
-        notes += f"; mean of {len(score.results)} seeds, deviation {score.score.deviation:.4f}"
+    if score.seed_mean.deviation is not None:
+        notes += f"; mean of {len(score.results)} seeds, deviation {score.seed_mean.deviation:.4f}"
         over_seeds = " over items and seeds"
     if score.interval is None:
         return notes
@@ -175,18 +176,18 @@ def every_eval_ever(results: Sequence[Result], catalogue: Catalogue) -> str:
     of the newest result, so the JSON is the same whenever it is made.
     """
     scores = list(average_seeds(results, catalogue))
-    first = results[0]
-    model = find_model(first, catalogue)
-    versions = first.run.get("versions", {})
+    first_result = results[0]
+    model = find_model(first_result, catalogue)
+    versions = first_result.run.get("versions", {})
     seconds = _newest_timestamp(scores)
     model_details = {
         "deployment_type": "self_deployed",
         "model_availability": "unknown",
         "revision": model.revision,
-        "fingerprint": first.fingerprint,
+        "fingerprint": first_result.fingerprint,
         "parameters": model.parameters,
         "dimensions": model.dimensions,
-        "dtype": first.run.get("dtype"),
+        "dtype": first_result.run.get("dtype"),
     }
     record = {
         "schema_version": SCHEMA_VERSION,
@@ -203,10 +204,10 @@ def every_eval_ever(results: Sequence[Result], catalogue: Catalogue) -> str:
         "eval_library": {
             "name": "stsbench",
             "version": str(versions.get("stsbench", "unknown")),
-            "additional_details": _to_texts({"commit": first.run.get("commit"), **versions}),
+            "additional_details": _to_texts({"commit": first_result.run.get("commit"), **versions}),
         },
         "model_info": {
-            "name": first.encoder,
+            "name": first_result.encoder,
             "id": model.name,
             "additional_details": _to_texts(model_details),
         },
@@ -226,31 +227,31 @@ def _newest_timestamp(scores: Sequence[MeasuredScore]) -> str:
 
 def _evaluation_fields(score: MeasuredScore) -> dict[str, Any]:
     """Return the fields of the format for one score."""
-    first = score.results[0]
+    first_result = score.results[0]
     details = {
-        "task": first.task,
-        "split": first.split,
-        "data": first.data,
-        "overlap": first.overlap,
+        "task": first_result.task,
+        "split": first_result.split,
+        "data": first_result.data,
+        "overlap": first_result.overlap,
         "seeds": len(score.results),
-        "deviation": score.score.deviation,
+        "deviation": score.seed_mean.deviation,
     }
-    uncertainty: dict[str, Any] = {"num_samples": first.n}
+    uncertainty: dict[str, Any] = {"num_samples": first_result.n}
     if score.interval is not None:
         low, high = score.interval
         uncertainty["confidence_interval"] = {
             "lower": low,
             "upper": high,
             "confidence_level": 0.95,
-            "method": first.interval_method if len(score.results) == 1 else MEAN_METHOD,
+            "method": first_result.interval_method if len(score.results) == 1 else MEAN_METHOD,
         }
     return {
-        "evaluation_result_id": f"{first.task}.{first.split}.{first.cell_id}",
+        "evaluation_result_id": f"{first_result.task}.{first_result.split}.{first_result.cell_id}",
         "evaluation_name": score.hub_result.dataset_name,
-        "source_data": _dataset_fields(score.hub_result, first.n),
-        "metric_config": _metric_fields(score.hub_result, first.protocol),
+        "source_data": _dataset_fields(score.hub_result, first_result.n),
+        "metric_config": _metric_fields(score.hub_result, first_result.protocol),
         "score_details": {
-            "score": score.score.mean,
+            "score": score.seed_mean.mean,
             "details": _to_texts(details),
             "uncertainty": uncertainty,
         },
@@ -258,6 +259,7 @@ def _evaluation_fields(score: MeasuredScore) -> dict[str, Any]:
 
 
 def _dataset_fields(hub_result: EvalResult, n_items: int) -> dict[str, Any]:
+    """Return the fields of the format for the data of a score."""
     if hub_result.dataset_revision is None:
         return {"dataset_name": hub_result.dataset_name, "source_type": "other"}
     details = {"revision": hub_result.dataset_revision, "config": hub_result.dataset_config}
@@ -272,6 +274,7 @@ def _dataset_fields(hub_result: EvalResult, n_items: int) -> dict[str, Any]:
 
 
 def _metric_fields(hub_result: EvalResult, protocol: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the format for the metric of a score."""
     low, high = map(_format_bound, score_bounds(score_name(protocol)))
     metric = str(protocol.get("metric", hub_result.metric_type))
     # The schema does not allow a list as a parameter.
@@ -427,7 +430,7 @@ class MeasuredScore(NamedTuple):
     """The task's card; None if the catalogue has none."""
     hub_result: EvalResult
     """The entry of a model card."""
-    score: MeanAndDeviation
+    seed_mean: MeanAndDeviation
     """The mean over seeds and its deviation."""
     interval: tuple[float, float] | None
     """The 95% interval of the result, or of the mean over items and seeds; None if per-item
@@ -443,18 +446,18 @@ def average_seeds(results: Sequence[Result], catalogue: Catalogue) -> Iterator[M
         key = (result.task, result.split, protocol_key(result.protocol))
         groups.setdefault(key, []).append(result)
     for (task, _, _), results_by_seed in groups.items():
-        first = results_by_seed[0]
+        first_result = results_by_seed[0]
         card = catalogue.task(task) if task in catalogue.paths("tasks") else None
-        score = mean_and_deviation([result.score for result in results_by_seed])
+        seed_mean = mean_and_deviation([result.score for result in results_by_seed])
         interval = (
-            first.interval
+            first_result.interval
             if len(results_by_seed) == 1
             else compute_mean_interval([results_by_seed])
         )
-        metric_arguments = dict(first.protocol)
-        if score.deviation is not None:
+        metric_arguments = dict(first_result.protocol)
+        if seed_mean.deviation is not None:
             metric_arguments["seeds"] = len(results_by_seed)
-            metric_arguments["deviation"] = score.deviation
+            metric_arguments["deviation"] = seed_mean.deviation
         if interval is not None:
             metric_arguments["interval"] = list(interval)
         times = [
@@ -463,8 +466,8 @@ def average_seeds(results: Sequence[Result], catalogue: Catalogue) -> Iterator[M
         yield MeasuredScore(
             results=results_by_seed,
             card=card,
-            hub_result=_make_hub_result(first, card, score.mean, metric_arguments),
-            score=score,
+            hub_result=_make_hub_result(first_result, card, seed_mean.mean, metric_arguments),
+            seed_mean=seed_mean,
             interval=interval,
             newest_time=max(times, default=None),
         )

@@ -85,6 +85,7 @@ def comparison_records(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def _difference_record(difference: Difference) -> dict[str, Any]:
+    """Return a difference as the values of a line by column."""
     seeds_first, seeds_second = difference.seeds
     score_first, score_second = difference.scores
     low, high = difference.interval or (None, None)

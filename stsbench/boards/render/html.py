@@ -158,6 +158,7 @@ def _read_asset(name: str) -> str:
 
 
 def _render_table(table: Table, layout: Layout, element_id: str) -> str:
+    """Return the HTML of a table, whose id in the page is ``element_id``."""
     lines = [line for block in layout.blocks for line in block.lines]
     number_kinds = {line.number_kind for line in lines}
     # A note of a symbol begins with it. The first note on a symbol is the one to link to.

@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 
 LONG_WORD = re.compile(r"(\S{30,})")
 """A word that a line of a note may end within."""
-MAX_LINES, MAX_NOTES = 50, 8
-"""The maximum lines of a part of a LaTeX table, and of the notes that float together with it."""
+MAX_LINES = 50
+"""The maximum number of lines of a part of a LaTeX table."""
+MAX_NOTES = 8
+"""The maximum number of lines of the notes that float together with it."""
 HTML_ENTITIES = {"<": "&lt;", "&": "&amp;", "@": "&#64;", "://": "&#58;//", "www.": "www&#46;"}
 MARKDOWN_SPECIAL = re.compile(
     r"[\\`*\[\]|~$<@]|://|\bwww\."
@@ -123,10 +125,8 @@ class MarkupFormat(NamedTuple):
 
     def rows(self, layouts: Sequence[Layout]) -> str:
         """Return the rows alone, for a user's own table."""
-        lines = [
-            line for layout in layouts for block in layout.blocks for line in self.lines(block)
-        ]
-        return "".join(f"{line}\n" for line in lines)
+        blocks = [block for layout in layouts for block in layout.blocks]
+        return "".join(f"{line}\n" for block in blocks for line in self.lines(block))
 
 
 def escape_markdown(text: str) -> str:

@@ -301,6 +301,7 @@ def _make_legend(
 def _explain_symbols(
     table: Table, columns: Sequence[TableColumn], lines: Sequence[TableLine]
 ) -> Iterator[str]:
+    """Yield a note on each symbol behind the names of rows and heads of columns."""
     used_symbols = "".join(line.symbols for line in lines)
 
     def join_distinct(texts: Iterator[str]) -> str:

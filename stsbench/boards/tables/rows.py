@@ -131,17 +131,17 @@ def _paper_rows(
         encoder_groups: The encoders that measured it; the first one shares its row.
     """
     label = facts.label or facts.row
-    first = encoder_groups[0] if encoder_groups else None
+    first_encoder = encoder_groups[0] if encoder_groups else None
     numbers = filler.published_numbers(published, facts.protocol, metric=facts.metric)
-    card = first.card if first else card_of(filler, published.encoder)
+    card = first_encoder.card if first_encoder else card_of(filler, published.encoder)
     misprint = misprints().get((published.key, ""))
     row = encoder_row(
         filler,
         label,
-        first,
+        first_encoder,
         PublishedNumbers(published, numbers),
         facts.protocol,
-        encoder=first.encoder if first else published.encoder,
+        encoder=first_encoder.encoder if first_encoder else published.encoder,
         quoted_from=sources().papers[published.quoted].name if published.quoted else "",
         other_protocol=(facts.protocol or "") if facts.protocol != group.protocol else "",
         overlap=filler.row_overlap(published),
