@@ -166,6 +166,7 @@ class NameResolver:
         return name
 
     def _id_of_title(self, title: str, *, measured: bool) -> str:
+        """Return the id of the encoder that a title or a row of tables stands for."""
         encoders = self.encoders_by_title[title]
         ids = sorted(encoders - {""})
         if len(ids) > 1 or (len(ids) == 1 and "" in encoders and not measured):

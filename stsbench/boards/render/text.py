@@ -389,6 +389,7 @@ def _identify_record(
     table: Table, group: Group, row: Row, number_kind: NumberKind
 ) -> dict[str, Any]:
     """Return the first fields of a record, which are :data:`RECORD_KEYS`."""
+    # Imported rows have their numbers in the place of published ones.
     is_imported = bool(row.imported) and number_kind == "published"
     values = (
         table.name,

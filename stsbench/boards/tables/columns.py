@@ -53,11 +53,11 @@ STS_EVALUATORS = ("sts", "relatedness")
 """The evaluators of tasks whose test sentences are those of STS and SICK."""
 
 
-def scores_by_seed(encoder_results: EncoderResults, spec: ColumnSpec) -> ScoreBySeed:
+def scores_by_seed(encoder_group: EncoderResults, spec: ColumnSpec) -> ScoreBySeed:
     """Return an encoder's scores for a column, in points; results of other protocols have none."""
     return {
         result.seeds: 100 * (_find_score(result, spec) or 0.0)
-        for result in select_column_results(encoder_results.results, spec)
+        for result in select_column_results(encoder_group.results, spec)
     }
 
 
@@ -332,12 +332,12 @@ class TableFiller:
         return averages
 
     def measured_numbers(
-        self, encoder_results: EncoderResults, other_protocol: str | None = None
+        self, encoder_group: EncoderResults, other_protocol: str | None = None
     ) -> Numbers:
         """Return an encoder's measured numbers: means over seeds, their deviations, the averages.
 
         Args:
-            encoder_results: The results of the encoder in one state.
+            encoder_group: The results of the encoder in one state.
             other_protocol: The protocol to use in place of the columns' own.
         """
         numbers: Numbers = {}
@@ -349,12 +349,12 @@ class TableFiller:
                 used_spec = (
                     spec if other_protocol is None else spec._replace(protocol=other_protocol)
                 )
-                scores = scores_by_seed(encoder_results, used_spec)
+                scores = scores_by_seed(encoder_group, used_spec)
             scores_by_column[column.key] = scores
             if scores:
-                numbers[column.key] = _measured_number(scores, encoder_results, spec)
+                numbers[column.key] = _measured_number(scores, encoder_group, spec)
             if averaged_table:
-                average = averaged_table.measured_numbers(encoder_results).get(EXACT)
+                average = averaged_table.measured_numbers(encoder_group).get(EXACT)
                 if average:
                     numbers[column.key] = average
         if self.card.average:
@@ -497,7 +497,7 @@ def _default_metric(card: TableCard, protocol: str) -> str:
 
 
 def _measured_number(
-    scores: ScoreBySeed, encoder_results: EncoderResults, spec: ColumnSpec | None
+    scores: ScoreBySeed, encoder_group: EncoderResults, spec: ColumnSpec | None
 ) -> TableNumber:
     """Return the mean over seeds with its deviation; for a single seed, with its interval."""
     values = list(scores.values())
@@ -506,7 +506,7 @@ def _measured_number(
     # The interval of a result is of its own score, which may not be the one that the column takes.
     intervals = [
         result.interval
-        for result in encoder_results.results
+        for result in encoder_group.results
         if spec
         and (result.task, result.split) == (spec.task, spec.split)
         and 100 * result.score == values[0]

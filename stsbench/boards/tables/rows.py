@@ -393,10 +393,10 @@ def _merge_rows(
 
     def sort_key(published: PublishedNumbers) -> tuple[int, int]:
         if needs_all_columns:
-            holes = -len(published.numbers)
+            fullness = len(published.numbers)
         else:
-            holes = int(AVERAGE not in published.numbers)
-        return holes, rank_by_key.get(published.row.key, len(rank_by_key))
+            fullness = int(AVERAGE in published.numbers)
+        return -fullness, rank_by_key.get(published.row.key, len(rank_by_key))
 
     fullest, *further = sorted(candidates, key=sort_key)
     if needs_all_columns:
