@@ -277,7 +277,7 @@ class Repository:
         self.revision = "main" if revision in ("", "unpinned") else revision
         self.offline_hint = OFFLINE_HINTS[kind] if offline_hint is None else offline_hint
         # A commit, which never changes, or the beginning of one; else a branch or tag.
-        self.pinned = re.fullmatch(r"[0-9a-f]{7,40}", self.revision) is not None
+        self.is_pinned = re.fullmatch(r"[0-9a-f]{7,40}", self.revision) is not None
         self.page = f"https://huggingface.co/{'datasets/' if kind == 'dataset' else ''}{repo}"
         where = f"{kind} {ascii(repo):.99} (revision {ascii(self.revision)[1:-1]:.99})"
         # Both become parts of paths in the cache.
@@ -293,7 +293,7 @@ class Repository:
 
     def __str__(self) -> str:
         """Return the repository's name for messages."""
-        revision = self.revision[:12] if self.pinned else self.revision
+        revision = self.revision[:12] if self.is_pinned else self.revision
         return f"{self.kind} '{self.repo}' (revision {revision})"
 
     def describe_file(self, name: str) -> str:
@@ -360,7 +360,7 @@ class Repository:
         stored: FileListing | None = None
         with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             stored = msgspec.json.decode(path.read_bytes(), type=FileListing)
-        if stored and self.pinned:
+        if stored and self.is_pinned:
             return stored
         try:
             listing = self.request_listing()
@@ -408,7 +408,7 @@ class Repository:
             except (TypeError, AttributeError, LookupError, ValueError, RecursionError) as error:
                 # The library does not check the response; one that raises these is not the Hub's.
                 raise UnexpectedResponse(type(error).__name__) from error
-            is_other_commit = self.pinned and not listing.commit.startswith(self.revision)
+            is_other_commit = self.is_pinned and not listing.commit.startswith(self.revision)
             if not GIT_HASH.fullmatch(listing.commit) or is_other_commit:
                 raise UnexpectedResponse("it names no commit, or another than was asked for")
         return listing
