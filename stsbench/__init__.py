@@ -1,7 +1,7 @@
-"""Benchmark sentence encoders on STS and SentEval: scores that can be trusted, compared and reproduced.
+"""Benchmark sentence encoders on STS and SentEval.
 
-The names below are the public interface; each is loaded when first used, so that importing
-the package costs nothing.
+Scores can be trusted, compared and reproduced. The names below are the public interface; each is
+imported when first used, so that importing the package costs nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from stsbench.results.record import Result as Result
 
 __version__ = "0.1.0"
-_HOMES = {
+_MODULES = {
     "stsbench.api.calls": ("compare", "evaluate", "leaderboard", "read_results"),
     "stsbench.api.results": ("Results",),
     "stsbench.bench.run": ("iterate",),
@@ -39,13 +39,13 @@ _HOMES = {
     "stsbench.recipes.train": ("train",),
     "stsbench.results.record": ("Result",),
 }
-__all__ = sorted(["__version__", *(name for names in _HOMES.values() for name in names)])
+__all__ = sorted(["__version__", *(name for names in _MODULES.values() for name in names)])
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - the type is that of the name asked for
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - the type is that of the attribute
     if name == "analysis":
         return import_module("stsbench.analysis")
-    for module, names in _HOMES.items():
+    for module, names in _MODULES.items():
         if name in names:
             return getattr(import_module(module), name)
     raise AttributeError(f"module 'stsbench' has no attribute '{name}'")

@@ -1,10 +1,11 @@
-"""``python -m stsbench``."""
+"""``python -m stsbench``: call the command line."""
 
 import os
 import sys
 
-if not sys.flags.safe_path and sys.path[0] in ("", os.getcwd()):  # noqa: PTH109 - pathlib is to come from where Python's own modules do
-    # Python puts the current folder before all others for -m; what lies there is no module of ours or a library's.
+# For -m, Python puts the current folder before all others; what lies there is no module of ours or
+# of a library. pathlib, which ruff would prefer here, is to come from Python's own folder.
+if not sys.flags.safe_path and sys.path[0] in ("", os.getcwd()):  # noqa: PTH109
     del sys.path[0]
 
 from stsbench.cli.main import main  # noqa: E402

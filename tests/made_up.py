@@ -219,7 +219,9 @@ ROWS: dict[str, Any] = {
         "cli.show:CARD_READERS",
         lambda name, cards: {"of": "mine"} if name == "a thing of mine" else None,
     ),
-    "cli.convert:CONVERSIONS": Conversion(noting("cli.convert:KINDS", lambda source, out: "")),
+    "cli.convert:CONVERSIONS": Conversion(
+        noting("cli.convert:CONVERSIONS", lambda source, out: "")
+    ),
 }
 """By table; a row of a registry of addresses is one of this file."""
 

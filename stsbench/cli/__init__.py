@@ -1,1 +1,1 @@
-"""The command line: each command parses, calls one function and prints one table."""
+"""The command line: each command reads its options, calls the library and prints."""

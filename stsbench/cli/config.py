@@ -172,8 +172,8 @@ def join_assignments(typed: Sequence[str], from_file: Sequence[str]) -> list[str
     if not any(REDACTED in text for text in from_file):
         return list(typed)
     typed_keys = {text.partition("=")[0].strip() for text in typed}
-    kept = [text for text in from_file if text.partition("=")[0] not in typed_keys]
-    return [*kept, *typed]
+    file_texts = [text for text in from_file if text.partition("=")[0] not in typed_keys]
+    return [*file_texts, *typed]
 
 
 def _relative_path(path: str | Path, folder: Path) -> str:

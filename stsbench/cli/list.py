@@ -1,4 +1,4 @@
-"""``stsbench list``: what there is."""
+"""``stsbench list``: all tasks, encoders, recipes or other things of one kind."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def list_command(
         return
     rows = list(look_up("list", kind, LISTS)(catalogue))
     if language is not None:
-        known = sorted({code for row in rows for code in row["language"].split(",")})
+        codes = sorted({code for row in rows for code in row["language"].split(",")})
         rows = [row for row in rows if language in row["language"].split(",")]
         if not rows:
-            raise UnknownName("language", language, known, hint=f"tasks are in {', '.join(known)}")
+            raise UnknownName("language", language, codes, hint=f"tasks are in {', '.join(codes)}")
     if as_json:
         print_json(rows)
     elif rows:
@@ -45,27 +45,27 @@ def list_command(
         print_text(f"no {kind} here; pass --cards DIR with cards of your own")
 
 
-Listed = Iterator[dict[str, str]]
+Records = Iterator[dict[str, str]]
+"""The rows of a list: the text of each column by its head."""
 
 
-def _tasks(catalogue: Catalogue) -> Listed:
+def _list_tasks(catalogue: Catalogue) -> Records:
     for name in catalogue.paths("tasks"):
         card = catalogue.task(name)
-        n, sources = (
-            card.splits[card.score_split].n,
-            [one for one in ("package", "local", "hub") if getattr(card, one)],
-        )
-        facts = {
+        sources = [source for source in ("package", "local", "hub") if getattr(card, source)]
+        yield {
             "task": name,
             "name": card.name,
             "evaluator": card.evaluator,
             "language": ",".join(card.languages),
+            "n": str(card.splits[card.score_split].n or ""),
+            "sources": ", ".join(sources),
         }
-        yield facts | {"n": str(n or ""), "sources": ", ".join(sources)}
 
 
-def _encoders(catalogue: Catalogue) -> Listed:
-    for name, card in ((name, catalogue.encoder(name)) for name in catalogue.paths("baselines")):
+def _list_encoders(catalogue: Catalogue) -> Records:
+    for name in catalogue.paths("baselines"):
+        card = catalogue.encoder(name)
         yield {
             "encoder": name,
             "name": card.name,
@@ -74,8 +74,9 @@ def _encoders(catalogue: Catalogue) -> Listed:
         }
 
 
-def _recipes(catalogue: Catalogue) -> Listed:
-    for name, card in ((name, catalogue.recipe(name)) for name in catalogue.paths("trainers")):
+def _list_recipes(catalogue: Catalogue) -> Records:
+    for name in catalogue.paths("trainers"):
+        card = catalogue.recipe(name)
         yield {
             "recipe": name,
             "method": card.method,
@@ -84,7 +85,12 @@ def _recipes(catalogue: Catalogue) -> Listed:
         }
 
 
-def _corpora(catalogue: Catalogue) -> Listed:
+def _list_suites(catalogue: Catalogue) -> Records:
+    for name, suite in catalogue.suites().items():
+        yield {"suite": name, "name": suite.name, "tasks": ", ".join(suite.tasks)}
+
+
+def _list_corpora(catalogue: Catalogue) -> Records:
     for name, card in catalogue.corpora().items():
         columns = ["text", "document_id"] if card.split_sentences else list(card.columns)
         sources = "tasks" if card.tasks else "local, hub" if card.repo else "local"
@@ -96,42 +102,44 @@ def _corpora(catalogue: Catalogue) -> Listed:
         }
 
 
-def _tables(catalogue: Catalogue) -> Listed:
+def _list_tables(catalogue: Catalogue) -> Records:
     from stsbench.boards.published.rows import read_table_card, sources, table_names
 
-    for name, card in ((name, read_table_card(name)) for name in table_names()):
+    for name in table_names():
+        card = read_table_card(name)
         source = f"{sources().papers[card.paper].name} {card.table}" if card.paper else "ours"
         yield {"table": name, "source": source, "title": card.title}
 
 
-def _ablations(catalogue: Catalogue) -> Listed:
+def _list_ablations(catalogue: Catalogue) -> Records:
     from stsbench.boards.published.rows import sources
     from stsbench.studies.reproduction import FOLDER, load_ablation
 
-    for name, made in ((name, load_ablation(name, catalogue)) for name in catalogue.paths(FOLDER)):
-        source = f"{sources().papers[made.table.paper].name} {made.table.table}"
-        had = f"{sum(not line.why for line in made.lines)} of {len(made.lines)}"
-        yield {"ablation": name, "source": source, "title": made.table.title, "rows to be had": had}
+    for name in catalogue.paths(FOLDER):
+        ablation = load_ablation(name, catalogue)
+        n_available = sum(not row.why for row in ablation.lines)
+        yield {
+            "ablation": name,
+            "source": f"{sources().papers[ablation.table.paper].name} {ablation.table.table}",
+            "title": ablation.table.title,
+            "rows to be had": f"{n_available} of {len(ablation.lines)}",
+        }
 
 
-def _protocols(catalogue: Catalogue) -> Listed:
+def _list_protocols(catalogue: Catalogue) -> Records:
     from stsbench.evaluators.registry import all_protocols
 
-    yield from (
-        {"protocol": name, "evaluators": ", ".join(of)} for name, of in all_protocols().items()
-    )
+    for name, evaluators in all_protocols().items():
+        yield {"protocol": name, "evaluators": ", ".join(evaluators)}
 
 
 LISTS: Mapping[str, Callable[[Catalogue], Iterable[dict[str, str]]]] = {
-    "tasks": _tasks,
-    "encoders": _encoders,
-    "recipes": _recipes,
-    "suites": lambda known: [
-        {"suite": name, "name": suite.name, "tasks": ", ".join(suite.tasks)}
-        for name, suite in known.suites().items()
-    ],
-    "corpora": _corpora,
-    "tables": _tables,
-    "ablations": _ablations,
-    "protocols": _protocols,
+    "tasks": _list_tasks,
+    "encoders": _list_encoders,
+    "recipes": _list_recipes,
+    "suites": _list_suites,
+    "corpora": _list_corpora,
+    "tables": _list_tables,
+    "ablations": _list_ablations,
+    "protocols": _list_protocols,
 }

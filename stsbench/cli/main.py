@@ -32,8 +32,12 @@ from stsbench.core.settings import check_hub, share_cores
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
+    Args:
+        arguments: The words behind ``stsbench``; None for those of this process.
+
     Returns:
-        Its exit code: 0 fine, 1 a regression that ``check`` found or a difference that ``parity`` did, 2 a user's mistake, 3 a bug, 130 Ctrl-C.
+        Its exit code: 0 if all is fine, 1 for a regression that ``check`` found or a difference
+        that ``parity`` did, 2 for a user error, 3 for a bug, 130 for Ctrl-C.
     """
     share_cores()
     with guarded_streams():
@@ -52,14 +56,14 @@ def _report_errors(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print_error("stopped; what is done is kept, run the same command to resume")
         return EXIT_INTERRUPTED
-    except BaseException as error:  # libraries written in Rust end in what is no Exception
-        if isinstance(error, TyperException) and _is_ours(error):
+    except BaseException as error:  # panics of libraries written in Rust are no Exception
+        if isinstance(error, TyperException) and _is_from_cli(error):
             context = getattr(error, "ctx", None)
             command = context.command_path if context else "stsbench"
             print_error(f"{error.format_message().strip().rstrip('.')}; see '{command} --help'")
             return EXIT_USER_ERROR
         if isinstance(error, OSError) and error.errno == ENAMETOOLONG:
-            # Nothing of ours makes a long name but from what the user named.
+            # Long names come only from what the user named.
             print_error(f"'{error.filename}': the name is too long for this system")
             return EXIT_USER_ERROR
         print_traceback(error)
@@ -68,91 +72,123 @@ def _report_errors(arguments: Sequence[str]) -> int:
 
 
 def _invoke(arguments: Sequence[str]) -> int:
-    """Call a command past typer's own ``main``: that takes an EOFError for Ctrl-C, and any broken pipe for its own."""
+    """Call a command and return its exit code.
+
+    Typer's own ``main`` is not called: it treats an EOFError as Ctrl-C, and handles each broken
+    pipe itself.
+    """
     from stsbench.cli.app import make_app
 
-    for before, argument in zip(["stsbench", *arguments], arguments, strict=False):
-        if flag := re.fullmatch("(--[a-z-]+)=|", argument):
-            raise StsbenchError(
-                f"no value is given after '{flag[1] or before}'; is a variable of the shell empty?"
-            )
-        # Names go into results, which are text.
-        if "\0" in argument or any("\ud800" <= sign <= "\udfff" for sign in argument):
-            raise StsbenchError(
-                f"'{argument}' is not text: names and paths are UTF-8 without NUL; rename the file"
-            )
-    app, code = make_app(), 0
+    _check_arguments(arguments)
+    app = make_app()
+    exit_code = 0
     try:
-        # Where a shell asks what a word may become, this answers and ends the program.
+        # If a shell asks for completions, this prints them and ends the program.
         app._main_shell_completion({}, "stsbench", None)  # noqa: SLF001 - typer's own main calls it so
-        # ``list`` is the command's module here, once that is imported.
         with app.make_context("stsbench", [*arguments]) as context:
-            code = app.invoke(context) or 0
+            exit_code = app.invoke(context) or 0
     except (Exit, SystemExit) as stop:
-        if not _is_ours(stop):
+        if not _is_from_cli(stop):
             raise
-        code = stop.exit_code if isinstance(stop, Exit) else int(stop.code or 0)
+        exit_code = stop.exit_code if isinstance(stop, Exit) else int(stop.code or 0)
     except ValueError:
-        # So the Hub's library ends, imported by whatever command, at a variable that it cannot read.
+        # The Hub's library raises it when imported, if it cannot read an environment variable.
         check_hub()
         raise
     sys.stdout.flush()
-    return code
+    return exit_code
 
 
-def _is_ours(error: BaseException) -> bool:
-    """Whether the command line has raised this, and not code that it calls: an encoder must not end a command."""
+def _check_arguments(arguments: Sequence[str]) -> None:
+    """Raise StsbenchError if a word of the command line is empty or no text."""
+    for previous, argument in zip(["stsbench", *arguments], arguments, strict=False):
+        if option := re.fullmatch("(--[a-z-]+)=|", argument):
+            raise StsbenchError(
+                f"no value is given after '{option[1] or previous}'; "
+                "is a variable of the shell empty?"
+            )
+        # Names become part of results, which are text.
+        is_surrogate = ("\ud800" <= character <= "\udfff" for character in argument)
+        if "\0" in argument or any(is_surrogate):
+            raise StsbenchError(
+                f"'{argument}' is not text: names and paths are UTF-8 without NUL; rename the file"
+            )
+
+
+def _is_from_cli(error: BaseException) -> bool:
+    """Return whether the command line raised an error, and not code that it calls.
+
+    An encoder must not end a command.
+    """
     *_, (frame, _) = walk_tb(error.__traceback__)
     return str(frame.f_globals.get("__name__")).startswith(("stsbench.cli", "typer"))
 
 
 class GuardedStream:
-    """A stream that goes silent where its reader has gone (``| head``), and where writing to it fails says so once."""
+    """A stream that is silent once its reader is gone (``| head``).
+
+    Other failures to write are reported once.
+    """
 
     def __init__(self, stream: TextIO, *, silent: bool = False) -> None:
-        """Guard a stream; of a ``silent`` one no failure is shown: there is nowhere to show it."""
-        self._stream, self._silent = stream, silent
+        """Guard a stream.
+
+        Args:
+            stream: The stream.
+            silent: Whether to report no failure, for example because it is stderr itself.
+        """
+        self._stream = stream
+        self._silent = silent
 
     def write(self, text: str) -> int:
-        """Write text; raises OutputError where it cannot be written for a cause other than that nobody reads."""
-        # Who writes nothing only asks whether this is a stream of text.
+        """Write text.
+
+        Raises:
+            OutputError: It cannot be written, for another reason than that nobody reads it.
+        """
+        # Libraries write an empty text to find out whether this is a stream of text.
         if text != "":
-            with self._explained():
+            with self._guard():
                 self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Write what is held back; raises as :meth:`write`."""
-        with self._explained():
+        """Write what is buffered; raise as :meth:`write` does."""
+        with self._guard():
             self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the stream has
-        """All else is the stream's own."""
+        """Return any other attribute of the stream."""
         return getattr(self._stream, name)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _guard(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            # What comes from now on, and what is held back, goes nowhere; Python itself flushes once more at its end.
-            with suppress(OSError, ValueError), Path(os.devnull).open("w") as nowhere:
-                os.dup2(nowhere.fileno(), self._stream.fileno())
+            # Buffered and later text goes nowhere; Python itself flushes once more at its end.
+            with suppress(OSError, ValueError), Path(os.devnull).open("w") as null:
+                os.dup2(null.fileno(), self._stream.fileno())
             if not self._silent and not isinstance(error, BrokenPipeError):
                 raise OutputError(f"the output cannot be written: {error.strerror}") from error
 
 
 @contextmanager
 def guarded_streams() -> Iterator[None]:
-    """Guard stdout and stderr; where the caller has closed one, it is as if it went nowhere."""
-    before = sys.stdout, sys.stderr
-    out, err = (stream or Path(os.devnull).open("w", encoding="utf-8") for stream in before)
+    """Guard stdout and stderr until the end of the block.
+
+    What is written to a stream that the caller has closed goes nowhere.
+    """
+    original_streams = sys.stdout, sys.stderr
+    out, err = (
+        stream or Path(os.devnull).open("w", encoding="utf-8") for stream in original_streams
+    )
     for stream in (out, err):
         if isinstance(stream, TextIOWrapper):
-            # A dash or a name that the terminal's encoding has not must not take the scores away.
+            # A character that the terminal's encoding lacks must not prevent printing the scores.
             stream.reconfigure(errors="replace" if stream is out else "backslashreplace")
     sys.stdout, sys.stderr = GuardedStream(out), GuardedStream(err, silent=True)
     try:
         yield
     finally:
-        sys.stdout, sys.stderr = before
+        sys.stdout, sys.stderr = original_streams

@@ -61,6 +61,7 @@ def parity_command(
     )
 
     catalogue = opt.read_cards(cards)
+    store_folder = opt.resolve_store(store, no_store=no_store)
     specs = [opt.resolve_spec(name, catalogue) for name in (first, second)]
     if specs[0] == specs[1]:
         raise StsbenchError(f"parity was given '{specs[0]}' twice; give two encoders")
@@ -70,7 +71,7 @@ def parity_command(
         protocol=protocol,
         data=data,
         split=split,
-        store=opt.resolve_store(store, no_store=no_store),
+        store=store_folder,
         catalogue=catalogue,
     )
     context = RunContext(plan, RunCallbacks().with_raised_failures())

@@ -378,7 +378,7 @@ def _describe_development_score(progress: TrainingProgress) -> list[str]:
     """Return one text about the score, the best and the kept one; none before a validation."""
     if progress.score is None or progress.best is None:
         return []
-    kept = ""
+    kept_score = ""
     if progress.kept not in (None, progress.best):
-        kept = f", kept {100 * progress.kept:.2f}"
-    return [f"dev {100 * progress.score:.2f} (best {100 * progress.best:.2f}{kept})"]
+        kept_score = f", kept {100 * progress.kept:.2f}"
+    return [f"dev {100 * progress.score:.2f} (best {100 * progress.best:.2f}{kept_score})"]

@@ -55,25 +55,28 @@ def report_command(
 
     catalogue = opt.read_cards(cards)
     analyses = {name: make_analysis(name, {}) for name in split_names(figures)}
+    store_folder = opt.resolve_store(store, no_store=no_store)
     plan = plan_encoders(
         encoder,
         results,
         catalogue,
         tasks=tasks,
         data=data,
-        store=opt.resolve_store(store, no_store=no_store),
+        store=store_folder,
     )
     # What is missing, and why: the report goes on without it.
     missing: list[str] = []
     trusted = _read_trusted_results(plan, missing)
-    drawn: list[AnalysisResult] = []
+    analysis_results: list[AnalysisResult] = []
     with show_work() as display:
         for name, analysis in analyses.items():
             callbacks = display.make_callbacks(
                 name, on_notice=print_error, on_failure=partial(_add_failure, missing, name)
             )
             with _collect_error(name, missing):
-                drawn.append(analyse(name, analysis, plan, parameters={}, callbacks=callbacks))
+                analysis_results.append(
+                    analyse(name, analysis, plan, parameters={}, callbacks=callbacks)
+                )
     boards: list[Any] = []
     all_results = [result for group in trusted.by_encoder.values() for result in group]
     if all_results:
@@ -91,13 +94,13 @@ def report_command(
     print_errors("not in the report", missing)
     if trusted.notice:
         print_error(trusted.notice)
-    if not boards and not drawn:
+    if not boards and not analysis_results:
         raise DataError("there is nothing to report of these encoders; the lines above say why")
     report = ReportParts(
         title=title,
         boards=boards,
         comparison=comparison,
-        figures=drawn,
+        figures=analysis_results,
         missing=missing,
         notice=trusted.notice,
     )

@@ -151,6 +151,7 @@ def _forecast_trials(reproduction: Reproduction) -> ReproductionForecast:
     seconds_by_cost: dict[str, float | None] = {}
     for trial in reproduction.trials:
         rows = reproduction.lines_of(trial)
+        seconds: float | None
         if trial.state == "complete":
             seconds = TrainedRun.read(trial.plan.folder).run.seconds
         else:

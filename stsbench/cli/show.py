@@ -89,7 +89,9 @@ def _find_cards(name: str, catalogue: Catalogue) -> list[tuple[str, CardFields]]
             fields_by_kind[kind] = fields
     # What a recipe has trained is shown with it, and with the encoder that it makes.
     hidden_by_kind = {"encoder": ("recipe", "run"), "recipe": ("run",)}
-    hidden = {kind for shown in fields_by_kind for kind in hidden_by_kind.get(shown, ())}
+    hidden = {
+        hidden_kind for kind in fields_by_kind for hidden_kind in hidden_by_kind.get(kind, ())
+    }
     return [(kind, fields) for kind, fields in fields_by_kind.items() if kind not in hidden]
 
 

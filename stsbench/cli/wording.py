@@ -50,7 +50,8 @@ def option_name(parameter: str) -> str:
 def word_options(text: str) -> str:
     """Return a text with options in place of the parameters in backticks.
 
-    `` `data=DIR` `` becomes ``--data DIR``, `` `params=pooling=cls` `` becomes ``--set pooling=cls``.
+    `` `data=DIR` `` becomes ``--data DIR``, and `` `params=pooling=cls` `` becomes
+    ``--set pooling=cls``.
     """
 
     def to_option(match: re.Match[str]) -> str:
