@@ -36,9 +36,8 @@ def token_shuffle(
     positions = torch.arange(t, device=mask.device).expand(b, t)
     ids = positions if position_ids is None else position_ids
     draws = _uniform_draws(is_token, generator)
-    token_order = torch.where(is_token, positions, positions + t).argsort(
-        dim=1
-    )  # tokens first, then padding
+    # Tokens first, then padding.
+    token_order = torch.where(is_token, positions, positions + t).argsort(dim=1)
     random_order = torch.where(is_token, draws, _PAST_DRAWS + positions).argsort(dim=1)
     return torch.empty_like(ids).scatter_(1, token_order, ids.gather(1, random_order))
 

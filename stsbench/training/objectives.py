@@ -269,16 +269,14 @@ def off_dropout_info_nce(
         temperature: The divisor of the cosines.
         positive_share: The factor of the positive's cosine.
     """
-    check_rows(anchor=anchor, positive=positive, still=without_dropout)
+    check_rows(anchor=anchor, positive=positive, without_dropout=without_dropout)
     positive_cosines = positive_share * (unit(anchor) * unit(positive)).sum(dim=1)
-    return diagonal_cross_entropy(
-        torch.where(
-            _diagonal_mask(anchor),
-            positive_cosines[:, None],
-            cosines(without_dropout, without_dropout),
-        )
-        / temperature
+    similarities = torch.where(
+        _diagonal_mask(anchor),
+        positive_cosines[:, None],
+        cosines(without_dropout, without_dropout),
     )
+    return diagonal_cross_entropy(similarities / temperature)
 
 
 @in_float32
@@ -374,9 +372,8 @@ def ranking_consistency(
     reproduction, perceptiveshawty/RankCSE, which trained the public checkpoints.
     """
     similarities = rankings(view_a, view_b, temperature=temperature)
-    log_rankings = torch.stack(
-        [similarities.log_softmax(dim=1), similarities.T.log_softmax(dim=1)]
-    )  # (2, b, b)
+    # The logarithms of P and Q, (2, b, b), and that of M.
+    log_rankings = torch.stack([similarities.log_softmax(dim=1), similarities.T.log_softmax(dim=1)])
     if look_up("formulas", formulas, FORMULAS):
         log_rankings = log_rankings.exp().clamp(min=MIN_PROBABILITY).log()
         log_middle = torch.full_like(log_rankings[0], MIN_PROBABILITY)

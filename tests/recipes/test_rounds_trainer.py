@@ -149,7 +149,7 @@ def test_a_stopped_run_is_resumed_to_the_same_bytes(tmp_path, monkeypatch, capsy
             raise KeyboardInterrupt
         return TrainingProgress(**seen)
 
-    monkeypatch.setattr("stsbench.training.learner.TrainingProgress", press)
+    monkeypatch.setattr("stsbench.training.words.rounds.TrainingProgress", press)
     assert train(recipe, "--seeds", "1", "--fresh") == 130
     assert (
         "to resume from the last validation, run it again without --fresh"

@@ -86,7 +86,7 @@ WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         lambda: off_dropout_info_nce(A, B, C[:4], **HEAT),
         ValueError,
-        "still is (4, 7), but anchor is (5, 7)",
+        "without_dropout is (4, 7), but anchor is (5, 7)",
     ),
     (lambda: dimension_contrast(A[:1], B[:1], **HEAT), ValueError, ALONE),
     (lambda: jsd_mutual_information(HIDDEN[:1], MASK[:1], A[:1]), ValueError, ALONE),
