@@ -32,7 +32,7 @@ def in_float32(objective: Callable[P, Tensor]) -> Callable[P, Tensor]:
     """
 
     @functools.wraps(objective)
-    def widened(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+    def compute_widened(*args: P.args, **kwargs: P.kwargs) -> Tensor:
         temperature: Any = kwargs.get("temperature", 1.0)
         if not 0 < temperature < math.inf:
             raise StsbenchError(
@@ -45,7 +45,7 @@ def in_float32(objective: Callable[P, Tensor]) -> Callable[P, Tensor]:
         with torch.autocast(next(iter(devices), "cpu"), enabled=False):
             return objective(*map(_widen, args), **wide_kwargs)
 
-    return widened
+    return compute_widened
 
 
 def _widen(value: Any) -> Any:  # noqa: ANN401 - any argument of an objective
@@ -314,7 +314,8 @@ def jsd_mutual_information(local: Tensor, mask: Tensor, pooled: Tensor) -> Tenso
     check_rows(2, pooled=pooled, **{"local without its tokens": local[:, 0]})
     b = len(pooled)
     scores = local @ pooled.T  # (b, t, b)
-    is_token, is_own = (mask != 0)[:, :, None], _diagonal_mask(pooled)[:, None, :]
+    is_token = (mask != 0)[:, :, None]
+    is_own = _diagonal_mask(pooled)[:, None, :]
     # -logsigmoid(-s) is softplus(s), without the threshold at 20 beyond which torch's is rounded.
     positive = (math.log(2) + F.logsigmoid(scores)).masked_fill(~(is_token & is_own), 0)
     negative = (-F.logsigmoid(-scores) - math.log(2)).masked_fill(~(is_token & ~is_own), 0)

@@ -92,12 +92,14 @@ def sample_spans(
 def _draw_length(
     rng: np.random.Generator, shape: tuple[float, float], shortest: int, longest: int
 ) -> int:
+    """Draw the length of a span from a Beta distribution between two lengths, in tokens."""
     return int(rng.beta(*shape) * (longest - shortest) + shortest)
 
 
 def _draw_subsuming(
-    anchor: Span, n: int, min_len: int, max_len: int, rng: np.random.Generator
+    anchor: Span, n_tokens: int, min_len: int, max_len: int, rng: np.random.Generator
 ) -> Span:
+    """Draw a positive inside an anchor."""
     start, end = anchor
     length = _draw_length(rng, POSITIVE_LENGTHS, min_len, end - start)
     positive_start = int(rng.integers(start, end - length + 1))
@@ -105,24 +107,26 @@ def _draw_subsuming(
 
 
 def _draw_adjacent(
-    anchor: Span, n: int, min_len: int, max_len: int, rng: np.random.Generator
+    anchor: Span, n_tokens: int, min_len: int, max_len: int, rng: np.random.Generator
 ) -> Span:
+    """Draw a positive next to an anchor."""
     start, end = anchor
     length = _draw_length(rng, POSITIVE_LENGTHS, min_len, max_len)
     # The official code never takes a span that begins the document; here it is taken if there is
     # no other.
     starts_before = [start - length] if start > length else []
-    starts_after = [end] if end + length <= n else []
+    starts_after = [end] if end + length <= n_tokens else []
     positive_start = int(rng.choice(starts_before + starts_after or [start - length]))
     return positive_start, positive_start + length
 
 
 def _draw_overlapping(
-    anchor: Span, n: int, min_len: int, max_len: int, rng: np.random.Generator
+    anchor: Span, n_tokens: int, min_len: int, max_len: int, rng: np.random.Generator
 ) -> Span:
+    """Draw a positive that overlaps an anchor, lies next to it or inside it."""
     start, end = anchor
     length = _draw_length(rng, POSITIVE_LENGTHS, min_len, max_len)
-    positive_start = int(rng.integers(max(0, start - length), min(end, n - length) + 1))
+    positive_start = int(rng.integers(max(0, start - length), min(end, n_tokens - length) + 1))
     return positive_start, positive_start + length
 
 

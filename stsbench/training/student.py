@@ -168,7 +168,8 @@ class Student(torch.nn.Module):
             EncoderError: The checkpoint lacks something that is requested.
         """
         super().__init__()
-        limit, max_length = checkpoint.max_length(), section.max_length
+        limit = checkpoint.max_length()
+        max_length = section.max_length
         if max_length is not None and not 3 <= max_length <= (limit or max_length):
             raise CardError(
                 f"max_length {max_length}: give 3 to {limit or 'any number'}, the checkpoint's "
@@ -440,12 +441,10 @@ class StudentEncoder:
             width: The width of the embeddings; by default that of the student.
             apply_template: Puts sentences into a template.
         """
-        self.student, self.name, self.width, self.around = (
-            student,
-            name,
-            width or student.backbone.width,
-            apply_template,
-        )
+        self.student = student
+        self.name = name
+        self.width = width or student.backbone.width
+        self.apply_template = apply_template
         self.embed_batch = embed_batch or (
             lambda tokens: student.embed(tokens, pooling=student.validation_pooling)
         )
@@ -460,7 +459,7 @@ class StudentEncoder:
         """Return the token ids of each sentence."""
         # Training may cut a text; a test sentence is embedded whole.
         return self.student.tokenize(
-            self.around(sentences), max_length=self.student.checkpoint.max_length()
+            self.apply_template(sentences), max_length=self.student.checkpoint.max_length()
         )
 
     def embed_tokens(self, tokens: TokenIds, rows: npt.NDArray[np.int64]) -> FloatArray:
@@ -601,7 +600,7 @@ def _save_modules(student: Student, folder: Path, middle_modules: Sequence[Any])
 def _mask_token_weights(student: Student) -> Any:  # noqa: ANN401
     """Return a module of sentence-transformers that gives weight to the mask token alone.
 
-    A mean over the tokens after it is the state of the mask token.
+    A mean over tokens with these weights is the state of the mask token.
     """
     from sentence_transformers.sentence_transformer import modules
 

@@ -149,6 +149,7 @@ def clear_delete_words(
     marked_words = [
         marker if position in deleted_positions else word for position, word in enumerate(words)
     ]
+    # Keep the first marker of each run.
     return [
         word
         for position, word in enumerate(marked_words)
@@ -319,6 +320,12 @@ def _distinct(word: str, candidates: Iterable[str]) -> tuple[str, ...]:
 
 
 def _load_wordnet() -> Any:  # noqa: ANN401 - nltk has no types
+    """Load the English WordNet through nltk.
+
+    Raises:
+        StsbenchError: nltk is not installed.
+        SourceError: The data of WordNet are not on this machine.
+    """
     try:
         import nltk
         from nltk.corpus.reader.wordnet import WordNetCorpusReader

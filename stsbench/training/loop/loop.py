@@ -129,7 +129,8 @@ def train_learner(
         OutputError: A checkpoint cannot be written.
         Interrupted: The user pressed Ctrl-C; the step was finished and a checkpoint written.
     """
-    processes, plan = settings.processes, settings.batches
+    processes = settings.processes
+    plan = settings.batches
     selection = Selection(learner, settings)
     checkpoint = last_checkpoint(settings.folder) if resume else None
     if checkpoint is not None:
@@ -432,7 +433,8 @@ class LossHistory:
         Raises:
             TrainingError: A loss is not finite; the message names the step and the last checkpoint.
         """
-        unread, self._unread = self._unread, []
+        unread = self._unread
+        self._unread = []
         values = torch.stack([loss.float() for _, loss in unread]).tolist() if unread else []
         for (step, _), value in zip(unread, values, strict=True):
             if not math.isfinite(value):
@@ -446,7 +448,8 @@ class LossHistory:
 
     def means(self) -> dict[str, float]:
         """Return the mean of each loss since the last call."""
-        losses_by_batch, self._losses = self._losses, []
+        losses_by_batch = self._losses
+        self._losses = []
         means = {}
         # A dict for its order: the names as they first occur.
         names = {name: None for losses in losses_by_batch for name in losses}
@@ -616,7 +619,8 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
     def load(self, folder: Path) -> None:
         """Load the curve and the best weights from a checkpoint."""
         record = json.loads((folder / "selection.json").read_text(encoding="utf-8"))
-        self.curve, self.best = record["curve"], record["best"]
+        self.curve = record["curve"]
+        self.best = record["best"]
         self.losses.restore(record["watched"])
         if (folder / "best.safetensors").is_file():
             self.best_weights = load_file(folder / "best.safetensors")

@@ -57,6 +57,7 @@ def draw_dropout_mask(shape: torch.Size, rate: float) -> tuple[torch.Tensor, flo
         The mask, True at elements that are kept, and the factor of the kept elements.
     """
     n_dropped_values = round(rate * 2**_BITS)
+    # One draw of 64 bits makes four numbers of 16 bits, from -2^15 to 2^15 - 1.
     bits = torch.empty((shape.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
     random_numbers = bits.view(torch.int16)[: shape.numel()].view(shape)
     keep = random_numbers >= n_dropped_values - 2 ** (_BITS - 1)
@@ -196,7 +197,8 @@ class GroupedAttention(torch.autograd.Function):
 
     @staticmethod
     @custom_fwd(device_type="cpu", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
-    def forward(ctx: Any, *arguments: Any) -> torch.Tensor:  # noqa: ANN401, D102 - torch's own
+    def forward(ctx: Any, *arguments: Any) -> torch.Tensor:  # noqa: ANN401 - torch's own
+        """Compute the attention of all groups, and store what the gradient needs."""
         *inputs, groups, scale, rate = arguments
         q, k, v = (groups.sort(tensor) for tensor in inputs)
         q.mul_(scale)
@@ -213,13 +215,15 @@ class GroupedAttention(torch.autograd.Function):
             torch.bmm(dropped_weights, group.select(v), out=group.select(result))
             all_weights.append(weights)
             masks.append(mask)
-        ctx.groups, ctx.scale = groups, scale
+        ctx.groups = groups
+        ctx.scale = scale
         ctx.save_for_backward(q, k, v, *all_weights, *masks)
         return cast(torch.Tensor, groups.put_back(result, inputs[0].shape))
 
     @staticmethod
     @custom_bwd(device_type="cpu")  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401, D102
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
+        """Compute the gradients of query, key and value."""
         q, k, v, *weights_and_masks = ctx.saved_tensors
         groups = ctx.groups.groups
         all_weights = weights_and_masks[: len(groups)]
@@ -246,9 +250,10 @@ class GroupedAttention(torch.autograd.Function):
 
 PROBE_LENGTH = 6
 """The longest sentence of the batch by which a model is tested first, in tokens."""
-TORCH_ATTENTION, UNPADDED_ATTENTION = "sdpa", "stsbench_unpadded"
-"""The names in transformers of torch's own attention and of ours, which without a layout is
-torch's."""
+TORCH_ATTENTION = "sdpa"
+"""The name in transformers of torch's own attention."""
+UNPADDED_ATTENTION = "stsbench_unpadded"
+"""The name in transformers of our attention, which without a layout is torch's."""
 
 
 class TokenLayout:
@@ -439,7 +444,8 @@ AttentionInterface.register(UNPADDED_ATTENTION, _attend)
 AttentionMaskInterface.register(UNPADDED_ATTENTION, AttentionMaskInterface()[TORCH_ATTENTION])
 
 
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
+_TRIM_THRESHOLD = -1
+_MMAP_MAX = -4
 """Parameters of glibc's ``mallopt``."""
 
 

@@ -172,17 +172,21 @@ def _slanted_triangular(section: TrainingSection, steps: int) -> Schedule:
     peak_step = max(1, int(steps * 0.1))
 
     def factor(step: int) -> float:
-        rise = (
-            step / peak_step
-            if step < peak_step
-            else 1 - (step - peak_step) / max(1, steps - peak_step)
-        )
-        return (1 + max(0.0, rise) * (32 - 1)) / 32
+        if step < peak_step:
+            height = step / peak_step
+        else:
+            height = 1 - (step - peak_step) / max(1, steps - peak_step)
+        return (1 + max(0.0, height) * (32 - 1)) / 32
 
     return factor
 
 
 def _piecewise(section: TrainingSection, steps: int) -> Schedule:
+    """Make the schedule with the recipe's ``rates``, each from the step in ``milestones`` on.
+
+    Raises:
+        CardError: There are not as many rates as milestones, or the first is not at step 0.
+    """
     if (
         not section.rates
         or len(section.rates) != len(section.milestones)

@@ -137,9 +137,10 @@ class ESimCSE(ContrastiveLearner):
             self.slow.head = student.head
         if self.slow is not None:
             self.set_dropout(self.slow, dropout=False)
-        size, device = self.queue_size, student.device
-        self.queue = torch.nn.Buffer(torch.zeros(size, student.backbone.width, device=device))
-        self.filled = torch.nn.Buffer(torch.zeros(size, dtype=torch.bool, device=device))
+        empty_queue = torch.zeros(self.queue_size, student.backbone.width, device=student.device)
+        is_filled = torch.zeros(self.queue_size, dtype=torch.bool, device=student.device)
+        self.queue = torch.nn.Buffer(empty_queue)
+        self.filled = torch.nn.Buffer(is_filled)
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Make a batch: the sentences, and below them the same with some sub-words repeated."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -196,7 +197,7 @@ class ConSERT(Learner):
 
         The loss keeps its own gradients.
         """
-        outputs = [output for name_outputs in clean_outputs.values() for output in name_outputs]
+        outputs = list(chain.from_iterable(clean_outputs.values()))
         gradients = torch.autograd.grad(loss, outputs, retain_graph=True)
         return [
             output + self.noise(gradient)

@@ -45,7 +45,9 @@ from stsbench.training.words.rounds import (
 Condition = Literal["state", "steps"]
 """The decoder's input of the sentence: as its first state, as released, or at every step, as in the
 paper."""
-EOS, UNKNOWN = "<eos>", "UNK"
+EOS = "<eos>"
+UNKNOWN = "UNK"
+"""The special words of Skip-Thoughts: the end of a sentence, and a word not in the vocabulary."""
 NEIGHBOURS = {"next": 1, "previous": -1}
 """The distance of each neighbour in the text."""
 TINY = 1e-8

@@ -317,7 +317,8 @@ class _CheckpointWriter:
                     states.setdefault(int(index), {})[key] = tensor
             optimiser.load_state_dict({"state": states, "param_groups": record["groups"]})
         torch.set_rng_state(state["random"])
-        self.curve, self.chosen = record["curve"], record["chosen"]
+        self.curve = record["curve"]
+        self.chosen = record["chosen"]
         self.best = record["best"] if record["best"] is not None else -math.inf
 
 
