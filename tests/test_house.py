@@ -129,3 +129,42 @@ def test_scoring_and_training_do_not_know_each_other(above, below):
     assert not {
         arrow for arrow in arrows() if (package(arrow[0]), package(arrow[1])) == (above, below)
     }
+
+
+COMMAND_LINE = re.compile(r"(?<![\w-])--[a-z][a-z-]+|\bstsbench [a-z]{3,}\b")
+"""An option, or the name of the program and a command."""
+WITH_COMMANDS = {
+    "stsbench/results/folder.py": "the command that scores results again, for notes of tables",
+    "stsbench/encoders/runs.py": "the command that resumes an unfinished run, which its record holds",
+    "stsbench/studies/trials.py": "the command of a trial, which its record holds",
+    "stsbench/check/reports.py": "the title of the report of this command",
+    "stsbench/data/task_draft.py": "the first line of a drafted card says which command drafted it",
+    "stsbench/encoders/encoder_draft.py": "the same",
+}
+"""Files outside ``cli`` that compose or name whole commands, each with its reason."""
+NO_COMMAND = ("this stsbench ", "an earlier stsbench ", "as stsbench ", "stsbench sets ")
+"""Phrases on stsbench itself; ``--porcelain`` and the like are options of git."""
+
+
+def test_only_the_command_line_speaks_of_its_options():
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = path.relative_to(PACKAGE.parent).as_posix()
+        if name.startswith("stsbench/cli/") or name in WITH_COMMANDS:
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docstrings = {
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                text = node.value
+                if node in docstrings or name == "stsbench/core/provenance.py":
+                    continue
+                assert not COMMAND_LINE.search(text) or any(
+                    phrase in text for phrase in NO_COMMAND
+                ), (
+                    f"{name}:{node.lineno}: {text!r} names an option or a command; parameters "
+                    "stand in backticks, and stsbench/cli/wording.py words them"
+                )
