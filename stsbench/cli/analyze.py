@@ -11,11 +11,12 @@ from stsbench.cli.printing import (
     emit,
     print_error,
     print_paragraph,
-    print_rows,
     print_text,
     shorten_line,
     show_work,
 )
+from stsbench.cli.tables import print_rows
+from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.errors import StsbenchError, look_up
 from stsbench.plots.labels import FIGURES
 
@@ -56,7 +57,7 @@ def analyze_command(
     from stsbench.analysis.context import ANALYSES, WRITERS, analyse, findings_json, make_analysis
 
     catalogue = opt.read_cards(cards)
-    typed = opt.TypedOptions.from_context(context)
+    typed = TypedOptions.from_context(context)
     if ANALYSES.load(what).reads_results:
         typed.forbid(f"for '{what}', which embeds nothing", "--no-store", "--store", "--data")
     else:

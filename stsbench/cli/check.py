@@ -18,10 +18,11 @@ from stsbench.cli.printing import (
     print_error,
     print_json,
     print_paragraph,
-    print_rows,
     print_text,
     show_count,
 )
+from stsbench.cli.tables import print_rows
+from stsbench.cli.typed_options import TypedOptions
 from stsbench.cli.wording import describe_error_line
 from stsbench.core import settings
 from stsbench.core.errors import StsbenchError, look_up
@@ -68,7 +69,7 @@ def check_command(
 
     is_published = str(against) == "published" and not against.exists()
     if is_published:
-        opt.TypedOptions.from_context(context).forbid(
+        TypedOptions.from_context(context).forbid(
             "with --against published", "--against-encoder", "--rule", "--allow-missing"
         )
 

@@ -13,10 +13,11 @@ from stsbench.cli.printing import (
     emit,
     print_error,
     print_paragraph,
-    print_rows,
     print_text,
     show_count,
 )
+from stsbench.cli.tables import print_rows
+from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.errors import StsbenchError, look_up
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def compare_command(
     from stsbench.boards.render.formats import TERMINAL
 
     catalogue = opt.read_cards(cards)
-    typed = opt.TypedOptions.from_context(context)
+    typed = TypedOptions.from_context(context)
     typed.forbid_beside("--json", "--format")
     if not results.is_dir() and all(Path(name).is_dir() for name in encoders):
         typed.forbid("where all that is compared are folders", "--results")

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from stsbench.cli import options as opt
 from stsbench.cli.printing import print_text
+from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.errors import CardError, look_up
 
 CORPUS_ROWS = 10_000
@@ -39,7 +40,7 @@ def convert_command(
         option for any_conversion in CONVERSIONS.values() for option in any_conversion.options
     }
     idle_options = sorted(all_options - {*conversion.options})
-    opt.TypedOptions.from_context(context).forbid(f"with '{kind}'", *idle_options)
+    TypedOptions.from_context(context).forbid(f"with '{kind}'", *idle_options)
     values = {
         "--version": version,
         "--vectors": vectors,

@@ -6,13 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from stsbench.cli import options as opt
-from stsbench.cli.printing import (
-    print_json,
-    print_records,
-    print_text,
-    show_count,
-    show_work,
-)
+from stsbench.cli.printing import print_json, print_text, show_count, show_work
+from stsbench.cli.tables import print_records
+from stsbench.cli.typed_options import TypedOptions
 from stsbench.cli.wording import describe_error_line
 from stsbench.core import settings
 from stsbench.core.cards import TaskCard
@@ -249,7 +245,7 @@ def back_translate_command(
     from stsbench.data.corpora.corpus import load_corpus
 
     catalogue = opt.read_cards(cards)
-    typed = opt.TypedOptions.from_context(context)
+    typed = TypedOptions.from_context(context)
     if mode == "greedy":
         typed.forbid("with --mode greedy", "--temperature", "--seed")
     if Path(forward).is_dir() and Path(backward).is_dir():

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
-from stsbench.cli.printing import print_json, print_records, print_text
+from stsbench.cli.printing import print_json, print_text
+from stsbench.cli.tables import print_records
+from stsbench.cli.typed_options import TypedOptions
 from stsbench.cli.wording import describe_error_line
 from stsbench.core import settings
 from stsbench.core.cards import TaskCard
@@ -45,7 +47,7 @@ def doctor_command(
     Example: stsbench doctor --data DIR
     """
     catalogue = opt.read_cards(cards)
-    opt.TypedOptions.from_context(context).forbid_beside("--hub", "--data")
+    TypedOptions.from_context(context).forbid_beside("--hub", "--data")
     report: dict[str, Any] = {
         "stsbench": version_of("stsbench"),
         "versions": list(_package_versions()),

@@ -13,10 +13,11 @@ from stsbench.cli.printing import (
     print_error,
     print_errors,
     print_paragraph,
-    print_table,
     select_trusted,
     show_count,
 )
+from stsbench.cli.tables import print_table
+from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.errors import StsbenchError
 from stsbench.plots.labels import FIGURES
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from stsbench.boards.exports.mteb import ImportedScores
     from stsbench.boards.tables.table import Show, Table
     from stsbench.core.catalogue import Catalogue
+    from stsbench.results.groups import EncoderDirectory
 
 DEFAULT_RESULTS = Path("results")
 SEEDS_LEGEND = (
@@ -63,13 +65,11 @@ def leaderboard_command(
     from stsbench.boards.render.formats import TERMINAL, check_format, render
     from stsbench.boards.tables.build import TableRequest, find_suite
     from stsbench.boards.tables.table import check_show
-    from stsbench.results.folder import ResultFolder, read_folder
-    from stsbench.results.groups import EncoderDirectory
 
     catalogue = opt.read_cards(cards)
     fmt = check_format(opt.choose_format(output, out, as_json=as_json))
     numbers = check_show(show)
-    _check_options(opt.TypedOptions.from_context(context), fmt, table, show, out)
+    _check_options(TypedOptions.from_context(context), fmt, table, show, out)
     # A wrong name is refused before any result is read.
     if table is not None:
         read_table_card(table)
@@ -78,13 +78,8 @@ def leaderboard_command(
     folder = results or DEFAULT_RESULTS
     # Without a folder of results, published and imported rows are shown alone, unless an option
     # requires results.
-    requires_results = bool(results or encoder or add)
-    if (table or mteb) and not requires_results and not folder.is_dir():
-        results_folder = ResultFolder([], [])
-    else:
-        results_folder = read_folder(folder)
-    directory = EncoderDirectory(results_folder, catalogue)
-    print_errors("skipped", (problem.message for problem in directory.folder.problems))
+    is_optional = bool(table or mteb) and not (results or encoder or add)
+    directory = _read_directory(folder, catalogue, is_optional=is_optional)
     added = parse_added_rows(add, directory, catalogue, folder)
     selected = select_results(encoder, directory, catalogue, folder)
     selected_ids = {
@@ -123,6 +118,25 @@ def leaderboard_command(
         emit(render(tables, fmt, show=numbers, exact=exact, rows_only=rows_only), out)
 
 
+def _read_directory(folder: Path, catalogue: Catalogue, *, is_optional: bool) -> EncoderDirectory:
+    """Read a results folder, and print what in it is no valid result.
+
+    Args:
+        folder: The results folder.
+        catalogue: The cards.
+        is_optional: Whether the folder may be missing, which is as if it were empty.
+    """
+    from stsbench.results.folder import ResultFolder, read_folder
+    from stsbench.results.groups import EncoderDirectory
+
+    is_missing = is_optional and not folder.is_dir()
+    directory = EncoderDirectory(
+        ResultFolder([], []) if is_missing else read_folder(folder), catalogue
+    )
+    print_errors("skipped", (problem.message for problem in directory.folder.problems))
+    return directory
+
+
 def _read_mteb(folder: Path, catalogue: Catalogue) -> ImportedScores:
     from stsbench.boards.exports.mteb import read_mteb
 
@@ -130,7 +144,7 @@ def _read_mteb(folder: Path, catalogue: Catalogue) -> ImportedScores:
 
 
 def _check_options(
-    typed: opt.TypedOptions, fmt: str, table: str | None, show: str | None, out: Path | None
+    typed: TypedOptions, fmt: str, table: str | None, show: str | None, out: Path | None
 ) -> None:
     from stsbench.boards.render.formats import TERMINAL
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from stsbench.cli import options as opt
-from stsbench.cli.printing import print_json, print_records, print_text
+from stsbench.cli.printing import print_json, print_text
+from stsbench.cli.tables import print_records
 from stsbench.core.errors import StsbenchError, UnknownName, look_up
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from stsbench.cli import options as opt
 from stsbench.cli.printing import print_paragraph, print_text
+from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.cards import HubSource
 from stsbench.core.errors import StsbenchError, look_up
 from stsbench.core.names import split_names
@@ -42,7 +43,7 @@ def task_command(
 
     if (source is None) == (not hub):
         raise StsbenchError("give a file or folder, or --hub OWNER/NAME, not both")
-    opt.TypedOptions.from_context(context).forbid_without("--hub", "--revision", "--subset")
+    TypedOptions.from_context(context).forbid_without("--hub", "--revision", "--subset")
     pairs = [pair for text in columns for pair in split_names(text)]
     roles = opt.parse_pairs("--columns", pairs, "what it holds and its name, such as gold=score")
     for role in roles:

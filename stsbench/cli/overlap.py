@@ -7,14 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stsbench.cli import options as opt
-from stsbench.cli.printing import (
-    print_json,
-    print_paragraph,
-    print_records,
-    print_text,
-    show_count,
-    write_records,
-)
+from stsbench.cli.printing import print_json, print_paragraph, print_text, show_count, write_records
+from stsbench.cli.tables import print_records
+from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.errors import SourceError, StsbenchError
 
 if TYPE_CHECKING:
@@ -70,7 +65,7 @@ def overlap_command(
 
     catalogue = opt.read_cards(cards)
     if not corpora_named:
-        opt.TypedOptions.from_context(context).forbid("without a CORPUS", "--near", "--corpora")
+        TypedOptions.from_context(context).forbid("without a CORPUS", "--near", "--corpora")
     if out is not None and out.suffix not in (".csv", ".json"):
         raise StsbenchError(f"--out '{out}': give a file that ends in .csv or .json")
     splits = _load_splits(tasks, data, catalogue)

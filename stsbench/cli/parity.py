@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,14 +13,15 @@ from stsbench.cli.printing import (
     print_error,
     print_json,
     print_paragraph,
-    print_rows,
     print_text,
     shorten_line,
     show_work,
 )
+from stsbench.cli.tables import print_rows
 from stsbench.core.errors import EXIT_DIFFERENCE, StsbenchError
 
 if TYPE_CHECKING:
+    from stsbench.bench.plan import RunPlan
     from stsbench.significance.parity import Parity
 
 TASK_SENTENCES = "of the tasks"
@@ -48,6 +50,36 @@ def parity_command(
     Example: stsbench parity minilm minilm+dtype=bfloat16 --tasks stsb
     """
     from stsbench.bench.plan import RunPlan
+
+    catalogue = opt.read_cards(cards)
+    store_folder = opt.resolve_store(store, no_store=no_store)
+    specs = [opt.resolve_spec(name, catalogue) for name in (first, second)]
+    if specs[0] == specs[1]:
+        raise StsbenchError(f"parity was given '{specs[0]}' twice; give two encoders")
+    plan = RunPlan(
+        tasks=tasks,
+        protocol=protocol,
+        data=data,
+        split=split,
+        store=store_folder,
+        catalogue=catalogue,
+    )
+    parity = _compare_encoders(specs, plan, margin=margin / 100)
+    if as_json:
+        _print_parity_json(parity)
+    else:
+        _print_parity(parity)
+    return 0 if parity.same else EXIT_DIFFERENCE
+
+
+def _compare_encoders(specs: Sequence[str], plan: RunPlan, *, margin: float) -> Parity:
+    """Embed the same sentences by two encoders, score both and compare them.
+
+    Args:
+        specs: The two encoders.
+        plan: The tasks and how to score them.
+        margin: How far scores of identical encoders may be apart.
+    """
     from stsbench.bench.progress import RunCallbacks
     from stsbench.bench.run import RunContext
     from stsbench.bench.score import measure_encoder, select_sentences
@@ -60,51 +92,28 @@ def parity_command(
         compare_embeddings,
     )
 
-    catalogue = opt.read_cards(cards)
-    store_folder = opt.resolve_store(store, no_store=no_store)
-    specs = [opt.resolve_spec(name, catalogue) for name in (first, second)]
-    if specs[0] == specs[1]:
-        raise StsbenchError(f"parity was given '{specs[0]}' twice; give two encoders")
-    encoders_by_spec = {spec: load_named(spec, catalogue=catalogue) for spec in specs}
-    plan = RunPlan(
-        tasks=tasks,
-        protocol=protocol,
-        data=data,
-        split=split,
-        store=store_folder,
-        catalogue=catalogue,
-    )
+    encoders = [load_named(spec, catalogue=plan.catalogue) for spec in specs]
     context = RunContext(plan, RunCallbacks().with_raised_failures())
     planned_tasks = list(context.tasks.values())
     sentences = [*PROBES, *((TASK_SENTENCES, text) for text in select_sentences(planned_tasks))]
     texts = [text for _, text in sentences]
     measurements = []
     with show_work() as display:
-        for spec, encoder in encoders_by_spec.items():
+        for spec, encoder in zip(specs, encoders, strict=True):
             callbacks = display.make_callbacks(spec, on_notice=print_error).with_raised_failures()
             embedder = context.make_embedder(encoder, planned_tasks, callbacks)
             measurements.append(measure_encoder(embedder, texts, callbacks))
-    first_embeddings, second_embeddings = (
+    first, second = (
         EncoderEmbeddings(
             EmbeddingForm(measurement.embedding_type, measurement.embeddings.shape[1]),
             measurement.embeddings,
         )
         for measurement in measurements
     )
-    comparison = compare(
-        {
-            spec: measurement.results
-            for spec, measurement in zip(encoders_by_spec, measurements, strict=True)
-        }
-    )
-    parity = compare_embeddings(
-        first_embeddings, second_embeddings, sentences, comparison, margin=margin / 100
-    )
-    if as_json:
-        _print_parity_json(parity)
-    else:
-        _print_parity(parity)
-    return 0 if parity.same else EXIT_DIFFERENCE
+    results_by_spec = {
+        spec: measurement.results for spec, measurement in zip(specs, measurements, strict=True)
+    }
+    return compare_embeddings(first, second, sentences, compare(results_by_spec), margin=margin)
 
 
 def _print_parity_json(parity: Parity) -> None:

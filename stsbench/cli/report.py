@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from stsbench.cli import options as opt
 from stsbench.cli.analyze import plan_encoders
@@ -24,6 +24,7 @@ from stsbench.core.names import split_names
 
 if TYPE_CHECKING:
     from stsbench.bench.plan import RunPlan
+    from stsbench.boards.tables.table import Table
     from stsbench.results.record import Result
 
 
@@ -50,7 +51,6 @@ def report_command(
     """
     from stsbench.analysis.context import AnalysisResult, analyse, make_analysis
     from stsbench.analysis.report import ReportParts, report_html
-    from stsbench.boards.tables.build import TableRequest
     from stsbench.significance.comparison import compare
 
     catalogue = opt.read_cards(cards)
@@ -77,16 +77,8 @@ def report_command(
                 analysis_results.append(
                     analyse(name, analysis, plan, parameters={}, callbacks=callbacks)
                 )
-    boards: list[Any] = []
     all_results = [result for group in trusted.by_encoder.values() for result in group]
-    if all_results:
-        with _collect_error(f"suite {suite}", missing):
-            request = TableRequest(
-                catalogue=catalogue, results=all_results, results_folder=results, show="measured"
-            )
-            tables = request.make_boards(suite)
-            missing.extend(tables.omitted)
-            boards += tables.tables
+    boards = _make_boards(suite, all_results, plan, missing) if all_results else []
     comparison = None
     if len(trusted.by_encoder) > 1:
         with _collect_error("comparison", missing):
@@ -105,6 +97,25 @@ def report_command(
         notice=trusted.notice,
     )
     emit(report_html(report), out)
+
+
+def _make_boards(
+    suite: str, results: Sequence[Result], plan: RunPlan, missing: list[str]
+) -> Sequence[Table]:
+    """Return a suite's boards of results; append what is not in them to ``missing``."""
+    from stsbench.boards.tables.build import TableRequest
+
+    with _collect_error(f"suite {suite}", missing):
+        request = TableRequest(
+            catalogue=plan.catalogue,
+            results=results,
+            results_folder=plan.results_folder,
+            show="measured",
+        )
+        table_set = request.make_boards(suite)
+        missing.extend(table_set.omitted)
+        return table_set.tables
+    return []
 
 
 def _add_failure(missing: list[str], figure: str, label: str, error: Exception) -> None:

@@ -12,16 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from stsbench.cli import options as opt
-from stsbench.cli.printing import (
-    emit,
-    print_error,
-    print_json,
-    print_progress,
-    print_rows,
-    print_table,
-    print_text,
-)
+from stsbench.cli.printing import emit, print_error, print_json, print_progress, print_text
+from stsbench.cli.tables import print_rows, print_table
 from stsbench.cli.train import try_training
+from stsbench.cli.typed_options import TypedOptions, retype_options
 from stsbench.core.cards import RecipeCard
 from stsbench.core.errors import EXIT_USER_ERROR, StsbenchError
 from stsbench.core.wording import format_duration
@@ -60,15 +54,11 @@ def reproduce_command(
 
     Example: stsbench reproduce simcse-table-3 --small --base FOLDER
     """
-    from stsbench.bench.progress import RunCallbacks
-    from stsbench.boards.render.formats import render
-    from stsbench.boards.tables.layout import build_layout
-    from stsbench.cli.progress import ReproductionProgress
     from stsbench.studies.reproduction import Reproduction, load_ablation
-    from stsbench.studies.trials import TrialCallbacks, TrialEnvironment
+    from stsbench.studies.trials import TrialEnvironment
 
     catalogue = opt.read_cards(cards)
-    opt.TypedOptions.from_context(context).forbid_beside("--dry-run", "--out")
+    TypedOptions.from_context(context).forbid_beside("--dry-run", "--out")
     ablation = load_ablation(table, catalogue, small=small)
     base = opt.resolve_spec(base, catalogue)
     if small and not base:
@@ -83,7 +73,7 @@ def reproduce_command(
         device=device,
         deterministic=deterministic,
         catalogue=catalogue,
-        options=opt.retype_options(
+        options=retype_options(
             context, "--corpora", "--data", "--cards", "--device", "--deterministic"
         ),
     )
@@ -96,16 +86,26 @@ def reproduce_command(
     )
     if dry_run:
         return _forecast_reproduction(reproduction, as_json=as_json)
+    return _reproduce(reproduction, opt.choose_format("terminal", out, as_json=as_json), out)
+
+
+def _reproduce(reproduction: Reproduction, fmt: str, out: Path | None) -> int:
+    """Train and score the rows of a table, print or write it and return the exit code."""
+    from stsbench.bench.progress import RunCallbacks
+    from stsbench.boards.render.formats import render
+    from stsbench.boards.tables.layout import build_layout
+    from stsbench.cli.progress import ReproductionProgress
+    from stsbench.studies.trials import TrialCallbacks
+
     progress = ReproductionProgress(None)
     scoring = RunCallbacks(
         on_result=_print_scored, on_failure=progress.on_failure, on_notice=progress.on_notice
     )
     callbacks = TrialCallbacks(training=partial(_show_training, reproduction), scoring=scoring)
     measured_table = reproduction.run_ablation(callbacks)
-    fmt = opt.choose_format("terminal", out, as_json=as_json)
     if fmt == "terminal":
         print_table(replace(build_layout(measured_table, "measured"), label_head="row"))
-        print_text(f"Results: {results}/")
+        print_text(f"Results: {reproduction.environment.results}/")
     else:
         emit(render([measured_table], fmt, show="measured"), out)
     return progress.code

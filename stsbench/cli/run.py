@@ -12,12 +12,9 @@ from typing import TYPE_CHECKING
 from stsbench.cli import options as opt
 from stsbench.cli.child import continue_in_child
 from stsbench.cli.config import format_settings, join_assignments
-from stsbench.cli.printing import (
-    print_error,
-    print_json,
-    print_rows,
-    print_text,
-)
+from stsbench.cli.printing import print_error, print_json, print_text
+from stsbench.cli.tables import print_rows
+from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.errors import StsbenchError
 from stsbench.core.wording import format_duration
 from stsbench.encoders.runs import trained_runs, unfinished_runs
@@ -134,8 +131,8 @@ def _print_unfinished_runs(specs: Sequence[str]) -> None:
                 print_error(f"not scored: {run}")
 
 
-def _check_options(context: opt.Context, on: str) -> opt.TypedOptions:
-    typed = opt.TypedOptions.from_context(context)
+def _check_options(context: opt.Context, on: str) -> TypedOptions:
+    typed = TypedOptions.from_context(context)
     typed.forbid_beside("--dry-run", "--verbose", "--plot", "--clean")
     typed.forbid_beside("--json", "--verbose", "--plot")
     typed.forbid_beside("--variants", "--name", "--verbose", "--no-store", "--clean")

@@ -10,14 +10,8 @@ from stsbench.bench.protocols import format_protocol
 from stsbench.boards.tables.build import TableRequest
 from stsbench.boards.tables.layout import build_layout
 from stsbench.boards.tables.table import OVERLAP_LEGENDS, OVERLAP_SYMBOLS
-from stsbench.cli.printing import (
-    fold_lines,
-    format_points,
-    print_paragraph,
-    print_rows,
-    print_table,
-    print_text,
-)
+from stsbench.cli.printing import fold_lines, format_points, print_paragraph, print_text
+from stsbench.cli.tables import print_rows, print_table
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.data.task import suites_within

@@ -14,6 +14,7 @@ import msgspec
 
 from stsbench.cli import options as opt
 from stsbench.cli.printing import emit, print_facts, print_json, print_text
+from stsbench.cli.typed_options import TypedOptions
 from stsbench.core import settings
 from stsbench.core.cards import REPRODUCIBLE, EncoderCard, RecipeCard, SelectionSection
 from stsbench.core.errors import DataError, UnknownName, suggest
@@ -51,7 +52,7 @@ def show_command(
     Example: stsbench show sup-simcse-bert-base
     """
     catalogue = opt.read_cards(cards)
-    opt.TypedOptions.from_context(context).forbid_beside("--curve", "--json")
+    TypedOptions.from_context(context).forbid_beside("--curve", "--json")
     if curve is not None:
         _draw_curves(name, curve)
         return

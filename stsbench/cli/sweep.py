@@ -17,10 +17,11 @@ from stsbench.cli.printing import (
     print_facts,
     print_json,
     print_progress,
-    print_rows,
     print_text,
     write_records,
 )
+from stsbench.cli.tables import print_rows
+from stsbench.cli.typed_options import TypedOptions, retype_options
 from stsbench.core.errors import EXIT_USER_ERROR
 from stsbench.core.toml import toml_tables
 from stsbench.core.wording import format_duration
@@ -61,7 +62,7 @@ def sweep_command(
     from stsbench.studies.trials import TrialEnvironment
 
     catalogue = opt.read_cards(cards)
-    typed = opt.TypedOptions.from_context(context)
+    typed = TypedOptions.from_context(context)
     typed.forbid_beside("--dry-run", "--plot", "--checkpoint-seconds")
     typed.forbid_elsewhere(on, "--cores", local_option="--device")
     if not dry_run:
@@ -75,7 +76,7 @@ def sweep_command(
         device=device,
         checkpoint_seconds=checkpoint_seconds,
         catalogue=catalogue,
-        options=opt.retype_options(context, "--corpora", "--data", "--cards", "--device"),
+        options=retype_options(context, "--corpora", "--data", "--cards", "--device"),
     )
     base = opt.resolve_spec(base, catalogue)
     state = SweepState(Sweep.read(card, environment, folder=folder, base=base, text=text or ""))

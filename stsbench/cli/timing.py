@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from stsbench.cli import options as opt
-from stsbench.cli.printing import emit, print_table, show_work
+from stsbench.cli.printing import emit, show_work
+from stsbench.cli.tables import print_table
+from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.errors import CardError, look_up
 from stsbench.core.provenance import processor, versions
 
@@ -117,7 +119,7 @@ def timing_command(
 def _check_options(
     context: opt.Context, encoders: Sequence[str], recipes: Sequence[str], output: str
 ) -> None:
-    typed = opt.TypedOptions.from_context(context)
+    typed = TypedOptions.from_context(context)
     if encoders and not recipes:
         typed.forbid("without --recipe", "--base", "--steps", "--device")
     if recipes and not encoders:

@@ -20,9 +20,10 @@ from stsbench.cli.printing import (
     print_facts,
     print_json,
     print_progress,
-    print_rows,
     print_text,
 )
+from stsbench.cli.tables import print_rows
+from stsbench.cli.typed_options import TypedOptions, retype_options
 from stsbench.cli.wording import describe_error_line
 from stsbench.core import settings
 from stsbench.core.errors import EXIT_USER_ERROR, Interrupted, StsbenchError, TrainingError
@@ -78,7 +79,7 @@ def train_command(
     from stsbench.recipes.train_plan import TrainPlan, read_recipe
 
     catalogue = opt.read_cards(cards)
-    typed = opt.TypedOptions.from_context(context)
+    typed = TypedOptions.from_context(context)
     typed.forbid_beside(
         "--dry-run", "--fresh", "--yes", "--checkpoint-seconds", "--report-to", "--on", "--devices"
     )
@@ -110,7 +111,7 @@ def train_command(
         workers=workers,
         catalogue=catalogue,
     )
-    words = ["stsbench", "train", recipe, *opt.retype_options(context, *RESUME_OPTIONS), "--seeds"]
+    words = ["stsbench", "train", recipe, *retype_options(context, *RESUME_OPTIONS), "--seeds"]
     plans = [
         replace(plan, seed=seed, command=shlex.join([*words, str(seed)]))
         for seed in (opt.parse_seeds(seeds) if seeds else card.seeds or [0])
@@ -119,7 +120,7 @@ def train_command(
         return _forecast_runs(plans, as_json=as_json)
     if fresh and not yes:
         _confirm_deletion(plans)
-    _train(plans, on, devices, opt.retype_options(context, "--cards"), as_json=as_json)
+    _train(plans, on, devices, retype_options(context, "--cards"), as_json=as_json)
     return 0
 
 

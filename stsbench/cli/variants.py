@@ -10,14 +10,9 @@ from typing import Any, NamedTuple
 
 from stsbench.bench.protocols import format_protocol
 from stsbench.cli import options as opt
-from stsbench.cli.printing import (
-    emit,
-    format_points,
-    print_paragraph,
-    print_rows,
-    print_text,
-)
+from stsbench.cli.printing import emit, format_points, print_paragraph, print_text
 from stsbench.cli.scores import print_missing_columns
+from stsbench.cli.tables import print_rows
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError, look_up
 from stsbench.core.names import split_names, split_params

@@ -20,7 +20,7 @@ from stsbench.boards.render.text import LATEX_ESCAPES, escape_latex, to_frame
 from stsbench.boards.tables.build import build_table
 from stsbench.boards.tables.layout import NO_NUMBER, build_layout, shorten_labels
 from stsbench.boards.tables.table import Group, Row, Table, TableCell, TableColumn, TableNumber
-from stsbench.cli.printing import print_table
+from stsbench.cli.tables import print_table
 from stsbench.core.names import MAX_LENGTH_WITH_PARAMS, MAX_NAME_LENGTH, abbreviate_name
 from stsbench.core.wording import escape_controls
 from tests.boards.shown import NASTY, named, small

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from stsbench.cli import options as opt
 from stsbench.cli.app import COMMANDS, DATA_COMMANDS, NEW_COMMANDS, make_app
 from stsbench.cli.config import ProjectConfig, find_config, read_config
+from stsbench.cli.typed_options import TypedOptions, retype_options
 from stsbench.core import settings
 from stsbench.core.errors import CardError, StsbenchError
 from tests.cli.commands import Command, make_own, process, write
@@ -82,10 +82,10 @@ def test_options_are_typed_again_as_they_were():
         "little --seeds 1,2 --set a=1 --set 'b=x y' --text text --cards one --deterministic --yes --fresh"
     )
     context = command("train").make_context("train", list(words))
-    assert opt.retype_options(
+    assert retype_options(
         context, "--base", "--set", "--text", "--cards", "--device", "--deterministic"
     ) == shlex.split("--set a=1 --set 'b=x y' --text text --cards one --deterministic")
-    assert {*opt.TypedOptions.from_context(context)} == {
+    assert {*TypedOptions.from_context(context)} == {
         "recipe",
         *(word for word in words if word.startswith("--")),
     }

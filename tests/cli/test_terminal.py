@@ -20,7 +20,8 @@ import stsbench as package
 from stsbench.boards.tables.layout import build_layout
 from stsbench.boards.tables.table import Group, Row, Table, TableCell, TableColumn, TableNumber
 from stsbench.cli import printing
-from stsbench.cli.printing import print_facts, print_rows, print_table
+from stsbench.cli.printing import print_facts
+from stsbench.cli.tables import print_rows, print_table
 from stsbench.core import settings
 from stsbench.core.errors import StsbenchError
 from stsbench.core.names import MAX_NAME_LENGTH

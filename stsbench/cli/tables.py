@@ -1,0 +1,403 @@
+"""Tables that fit the terminal.
+
+They get short names, words on several lines, or several parts if the terminal is too narrow. rich
+and numpy are imported only when a table is drawn: help does not wait for them.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from stsbench.cli.printing import fold_lines, line_width, print_text
+from stsbench.core import settings
+from stsbench.core.names import MAX_LENGTH_WITH_PARAMS, MAX_NAME_LENGTH, abbreviate_name
+from stsbench.core.wording import escape_controls, join_lines
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from stsbench.boards.tables.layout import Layout
+
+GAP, NARROW_GAP = 3, 2
+"""Columns between two cells of a plain table, with and without enough room."""
+NAME_LIMITS = ((MAX_LENGTH_WITH_PARAMS, MAX_NAME_LENGTH), (24, 24), (16, 16))
+"""The most characters of a name with parameters and of any other name, tried one after another."""
+MAX_KEYS = 12
+"""The most short names explained below a table if names without parameters are short too."""
+JOINTS = re.compile(r"(\s+|[A-Z]?[a-z]{4,}(?=[A-Z])|[^\s\-_+/,=.:]*[\-_+/,=.:]+(?=\w))")
+"""Where a line may end: at blanks, between words written as one, behind joining characters."""
+
+
+def _make_console() -> Console:
+    """Make a console as wide as :func:`line_width` allows."""
+    from rich.console import Console
+
+    return Console(
+        width=line_width(),
+        # Names and errors are text: brackets in them are no markup, colons no emoji.
+        highlight=False,
+        markup=False,
+        emoji=False,
+        # rich would take COLUMNS=0 for a width.
+        _environ=settings.terminal(),
+    )
+
+
+class PrintedColumn(NamedTuple):
+    """A column of a printed table; names and numbers are never broken."""
+
+    head: str
+    cells: Sequence[str | Text]
+    is_name: bool = False
+    """Whether the cells are names, which may be abbreviated."""
+    is_number: bool = False
+    """Whether the cells are numbers, which stand to the right."""
+    is_head_name: bool = False
+    """Whether the head is a name."""
+
+    @property
+    def width(self) -> int:
+        """The number of characters of the longest line."""
+        texts = (self.head, *map(str, self.cells))
+        return max(len(line) for text in texts for line in text.split("\n"))
+
+    def abbreviate(
+        self, max_lengths: tuple[int, int], numbers_by_name: dict[str, str]
+    ) -> PrintedColumn:
+        """Return the column with short names.
+
+        Args:
+            max_lengths: The most characters of a name with parameters and of any other.
+            numbers_by_name: The number, "(1)", of each abbreviated name; new ones are added.
+        """
+
+        def shorten_name(name: str | Text) -> str:
+            return abbreviate_name(
+                str(name),
+                numbers_by_name,
+                max_length_with_params=max_lengths[0],
+                max_length=max_lengths[1],
+            )
+
+        head = shorten_name(self.head) if self.is_head_name else self.head
+        cells = [*map(shorten_name, self.cells)] if self.is_name else self.cells
+        return self._replace(head=head, cells=cells)
+
+    def min_width(self, *, break_words: bool) -> int:
+        """Return how many characters the column needs at least.
+
+        Args:
+            break_words: Whether long words may be broken at their joints.
+        """
+        cells_are_whole = self.is_name or self.is_number
+        texts = [(self.head, self.is_head_name)]
+        texts += [(str(cell), cells_are_whole) for cell in self.cells]
+        words: list[str] = []
+        for text, is_whole in texts:
+            if is_whole:
+                words += text.split("\n")
+            else:
+                words += JOINTS.split(text) if break_words else text.split()
+        return max(1, *map(len, words))
+
+    def wrap(self, width: int, *, break_words: bool) -> PrintedColumn:
+        """Return the column with each cell in lines of at most ``width`` characters."""
+        wrapper = textwrap.TextWrapper(width, break_on_hyphens=break_words)
+        # By itself TextWrapper breaks words at hyphens only.
+        wrapper.wordsep_re = JOINTS
+
+        def wrap_cell(cell: str | Text) -> str:
+            text = str(cell)
+            if max(map(len, text.split("\n"))) <= width:
+                return text
+            return "\n".join(wrapper.wrap(text))
+
+        return self._replace(head=wrap_cell(self.head), cells=[*map(wrap_cell, self.cells)])
+
+
+def print_rows(
+    titles: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Sequence[int] = (),
+    names: Sequence[int] = (0,),
+    heads: Sequence[int] = (),
+    sparse: bool = False,
+) -> None:
+    """Print a plain table with a rule under its header.
+
+    If it is wider than the terminal, names are abbreviated, and a key below the table explains
+    them.
+
+    Args:
+        titles: The head of each column.
+        rows: The cells of each row.
+        right: The indices of columns of numbers, which stand to the right.
+        names: The indices of columns whose cells are names.
+        heads: The indices of columns whose heads are names.
+        sparse: Whether to omit columns that are empty in all rows.
+    """
+    console = _make_console()
+    columns = [
+        PrintedColumn(
+            escape_controls(title),
+            [escape_controls(row[index]) for row in rows],
+            is_name=index in names,
+            is_number=index in right,
+            is_head_name=index in heads,
+        )
+        for index, title in enumerate(titles)
+        if not sparse or any(row[index] for row in rows)
+    ]
+    if sum(column.width for column in columns) + GAP * (len(columns) - 1) <= console.width:
+        _draw_table(console, columns, GAP)
+        return
+    fitted = _fit_columns(columns, console.width)
+    for index, part in enumerate(fitted.parts):
+        if index:
+            print_text("")
+        _draw_table(console, part, NARROW_GAP)
+    if fitted.key:
+        # A name longer than the terminal is wrapped by it, and copied in one piece.
+        print_text("\n".join(["", *fitted.key]))
+
+
+def print_records(records: Sequence[Mapping[str, object]], right: Sequence[str]) -> None:
+    """Print records by :func:`print_rows`, one column per key; nothing if there are none.
+
+    Args:
+        records: A mapping per row, all with the same keys.
+        right: The keys whose values are numbers.
+    """
+    if records:
+        titles = list(records[0])
+        rows = [[str(value) for value in record.values()] for record in records]
+        number_columns = [index for index, title in enumerate(titles) if title in right]
+        print_rows(titles, rows, right=number_columns)
+
+
+class FittedTable(NamedTuple):
+    """A table that fits the terminal."""
+
+    parts: list[list[PrintedColumn]]
+    """The columns, in several parts if they do not fit beside each other."""
+    key: list[str]
+    """A line per name that is abbreviated."""
+
+
+def _fit_columns(columns: Sequence[PrintedColumn], max_width: int) -> FittedTable:
+    """Fit columns into a width.
+
+    Names become shorter and shorter, then words are broken. If even that is not enough, the table
+    is printed in parts, each of which repeats the first columns up to the first number.
+    """
+    abbreviated, key = list(columns), list[str]()
+    for step, max_lengths in enumerate(NAME_LIMITS):
+        numbers_by_name: dict[str, str] = {}
+        shorter = [column.abbreviate(max_lengths, numbers_by_name) for column in columns]
+        # A key as long as a list is no help.
+        if step and len(numbers_by_name) > MAX_KEYS:
+            break
+        abbreviated = shorter
+        key = [f"{number} {name}" for name, number in numbers_by_name.items()]
+        for break_words in (False, True):
+            if _min_table_width(abbreviated, NARROW_GAP, break_words=break_words) <= max_width:
+                part = _widen_columns(abbreviated, max_width, break_words=break_words)
+                return FittedTable([part], key)
+    n_repeated = len(list(takewhile(lambda column: not column.is_number, abbreviated)))
+    with_first_number = abbreviated[: n_repeated + 1]
+    if (
+        n_repeated in (0, len(abbreviated))
+        or _min_table_width(with_first_number, NARROW_GAP, break_words=True) > max_width
+    ):
+        n_repeated = 1
+    parts = _split_columns(abbreviated, n_repeated, NARROW_GAP, max_width, break_words=True)
+    return FittedTable([_widen_columns(part, max_width, break_words=True) for part in parts], key)
+
+
+def _min_table_width(columns: Sequence[PrintedColumn], gap: int, *, break_words: bool) -> int:
+    widths = [column.min_width(break_words=break_words) for column in columns]
+    return sum(widths) + gap * (len(columns) - 1)
+
+
+def _widen_columns(
+    columns: Sequence[PrintedColumn], max_width: int, *, break_words: bool
+) -> list[PrintedColumn]:
+    """Wrap columns to their least widths, and share the spare width among those that need it."""
+    widths = [column.min_width(break_words=break_words) for column in columns]
+    spare = max_width - _min_table_width(columns, NARROW_GAP, break_words=break_words)
+    while spare > 0:
+        narrow = [index for index, column in enumerate(columns) if widths[index] < column.width]
+        if not narrow:
+            break
+        for index in narrow[:spare]:
+            widths[index] += 1
+        spare -= len(narrow[:spare])
+    return [
+        column.wrap(width, break_words=break_words)
+        for column, width in zip(columns, widths, strict=True)
+    ]
+
+
+def _split_columns(
+    columns: Sequence[PrintedColumn],
+    n_repeated: int,
+    gap: int,
+    max_width: int,
+    *,
+    break_words: bool,
+) -> list[list[PrintedColumn]]:
+    """Split columns into parts of at most a width, with at least one further column in each.
+
+    Args:
+        columns: All columns.
+        n_repeated: How many of the first columns are repeated in each part.
+        gap: The blanks between two columns.
+        max_width: The most characters of a line.
+        break_words: Whether long words may be broken.
+    """
+    parts = [list(columns[:n_repeated])]
+    for column in columns[n_repeated:]:
+        width = _min_table_width([*parts[-1], column], gap, break_words=break_words)
+        if len(parts[-1]) > n_repeated and width > max_width:
+            parts.append(list(columns[:n_repeated]))
+        parts[-1].append(column)
+    return parts
+
+
+def _draw_table(
+    console: Console,
+    columns: Sequence[PrintedColumn],
+    gap: int,
+    widths: Sequence[int] = (),
+    *,
+    has_head: bool = True,
+) -> None:
+    from rich import box
+    from rich.table import Table
+
+    widths = widths or [column.width for column in columns]
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        show_header=has_head,
+        header_style="",
+        padding=(0, min(gap - 1, 1), 0, max(gap - 2, 0)),
+    )
+    for column, width in zip(columns, widths, strict=True):
+        justify: Literal["left", "right"] = "right" if column.is_number else "left"
+        # Heads of a board stand on their rule; a plain table's cells are read from the first line.
+        vertical: Literal["top", "bottom"] = "top" if column.cells else "bottom"
+        table.add_column(
+            column.head, justify=justify, width=width, overflow="fold", vertical=vertical
+        )
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        table.add_row(*cells)
+    # The terminal itself wraps what is too wide even so: rich would cut numbers.
+    console_width = console.width
+    console.width = max(console_width, sum(widths) + gap * len(widths))
+    console.print(table, crop=False)
+    console.width = console_width
+
+
+BOARD_SETTINGS = ((2, False), (1, False), (2, True), (1, True))
+"""How a board is set, from wide to tight.
+
+Each pair is the number of blanks between columns, and whether deviations have a line of their own.
+"""
+
+
+def print_table(layout: Layout) -> None:
+    """Print a board in as many parts as its columns need, then its legend.
+
+    In each column the best number is bold and the second best is underlined.
+    """
+    # Imports numpy, for which no list waits.
+    from stsbench.boards.tables.layout import shorten_labels
+
+    console = _make_console()
+    layout = shorten_labels(_escape_layout(layout))
+    print_text("\n".join(fold_lines(layout.caption, console.width)) + "\n")
+    for gap, has_deviation_lines in BOARD_SETTINGS:
+        columns = _make_board_columns(layout, has_deviation_lines=has_deviation_lines)
+        parts = _split_columns(columns, 1, gap, console.width, break_words=False)
+        if len(parts) == 1:
+            break
+    if len(parts) > 1:
+        # Each part gets about as many columns as the others.
+        part_size = -(-(len(columns) - 1) // len(parts))
+        starts = range(1, len(columns), part_size)
+        parts = [[columns[0], *columns[start : start + part_size]] for start in starts]
+    for part in parts:
+        _draw_board(console, layout, part, gap)
+        print_text("")
+    for note in layout.legend:
+        print_text("\n".join(fold_lines(note, console.width, indent="  ")))
+    if layout.legend:
+        print_text("")
+
+
+def _escape_layout(layout: Layout) -> Layout:
+    """Escape the control characters of names, before widths are computed."""
+    blocks = [
+        replace(
+            block,
+            section=escape_controls(block.section),
+            title=escape_controls(block.title),
+            lines=[
+                replace(line, label=escape_controls(join_lines(line.label))) for line in block.lines
+            ],
+        )
+        for block in layout.blocks
+    ]
+    return replace(layout, blocks=blocks, heads=[escape_controls(head) for head in layout.heads])
+
+
+def _make_board_columns(layout: Layout, *, has_deviation_lines: bool) -> list[PrintedColumn]:
+    from rich.text import Text
+
+    lines = [line for block in layout.blocks for line in block.lines]
+    labels = [("  " if line.continues_row else "") + line.label + line.symbols for line in lines]
+    columns = [PrintedColumn(layout.label_head, labels, is_name=True)]
+    for index, head in enumerate(layout.heads):
+        texts = []
+        for cell in (line.cells[index] for line in lines):
+            separator = "\n" if has_deviation_lines and cell.deviation else ""
+            style = {1: "bold", 2: "underline"}.get(cell.rank, "")
+            number = Text(cell.text, style=style)
+            texts.append(number + f"{cell.symbol}{separator}{cell.deviation}")
+        columns.append(PrintedColumn(head, texts, is_number=True))
+    return columns
+
+
+def _draw_board(
+    console: Console, layout: Layout, columns: Sequence[PrintedColumn], gap: int
+) -> None:
+    """Print some columns of a board: the heads, then each block under its section and title."""
+    from rich.text import Text
+
+    label_column, *score_columns = columns
+    label_width = max(label_column.min_width(break_words=False), len(label_column.head))
+    widths = [label_width, *(column.min_width(break_words=False) for column in score_columns)]
+    _draw_table(console, [column._replace(cells=[]) for column in columns], gap, widths)
+    start = 0
+    previous_section = ""
+    for number, block in enumerate(layout.blocks):
+        if number:
+            print_text("")
+        section = block.section if block.section != previous_section else ""
+        for title, style in ((section, "bold italic"), (block.title, "italic")):
+            if title:
+                console.print(Text(title, style=style), no_wrap=True, overflow="ignore", crop=False)
+        previous_section = block.section
+        end = start + len(block.lines)
+        block_columns = [column._replace(cells=column.cells[start:end]) for column in columns]
+        _draw_table(console, block_columns, gap, widths, has_head=False)
+        start = end
