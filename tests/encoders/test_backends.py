@@ -132,7 +132,7 @@ def test_what_is_asked_for_is_exported_once(onnx, tiny, monkeypatch, capfd, make
         embeddings, TransformerEncoder(str(tiny[make]), **params).encode(SENTENCES), **close
     )
     assert capfd.readouterr() == ("", "")
-    assert "exported from the checkpoint" in encoder.notes[0]
+    assert "exported from the" in encoder.notes[0]
     monkeypatch.setattr(torch.onnx, "export", no_export)
     again = TransformerEncoder(str(tiny[make]), backend="onnx", **params)
     assert again.encode(SENTENCES).tobytes() == embeddings.tobytes()
@@ -141,10 +141,8 @@ def test_what_is_asked_for_is_exported_once(onnx, tiny, monkeypatch, capfd, make
         other = TransformerEncoder(str(tiny[make]), backend="openvino", **params)
         np.testing.assert_allclose(other.encode(SENTENCES), embeddings, **close)
     if make == "bert":
-        with pytest.raises(
-            EncoderError, match="gives no hidden states of layer 1; leave 'backend' out"
-        ):
-            batch = encoder.backbone.collate(encoder.tokenize(["a"]), np.arange(1), pad_left=False)
+        batch = encoder.backbone.collate(encoder.tokenize(["a"]), np.arange(1), pad_left=False)
+        with pytest.raises(EncoderError, match="states of layer 1"):
             encoder.backbone.hidden_states(batch, [1])
 
 
@@ -155,9 +153,7 @@ def test_a_checkpoint_of_the_library_runs_its_transformer_in_a_runtime(onnx, sav
     assert type(encoder.network[0].model).__name__ == "RuntimeModel"
     assert capfd.readouterr() == ("", "")
     assert encoder.fingerprint != plain.fingerprint
-    with pytest.raises(
-        CardError, match="backend 'onnx' runs transformers; .* begins with a .*WordEmbeddings"
-    ):
+    with pytest.raises(CardError, match="'onnx' runs .*WordEmbeddings"):
         SentenceTransformerEncoder(str(saved["words"]), backend="onnx")
 
 
@@ -171,11 +167,9 @@ def test_a_file_of_other_weights_than_the_checkpoints_is_refused(runtime, copied
         {"format": "pt"},
     )
     encoder = TransformerEncoder(str(copied), backend=runtime, file="onnx/model.onnx")
-    with pytest.raises(
-        EncoderError, match="onnx/model.onnx: .* computes other numbers with it than torch"
-    ) as caught:
+    with pytest.raises(EncoderError, match="other numbers .* than torch") as caught:
         encoder.encode(["a dog"])
-    assert "\n" not in str(caught.value)
+    assert "onnx/model.onnx: " in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_quantised_file_gives_a_sentence_one_embedding_whatever_its_neighbours(copied):
@@ -214,21 +208,19 @@ def test_the_fingerprint_holds_the_runtime_its_file_and_its_numbers(runtime, cop
     assert of() == plain
 
 
-def test_a_wrong_file_says_which_there_are(runtime, exported):
-    with pytest.raises(
-        UnknownName, match=r"did you mean 'onnx/model.onnx'\?; .* has onnx/model.onnx$"
-    ):
-        TransformerEncoder(str(exported), backend=runtime, file="onnx/modle.onnx")
-    with pytest.raises(UnknownName, match="unknown file '../bert/onnx/model.onnx'"):
-        TransformerEncoder(str(exported), backend=runtime, file="../bert/onnx/model.onnx")
+@pytest.mark.parametrize("file", ["onnx/modle.onnx", "../bert/onnx/model.onnx"])
+def test_a_wrong_file_says_which_there_are(runtime, exported, file):
+    with pytest.raises(UnknownName, match=" has onnx/model.onnx$") as caught:
+        TransformerEncoder(str(exported), backend=runtime, file=file)
+    assert (caught.value.kind, caught.value.name) == ("file", file)
+    assert caught.value.choices == ("onnx/model.onnx",)
 
 
 def test_a_file_that_lacks_what_is_asked_for_is_refused(onnx, exported):
     encoder = TransformerEncoder(str(exported), backend="onnx", pooling="first_last")
-    with pytest.raises(
-        EncoderError, match="has no output 'hidden_states.1', only last_hidden_state; give another"
-    ):
+    with pytest.raises(EncoderError, match="output 'hidden_states.1', ") as caught:
         encoder.encode(["a dog"])
+    assert "last_hidden_state" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -293,9 +285,7 @@ def test_weights_outside_the_folder_are_not_read(onnx, tmp_path, location, insid
     folder = tmp_path / "model"
     folder.mkdir()
     (tmp_path / "secret").write_bytes(b"1234")
-    with pytest.raises(
-        EncoderError, match="points at weights outside its folder .* it is not read"
-    ):
+    with pytest.raises(EncoderError, match="weights outside its"):
         written(onnx, folder, location=location, inside=inside)
 
 
@@ -323,7 +313,7 @@ def test_a_damaged_export_is_made_again(onnx, tiny, tmp_path, monkeypatch):
 
 
 def test_weights_beside_the_file_count(onnx, tmp_path):
-    with pytest.raises(EncoderError, match="its weights 'weights.bin' are not beside it"):
+    with pytest.raises(EncoderError, match="'weights.bin' .* beside"):
         written(onnx, tmp_path, location="weights.bin", inside=True)
     (tmp_path / "weights.bin").write_bytes(b"12345678")
     assert set(RuntimeFile(tmp_path, "model.onnx").digests()) == {"model.onnx", "weights.bin"}
@@ -338,7 +328,7 @@ def test_a_file_tells_how_many_bits_its_weights_have(onnx, tmp_path, kind, bits)
 
 def test_openvinos_files_tell_it_too(tmp_path):
     (tmp_path / "model.xml").write_text("")
-    with pytest.raises(EncoderError, match="its weights 'model.bin' are not beside it"):
+    with pytest.raises(EncoderError, match="'model.bin' .* beside"):
         RuntimeFile(tmp_path, "model.xml")
     (tmp_path / "model.bin").write_bytes(b"")
     for kind, bits in (("f32", None), ("i8", 8), ("u4", 4), ("boolean", None), ("i64", None)):

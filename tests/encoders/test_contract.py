@@ -218,7 +218,7 @@ def load(kind: str, params: Mapping[str, Any], **more: Any) -> Encoder:
     encoder = ENCODERS.load(kind)(**{**params, **more})
     assert isinstance(encoder, Encoder)
     if isinstance(encoder, FittableEncoder):
-        with pytest.raises(EncoderError, match="is fitted on texts"):
+        with pytest.raises(EncoderError, match=r"fit_texts\(sentences\)"):
             encoder.encode(SENTENCES)
         encoder = encoder.fit_texts(TO_FIT)
         assert isinstance(encoder, Encoder)
@@ -361,9 +361,9 @@ def test_a_device_is_refused_at_once(kind, params):
     if "device" not in inspect.signature(ENCODERS.load(kind)).parameters:
         pytest.skip("runs without a device of its own")
     make = ENCODERS.load(kind)
-    with pytest.raises(CardError, match="'bogus' is not a device; give auto, cpu, cuda, or cuda:1"):
+    with pytest.raises(CardError, match="'bogus' is not a device"):
         make(**{**params, "device": "bogus"})
-    with pytest.raises(EncoderError, match="device 'cuda:99' cannot be used here"):
+    with pytest.raises(EncoderError, match="device 'cuda:99' "):
         make(**{**params, "device": "cuda:99"})
 
 

@@ -150,16 +150,14 @@ def test_what_only_the_library_does_is_left_to_it(bert, tmp_path, case):
 @pytest.mark.parametrize("length", ["x", 3.5, -3, [8], True])
 def test_a_longest_input_that_is_no_number_of_tokens_is_one_line(bert, tmp_path, length):
     folder = plain(bert, tmp_path / "model", **{**DEFAULTS, "own": {"max_seq_length": length}})
-    with pytest.raises(
-        EncoderError,
-        match=r"sentence_bert_config.json: 'max_seq_length' is .*; give the longest input",
-    ):
+    with pytest.raises(EncoderError, match="'max_seq_length' is ") as caught:
         read_modules(folder)
+    assert "sentence_bert_config.json" in str(caught.value)
 
 
 def test_other_checkpoints_are_not_plain(saved, bert, dense):
     assert plain_transformer_params(bert) is None
     assert [make for make, folder in saved.items() if plain_transformer_params(folder)] == []
     (dense / "modules.json").write_text("[{")
-    with pytest.raises(EncoderError, match="is not a list of modules"):
+    with pytest.raises(EncoderError, match="modules.json.* modules"):
         plain_transformer_params(dense)

@@ -105,16 +105,21 @@ def test_word_vectors(tmp_path):
     ).tolist() == [[2.0, 3.0]]
 
 
-def test_what_is_no_encoder_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("empty", EncoderError, "empty: no config.json; is it a checkpoint folder"),
+        (
+            "nothing",
+            EncoderError,
+            "nothing' does not exist; give a checkpoint's folder or a file of word vectors",
+        ),
+        ("data.csv", DataError, "data.csv: line 1: expected a word and its values"),
+    ],
+)
+def test_what_is_no_encoder_is_refused(tmp_path, name, error, message):
     (tmp_path / "empty").mkdir()
     (tmp_path / "data.csv").write_text("a,b,c\n")
-    with pytest.raises(EncoderError, match="empty: no config.json; is it a checkpoint folder"):
-        drafted(tmp_path / "empty", tmp_path / "cards")
-    with pytest.raises(
-        EncoderError,
-        match="'.*nothing' does not exist; give a checkpoint's folder or a file of word",
-    ):
-        drafted(tmp_path / "nothing", tmp_path / "cards")
-    with pytest.raises(DataError, match="data.csv: line 1: expected a word and its values"):
-        drafted(tmp_path / "data.csv", tmp_path / "cards")
+    with pytest.raises(error, match=message):
+        drafted(tmp_path / name, tmp_path / "cards")
     assert not (tmp_path / "cards").exists()

@@ -81,13 +81,21 @@ def test_the_sentences_of_no_known_word():
     encoder = made(unknown=lambda self, sentences: [one for one in sentences if "a" not in one])
     assert isinstance(encoder, WordEncoder) and not isinstance(Plain(), WordEncoder)
     assert sentences_without_known_words(encoder, ["a b", "c", ""]) == ["c", ""]
-    for wrong in (None, 3, "text", (one for one in "ab")):
-        with pytest.raises(
-            EncoderError, match=r"'unknown\(sentences\)' of Odd must be a list of texts; it is"
-        ):
-            sentences_without_known_words(
-                made(unknown=lambda self, sentences, wrong=wrong: wrong), ["a"]
-            )
+
+
+@pytest.mark.parametrize(
+    ("sentences", "message"),
+    [
+        (None, "must be a list of texts; it is None"),
+        (3, "must be a list of texts; it is 3"),
+        ("text", "must be a list of texts; it is 'text'"),
+        ((text for text in "ab"), "must be a list of texts; it is <generator"),
+    ],
+)
+def test_what_is_no_list_of_unknown_sentences_is_refused(sentences, message):
+    encoder = made(unknown=lambda self, texts: sentences)
+    with pytest.raises(EncoderError, match=rf"'unknown\(sentences\)' of Odd {message}"):
+        sentences_without_known_words(encoder, ["a"])
 
 
 NO_LINE = "must be a line of text without a key, for results go into a folder of that name; it is"
@@ -181,16 +189,25 @@ def test_what_is_an_encoder_is_handed_back(encoder):
     assert check_encoder(encoder, "here") is encoder
 
 
-def test_one_text_in_the_place_of_a_list_is_refused():
-    check_sentences(["a b", ""])
-    check_sentences(np.array(["a b"]))
-    with pytest.raises(
-        EncoderError,
-        match="encode takes a list of sentences; it was given one text of 3 characters",
-    ):
-        check_sentences("a b")
-    with pytest.raises(EncoderError, match="encode takes sentences; number 1 is None"):
-        check_sentences(["a", None])
-    for name in ("minilm", "minilm+pooling=cls"):
-        with pytest.raises(EncoderError, match="it was given one text of 3 characters"):
-            stsbench.load_encoder(name).encode("a b")
+@pytest.mark.parametrize("sentences", [["a b", ""], np.array(["a b"])])
+def test_a_list_of_texts_is_taken(sentences):
+    assert check_sentences(sentences) is None
+
+
+@pytest.mark.parametrize(
+    ("sentences", "message"),
+    [
+        ("a b", "encode takes a list of sentences; it was given one text of 3 characters"),
+        (["a", None], "encode takes sentences; number 1 is None"),
+    ],
+)
+def test_what_is_no_list_of_texts_is_refused(sentences, message):
+    with pytest.raises(EncoderError) as caught:
+        check_sentences(sentences)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("name", ["minilm", "minilm+pooling=cls"])
+def test_an_encoder_takes_no_text_in_the_place_of_a_list(name):
+    with pytest.raises(EncoderError, match="of 3 characters"):
+        stsbench.load_encoder(name).encode("a b")

@@ -64,10 +64,7 @@ def test_a_function_is_an_encoder_of_its_name(function, name):
 
 
 def test_a_function_that_takes_something_else_is_refused_at_once():
-    with pytest.raises(
-        EncoderError,
-        match="the function lambda must take the sentences alone: missing a required .*'size'",
-    ):
+    with pytest.raises(EncoderError, match="function lambda .* missing .*'size'"):
         wrap_object(lambda sentences, size: None)
 
 
@@ -121,9 +118,7 @@ def test_a_changed_model_is_never_taken_from_the_store(model, tmp_path):
     ],
 )
 def test_what_is_no_encoder_is_one_line(thing):
-    with pytest.raises(
-        EncoderError, match="is not an encoder; give a name, an object with name, fingerprint"
-    ) as caught:
+    with pytest.raises(EncoderError, match="is not an encoder") as caught:
         stsbench.evaluate(thing, "quickstart-en")
     assert "\n" not in str(caught.value)
 
@@ -152,14 +147,9 @@ def test_what_only_encodes_is_an_encoder_under_the_name_given():
     known = resolve_encoder(Nameless(), CATALOGUE, name="mine")
     assert (known.name, known.encoder.fingerprint) == ("mine", None)
     assert known.encoder.encode(["a b"]).tolist() == [[3.0, 1.0]]
-    with pytest.raises(
-        EncoderError,
-        match="the encoder: Nameless has no 'name'; an encoder needs name, fingerprint",
-    ):
+    with pytest.raises(EncoderError, match="Nameless has .*'name'"):
         resolve_encoder(Nameless(), CATALOGUE)
-    with pytest.raises(
-        EncoderError, match=r"Nameless is a class, not an encoder; give Nameless\(…\)"
-    ):
+    with pytest.raises(EncoderError, match=r"class, .*Nameless\(…\)"):
         resolve_encoder(Nameless, CATALOGUE, name="mine")
 
 

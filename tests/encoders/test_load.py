@@ -15,8 +15,9 @@ from tests.encoders.fakes import Plain
 
 
 def test_a_card_without_a_checkpoint_says_where_to_get_one():
-    with pytest.raises(SourceError, match="consert-bert-base.*--set model=FOLDER"):
+    with pytest.raises(SourceError, match="'consert-bert-base' ") as caught:
         load_named("consert-bert-base")
+    assert "--set model=FOLDER" in caught.value.hint
 
 
 def test_a_folder_whose_files_the_card_knows_is_the_cards_own_encoder(tmp_path, tiny):
@@ -26,16 +27,16 @@ def test_a_folder_whose_files_the_card_knows_is_the_cards_own_encoder(tmp_path, 
     text = f'{head}\nkind = "transformer"\nsupervision = "none"\noverlap = "none"\n'
     card.write_text(f'{text}[params.sha256]\n"model.safetensors" = "{digest}"\n')
     with pytest.raises(
-        SourceError,
-        match="the card of 'mine' names no checkpoint to fetch; pass `params=model=FOLDER`",
-    ):
+        SourceError, match="^the card of 'mine' names no checkpoint to fetch"
+    ) as caught:
         load_named(str(card))
+    assert "`params=model=FOLDER`" in caught.value.hint
     folder = str(tiny["bert"])
     assert load_named(str(card), params={"model": folder}).name == "mine"
     assert (
         load_named(str(card), params={"model": folder, "pooling": "max"}).name == "mine+pooling=max"
     )
-    with pytest.raises(EncoderError, match="not the file its card names"):
+    with pytest.raises(EncoderError, match="its card names"):
         load_named(str(card), params={"model": str(tiny["roberta"])})
     # Without hashes any folder would pass for the card's own.
     card.write_text(text)
@@ -81,7 +82,7 @@ def test_a_kind_of_a_user_that_needs_a_checkpoint_asks_for_one(tmp_path):
     head = "\n".join(f'{key} = "x"' for key in ("name", "method", "backbone", "paper", "license"))
     text = f'{head}\nsupervision = "none"\noverlap = "none"\nkind = "tests.encoders.test_load:'
     (tmp_path / "mine.toml").write_text(f'{text}FromWeights"\n')
-    with pytest.raises(SourceError, match="'mine' names no checkpoint to fetch"):
+    with pytest.raises(SourceError, match="'mine' names no"):
         load_named(str(tmp_path / "mine.toml"))
     (tmp_path / "mine.toml").write_text(f'{text}Unclear"\n')
     with pytest.raises(EncoderError, match="must be one of checkpoint, server, texts, nothing; it"):

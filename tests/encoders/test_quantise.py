@@ -43,13 +43,13 @@ def test_a_checkpoint_becomes_an_int8_one_that_says_how_it_was_made(
     source = {**tiny, **saved}[made]
     before = {path: path.stat().st_mtime_ns for path in Path(source).rglob("*")}
     assert main(convert(kind, source, tmp_path)) == 0
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     params = dict(
-        word.split("=") for word in shlex.split(said.out.partition("run it with: ")[2])[5::2]
+        word.split("=") for word in shlex.split(printed.out.partition("run it with: ")[2])[5::2]
     )
     encoder = load_encoder(tmp_path / "out", params=params)
     assert isinstance(encoder, TransformerEncoder | SentenceTransformerEncoder)
-    assert (type(encoder), encoder.dtype, said.err) == (of, "int8", "")
+    assert (type(encoder), encoder.dtype, printed.err) == (of, "int8", "")
     assert CASES[kind][1] in encoder.notes[1]
     exact = load_encoder(source).encode(SENTENCES)
     assert 1e-4 < np.median(np.abs(encoder.encode(SENTENCES) - exact)) < 0.2
@@ -64,14 +64,13 @@ def test_a_checkpoint_becomes_an_int8_one_that_says_how_it_was_made(
         ]
     )
     assert main(convert(kind, again, tmp_path, out="twice")) == 2
-    said = capsys.readouterr().err
-    assert "out is there already; give a folder that is not" in said
-    assert "is int8 already" in said
+    errors = capsys.readouterr().err
+    assert "is there already" in errors and "is int8 already" in errors
     assert not list(tmp_path.glob("*.partial*"))
 
 
 def test_what_is_missing_is_told(tiny, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(quantise, "find_spec", lambda name: None)
     assert main(convert("openvino-int8", tiny["bert"], tmp_path)) == 2
-    assert "needs nncf; run: pip install 'stsbench[nncf]'" in capsys.readouterr().err
+    assert "pip install 'stsbench[nncf]'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -165,7 +165,7 @@ def test_plain_arrays_are_whitened_as_by_the_encoder(k):
     np.testing.assert_array_equal(
         whitening.fit(X).fit(x.tolist()).transform(x), Whitening(k).fit(x).transform(x)
     )
-    with pytest.raises(EncoderError, match="k = 0: give 1 or more components"):
+    with pytest.raises(EncoderError, match="k = 0: give 1 or more"):
         Whitening(0).fit(x)
 
 
@@ -227,7 +227,7 @@ def test_a_card_makes_one(tmp_path: Path):
     assert fitted.encode(TEXTS).shape == (40, 2)
     with pytest.raises(CardError, match="base 'mine' is itself fitted on texts"):
         load_named("twice", catalogue=catalogue)
-    with pytest.raises(CardError, match="key 'k': expected a whole number >= 1, not 0"):
+    with pytest.raises(CardError, match="'k': .* >= 1, not 0"):
         load_named("mine", params={"k": 0}, catalogue=catalogue)
 
 
@@ -274,15 +274,32 @@ def test_a_dimension_without_deviation_becomes_zero():
     np.testing.assert_allclose(made[:, 8], 0, atol=1e-6)
 
 
-def test_what_cannot_be_calibrated():
-    with pytest.raises(EncoderError, match="at least two texts"):
-        calibrated(standardise=True, remove=0, texts=["one"])
-    with pytest.raises(EncoderError, match="leaves nothing of embeddings of 8 numbers"):
-        calibrated(standardise=False, remove=8)
-    with pytest.raises(CardError, match="change nothing; give remove = 1 or more"):
-        calibrated_encoder("minilm", standardise=False)
-    with pytest.raises(CardError, match="remove = -1"):
-        calibrated_encoder("minilm", remove=-1)
+@pytest.mark.parametrize(
+    ("remove", "texts", "message"),
+    [
+        (0, TEXTS[:1], "calibration needs at least two texts, not 1"),
+        (8, TEXTS, "remove = 8 leaves nothing of embeddings of 8 numbers; give less"),
+    ],
+)
+def test_texts_that_cannot_be_calibrated(remove, texts, message):
+    with pytest.raises(EncoderError) as caught:
+        calibrated(standardise=True, remove=remove, texts=texts)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        (
+            {"standardise": False},
+            "standardise = False, remove = 0 change nothing; give remove = 1 or more",
+        ),
+        ({"remove": -1}, "remove = -1"),
+    ],
+)
+def test_a_calibration_that_cannot_be(params, message):
+    with pytest.raises(CardError, match=message):
+        calibrated_encoder("minilm", **params)
 
 
 # --- token removal ---
@@ -376,9 +393,9 @@ def test_a_sentence_of_removed_tokens_alone_is_a_zero_vector(tiny):
 
 
 def test_what_it_cannot_be_made_of(tiny):
-    with pytest.raises(CardError, match="takes no mean over a transformer's tokens"):
+    with pytest.raises(CardError, match="no mean over a"):
         removal(tiny, pooling="max")
-    with pytest.raises(CardError, match="key 'k': expected a whole number >= 0, not -1"):
+    with pytest.raises(CardError, match="'k': .* >= 0, not -1"):
         call_with_params(token_removal_encoder, {"base": "minilm", "k": -1}, where="card")
-    with pytest.raises(EncoderError, match="is fitted on texts"):
+    with pytest.raises(EncoderError, match=r"fit_texts\(sentences\)"):
         removal(tiny).encode(["a"])

@@ -70,8 +70,8 @@ def test_the_bound_is_that_of_the_type(tmp_path, monkeypatch, dtype, bound):
     assert use(tmp_path, Sampled(0.9 * bound, dtype)) == ("", 0)
     (record,) = tmp_path.glob(f"*/{METADATA_FILE}")
     record.write_text(record.read_text().replace('"torch":"99.0"', '"torch":"97.0"'))
-    said, encoded = use(tmp_path, Sampled(1.5 * bound, dtype))
-    assert "set aside" in said and encoded == 3
+    notice, encoded = use(tmp_path, Sampled(1.5 * bound, dtype))
+    assert "set aside" in notice and encoded == 3
 
 
 @pytest.mark.usefixtures("upgrade")
@@ -80,11 +80,11 @@ def test_what_moved_is_set_aside_and_made_anew(tmp_path, monkeypatch):
         before.setattr(machine, "versions", lambda: {"torch": "98.0"})
         use(tmp_path, Sampled())
         (stored,) = (path.read_bytes() for path in tmp_path.glob("*/*.npy"))
-    said, encoded = use(tmp_path, Sampled(0.5))
-    assert said.startswith(
+    notice, encoded = use(tmp_path, Sampled(0.5))
+    assert notice.startswith(
         "stored embeddings of 'plain' are set aside, and all are made again: samples moved by 0.5 of"
     )
-    assert (encoded, "\n" in said) == (3, False)
+    assert (encoded, "\n" in notice) == (3, False)
     # Nothing is deleted, and nothing of it served.
     (aside,) = tmp_path.glob("*.aside-*")
     assert [path.read_bytes() for path in aside.glob("*.npy")] == [stored]
@@ -99,8 +99,8 @@ def test_without_samples_nothing_is_served(tmp_path, damage):
     use(tmp_path, Sampled())
     (record,) = tmp_path.glob(f"*/{METADATA_FILE}")
     record.write_text(damage)
-    said, encoded = use(tmp_path, Sampled())
-    assert ("their samples are lost" in said, encoded) == (True, 3)
+    notice, encoded = use(tmp_path, Sampled())
+    assert ("samples are lost" in notice, encoded) == (True, 3)
 
 
 OWN = """

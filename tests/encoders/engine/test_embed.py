@@ -201,9 +201,7 @@ def test_a_wrong_return_is_one_clear_line(change, message):
 
 def test_an_encoder_that_changed_and_kept_its_fingerprint(tmp_path):
     Engine(Plain(d=4), EmbeddingStore(tmp_path)).prepare(TEXTS)
-    with pytest.raises(
-        EncoderError, match="size 6 after some of size 4; its fingerprint must change"
-    ):
+    with pytest.raises(EncoderError, match="size 6 .* size 4; .* fingerprint"):
         Engine(Plain(d=6), EmbeddingStore(tmp_path)).prepare([*TEXTS, "new"])
 
 
@@ -211,10 +209,10 @@ def test_what_was_embedded_before_an_error_is_kept(tmp_path):
     class Fails(Plain):
         def encode(self, sentences: Sequence[str]) -> Any:
             if len(self.calls) == 3:
-                raise RuntimeError("a bug of the user's")
+                raise ZeroDivisionError
             return super().encode(sentences)
 
-    with pytest.raises(RuntimeError, match="a bug of the user's"):
+    with pytest.raises(ZeroDivisionError):
         Engine(Fails(), EmbeddingStore(tmp_path)).prepare(TEXTS)
     encoder = Plain()
     Engine(encoder, EmbeddingStore(tmp_path)).prepare(TEXTS)

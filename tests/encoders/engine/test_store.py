@@ -188,8 +188,9 @@ def test_a_block_of_another_size_is_dropped(tmp_path):
 def test_a_store_that_is_removed_under_way_is_one_line(tmp_path):
     fill(EmbeddingStore(tmp_path / "s"), 3)
     view = EmbeddingStore(tmp_path / "s").view(text_keys(texts(0, 3)))
-    blocks(tmp_path / "s")[0].unlink()
-    with pytest.raises(OutputError, match="cannot be read again") as caught:
+    (block,) = blocks(tmp_path / "s")
+    block.unlink()
+    with pytest.raises(OutputError, match=f"{block.name}: .* read again") as caught:
         np.asarray(view)
     one_line(caught.value)
 
@@ -198,10 +199,10 @@ def test_unreadable_is_not_damaged(tmp_path, monkeypatch):
     fill(EmbeddingStore(tmp_path), 3)
 
     def refuse(*args: object, **options: object) -> None:
-        raise OSError(errno.EMFILE, "Too many open files")
+        raise OSError(errno.EMFILE, "too many")
 
     monkeypatch.setattr(np, "load", refuse)
-    with pytest.raises(OutputError, match="cannot be used: Too many open files; pass `store=DIR`"):
+    with pytest.raises(OutputError, match="too many; .*`store=DIR`"):
         EmbeddingStore(tmp_path)
     assert len(blocks(tmp_path)) == 1
 

@@ -259,9 +259,7 @@ def test_a_model_that_changes_its_name_in_mid_run_stops_it(server, tmp_path):
     server.fail(change=lambda answer: {**answer, "model": next(models)})
     made = encoder(server, in_flight=1)
     engine = engine_of(made, tmp_path)
-    with pytest.raises(
-        EncoderError, match="answered as model 'm-1', and now as 'm-2': it was changed in mid-run"
-    ):
+    with pytest.raises(EncoderError, match="model 'm-1', .* 'm-2': .* mid-run"):
         engine.prepare(TEXTS)
     assert "its answers name 'm-1'" in made.notes[0] and len(engine.missing_texts(TEXTS)) == 50
     # Another process, whose embeddings are all stored, says so too.
@@ -290,10 +288,7 @@ def test_a_request_has_a_total_time(start):
         )
         stop = threading.Event()
         began = time.monotonic()
-        with pytest.raises(
-            SourceError,
-            match=r"no embeddings in 2 attempts: no answer in 0.3 s \(`params=timeout=SECONDS`",
-        ):
+        with pytest.raises(SourceError, match="in 2 attempts: .* 0.3 s "):
             made.request(["a"], stop)
         assert 0.5 < time.monotonic() - began < 5
         over.set()
@@ -343,7 +338,7 @@ def test_an_error_that_quotes_its_input_shows_no_sentence(server, answer, status
 
 def test_a_short_sentence_is_not_quoted_either(server):
     server.fail(status=400, body=b'{"error": "bad model for \'my cat\' (8 tokens)"}')
-    with pytest.raises(EncoderError, match=r"answered 400: bad model for '\[…\]' \(8 tokens\)$"):
+    with pytest.raises(EncoderError, match=r"400: .* for '\[…\]' \(8 tokens\)$"):
         encoder(server).encode(["my cat"])
 
 
@@ -365,7 +360,7 @@ def test_nobody_asks_before_the_time_that_the_server_names(server, date):
     assert again - refused >= 1.4
     server.fail(status=429, body=b"{}", headers={"Retry-After": "3600"})
     began = time.monotonic()
-    with pytest.raises(SourceError, match="asks to wait 3600 s .*run the same command to continue"):
+    with pytest.raises(SourceError, match="wait 3600 s "):
         encoder(server).encode(TEXTS)
     assert time.monotonic() - began < 5
 
@@ -382,8 +377,20 @@ def test_nobody_asks_before_the_time_that_the_server_names(server, date):
         ({"status": 429, "body": b'{"error": {"code": "insufficient_quota"}}'}, "answered 429", 1),
         (
             {"status": 500, "body": b"down"},
-            "no embeddings in 3 attempts: 500 down; what has come is kept",
+            "no embeddings in 3 attempts: 500 down; what has come is kept: "
+            "run the same command to continue$",
             3,
+        ),
+        (
+            {"status": 429, "body": b'"slow down"', "headers": {"Retry-After": "3600"}},
+            r"asks to wait 3600 s \(429 slow down\); what has come is kept",
+            1,
+        ),
+        (
+            {"status": 401, "body": b'"no key"'},
+            "answered 401: no key; put a key into an environment variable and name that: "
+            "`params=key_variable=NAME`$",
+            1,
         ),
         (
             {"status": 307, "headers": {"Location": "http://127.0.0.1:1/"}, "body": b"moved"},
@@ -391,7 +398,7 @@ def test_nobody_asks_before_the_time_that_the_server_names(server, date):
             1,
         ),
         ({"body": b"<html>please log in</html>"}, "answered no JSON: <html>please", 1),
-        ({"stall": 0.5}, "no answer in 0.1 s", 3),
+        ({"stall": 0.5}, r"no answer in 0.1 s \(`params=timeout=SECONDS` waits longer\)", 3),
     ],
 )
 def test_what_does_not_pass_is_one_line(server, fault, message, requests):
@@ -422,7 +429,7 @@ def test_shares_of_several_workers_pay_for_nothing_twice(server, tmp_path, monke
 
 def test_an_answer_has_bounds(server, monkeypatch):
     monkeypatch.setattr(client, "MAX_RESPONSE_BYTES", 1000)
-    with pytest.raises(EncoderError, match="answered more than 1,000 bytes"):
+    with pytest.raises(EncoderError, match="more than 1,000 bytes"):
         encoder(server).encode(TEXTS)
     assert encoder(server).encode(TEXTS[:1]).shape == (1, 8)
 
@@ -432,7 +439,7 @@ def test_too_large_requests_are_halved(server):
     np.testing.assert_array_equal(encoder(server, batch=16).encode(TEXTS), expected(server, TEXTS))
     assert {*server.texts} == {*TEXTS} and len(server.again) == 4 + 3
     server.most = 0
-    with pytest.raises(EncoderError, match="finds the text too long"):
+    with pytest.raises(EncoderError, match="text too long"):
         encoder(server).encode(["a"])
 
 
@@ -458,10 +465,9 @@ def test_the_key_is_sent_and_stands_nowhere(server, monkeypatch, tmp_path, caplo
     engine.prepare(TEXTS)
     assert {h["Authorization"] for h in server.headers} == {"Bearer sk-secret-1234"}
     server.key = "another"
-    with pytest.raises(
-        EncoderError, match=r"answered 401: no key: Bearer \*\*\*; set MY_KEY to a key"
-    ) as caught:
+    with pytest.raises(EncoderError, match=r"401: no key: Bearer \*\*\*") as caught:
         engine.prepare(["more"])
+    assert "MY_KEY" in caught.value.hint
     shown = [
         str(caught.value),
         repr(made),
@@ -478,7 +484,7 @@ def test_the_key_is_sent_and_stands_nowhere(server, monkeypatch, tmp_path, caplo
     assert files and not any(b"sk-secret" in content for content in files)
     assert not any("sk-secret" in text for text in shown)
     monkeypatch.delenv("MY_KEY")
-    with pytest.raises(StsbenchError, match="the environment variable MY_KEY holds no key"):
+    with pytest.raises(StsbenchError, match="MY_KEY holds"):
         encoder(server, key_variable="MY_KEY").encode(["a"])
     # No key is sent where none was named, whatever the environment holds.
     monkeypatch.setenv("OPENAI_API_KEY", "sk-other")
@@ -554,7 +560,7 @@ def test_a_certificate_that_ssl_cert_file_names_is_taken_on_this_machine_too(tmp
 def test_one_bad_embedding_costs_no_other(server, tmp_path):
     server.fail(change=replaced(embedding=[None] * 8), times=1)
     made = encoder(server, in_flight=1, batch=51)
-    with pytest.raises(EncoderError, match="returned null for sentence"):
+    with pytest.raises(EncoderError, match="null for sentence"):
         engine_of(made, tmp_path).prepare(TEXTS)
     assert len(engine_of(made, tmp_path).missing_texts(TEXTS)) == 1
 
@@ -589,10 +595,11 @@ def test_what_is_stored_is_found_without_the_server(tmp_path):
     assert gone.fingerprint == made.fingerprint
     engine = engine_of(gone, tmp_path)
     assert engine(TEXTS[:40]).shape == (40, 8)
-    with pytest.raises(SourceError, match="what has come is kept"):
+    with pytest.raises(SourceError, match="in 2 attempts"):
         Engine(encoder(server, retries=1), engine.store).prepare(TEXTS)
-    with pytest.raises(SourceError, match="no server answers at .*; start it"):
+    with pytest.raises(SourceError, match="no server answers") as caught:
         encoder(server, api="tei").encode(["a"])
+    assert server.url in caught.value.problem and "start it" in caught.value.hint
 
 
 def test_the_fingerprint_is_what_is_asked_and_what_the_server_says(server):
