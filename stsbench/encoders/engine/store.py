@@ -108,7 +108,7 @@ class _Index(NamedTuple):
 
 
 class EmbeddingStore:
-    """All stored embeddings of one encoder, by text; without a folder, kept in memory alone."""
+    """All stored embeddings of one encoder, by text; without a folder, in memory only."""
 
     def __init__(
         self, folder: Path | None, monitor: DriftMonitor | None = None, *, read_only: bool = False
