@@ -18,7 +18,7 @@ from stsbench.bench import score
 from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.run import run
 from stsbench.core import provenance
-from stsbench.encoders.engine import drift, store as embedding_store
+from stsbench.encoders.engine import drift
 from stsbench.encoders.engine.drift import METADATA_FILE, PROBE_SENTENCES, SKETCH_SIZE, sketch
 from stsbench.encoders.fitted import PostProcessed, Variant, VariantEncoder
 from stsbench.encoders.whitening import WhiteningMethod
@@ -132,7 +132,7 @@ def test_no_date_decides(tmp_path_factory, edited, place, monkeypatch, steps):
                 return datetime.now(tz) + timedelta(seconds=clock)  # noqa: B023 - used in this step alone
 
         monkeypatch.setattr(score, "datetime", Clock)
-        monkeypatch.setattr(embedding_store, "datetime", Clock)
+        monkeypatch.setattr(drift, "datetime", Clock)
         edited(factor)
         folder = None if store is None else stores / store
         (result,) = Outcome(
