@@ -158,6 +158,15 @@ def test_what_a_row_lacks_is_one_line_with_the_command(stsbench, results):
     assert err.endswith("--protocol simcse --results mine\n")
 
 
+def test_what_a_row_of_a_suites_board_lacks_is_told_with_the_protocol(stsbench, results):
+    code, out, err = stsbench("leaderboard", "--suite", "sts", "--add", "part:Ours")
+    assert code == 0 and "Ours  " in out
+    assert err == (
+        "stsbench: row 'Ours' has no STS14, STS15, STS16, STS-B, SICK-R; to fill it: "
+        "stsbench run part --tasks sts14,sts15,sts16,stsb,sickr --protocol simcse\n"
+    )
+
+
 def test_results_without_a_row_are_one_line(stsbench, results):
     code, out, err = stsbench(*TABLE)
     assert code == 0 and "my-checkpoint" not in out and err.startswith("stsbench: results of ")

@@ -223,7 +223,7 @@ def describe_clean_scores(
 
 
 def _clean_results(result: Result, name: str) -> Iterator[Result]:
-    """Yield the Result as if only the items without a training text had been scored."""
+    """Yield the Result with the score of only the items without a training text."""
     for clean in result.clean:
         if clean.name == name and clean.score is not None and clean.interval is not None:
             yield msgspec.structs.replace(
@@ -231,8 +231,6 @@ def _clean_results(result: Result, name: str) -> Iterator[Result]:
                 score=clean.score,
                 scores={score_name(result.protocol): clean.score},
                 interval=clean.interval,
-                n=clean.n,
-                per_subset={},
             )
 
 

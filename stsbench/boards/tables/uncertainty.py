@@ -107,10 +107,8 @@ def _find_means(table: Table, spec_by_key: Mapping[str, ColumnSpec]) -> Iterator
 def _averaged_task_indices(table: Table, task_keys: Sequence[str]) -> tuple[int, ...]:
     """Return the indices of the task columns that a table's average is over.
 
-    Each occurs as often as it counts. Empty if the average is over another column too.
+    Each occurs as often as it counts.
     """
-    if not all(set(term) <= set(task_keys) for term in table.terms):
-        return ()
     n_per_term = math.lcm(*map(len, table.terms))
     indices: list[int] = []
     for term in table.terms:

@@ -256,6 +256,11 @@ def test_declutrs_composite_mean_and_its_distances_are_the_printed_ones():
     assert "‡ a mean over tasks that are scored in different ways" in build_layout(table).legend
 
 
+def test_a_printed_average_over_unlike_scores_is_the_papers_own():
+    average = row(build_table("declutr-2"), "GloVe").cell(AVERAGE).published
+    assert average == TableNumber(65.47, decimals=2, published_key="declutr/table-2/GloVe")
+
+
 def test_best_and_second_best_are_those_of_the_group():
     layout = build_layout(build_table("sgopt-1"))
     (base,) = [block for block in layout.blocks if block.title == "BERT-base"]
@@ -347,6 +352,22 @@ def test_an_exact_average_has_four_more_decimals():
         if line.number_kind == "measured"
     }
     assert exact == {"42.344000"}
+
+
+def test_a_listed_row_without_a_number_is_one_line():
+    filled = Row(label="filled", cells={"c": TableCell(measured=TableNumber(1.0))})
+    empty = Row(label="empty", cells={}, is_listed=True)
+    table = Table(
+        name="t",
+        title="t",
+        columns=[TableColumn(key="c", head="c")],
+        groups=[Group(rows=[empty, filled, replace(empty, label="hidden", is_listed=False)])],
+    )
+    (block,) = build_layout(table, "both").blocks
+    assert [(line.label, line.cells[0].text) for line in block.lines] == [
+        ("empty", "–"),
+        ("filled", "1.00"),
+    ]
 
 
 def test_a_mark_says_where_a_number_is_from():

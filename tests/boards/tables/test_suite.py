@@ -216,6 +216,23 @@ def test_scores_without_training_text_are_a_group_of_their_own_with_the_items_le
     assert "Without nli_triplets" in markdown(board)
 
 
+def test_scores_without_training_text_have_no_interval_of_all_items():
+    clean = CleanScore(
+        corpora=["nli_triplets"], text="a" * 64, near=None, n=40, score=0.5, interval=(0.4, 0.6)
+    )
+    first, second = (
+        structs.replace(told(pair()[0]), eval_seed=seed, items=str(seed), clean=[changed])
+        for seed, changed in enumerate([clean, structs.replace(clean, score=0.6)])
+    )
+    (board,) = TableRequest(catalogue=Catalogue(), results=[first, second]).make_suite_boards(
+        "one", Suite(name="One", tasks=["sts12"]), {"sts12": "test"}
+    )
+    all_items, left = board.rows()
+    assert number(all_items, "sts12").interval is not None
+    assert number(left, "sts12")[:2] == pytest.approx((55.0, 7.0710678))
+    assert number(left, "sts12").interval is None
+
+
 def test_overlap_is_marked_and_explained():
     (board,) = gather(
         *both("a", 0.5, 0.6),
