@@ -44,7 +44,7 @@ def analyze_command(
     store: opt.Store = None,
     no_store: opt.NoStore = False,
     _config: opt.Config = None,
-    cards: opt.OwnCards,
+    cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:
     """Make a figure of the papers, as numbers and as a picture.

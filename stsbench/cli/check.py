@@ -54,7 +54,7 @@ def check_command(
     github: opt.Github = False,
     summary: opt.Summary = None,
     _config: opt.Config = None,
-    cards: opt.OwnCards,
+    cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:
     """Check new scores against old ones, for CI.

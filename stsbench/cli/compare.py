@@ -37,7 +37,7 @@ def compare_command(
     out: opt.TableFile = None,
     plot: opt.Plot = None,
     _config: opt.Config = None,
-    cards: opt.OwnCards,
+    cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:
     """Test which differences between encoders are significant.

@@ -24,7 +24,7 @@ def fetch_command(
     *,
     data: opt.Data = None,
     _config: opt.Config = None,
-    cards: opt.OwnCards,
+    cards: opt.Cards,
 ) -> None:
     """Fetch data from the Hub ahead of a run.
 
@@ -82,7 +82,7 @@ def verify_command(
     names: opt.NamesToVerify,
     data: opt.Data = None,
     _config: opt.Config = None,
-    cards: opt.OwnCards,
+    cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:
     """Check data against the cards.
@@ -182,7 +182,7 @@ def make_command(
     *,
     corpora: opt.CorporaToFill = None,
     _config: opt.Config = None,
-    cards: opt.OwnCards,
+    cards: opt.Cards,
 ) -> None:
     """Make training text of what is published.
 
@@ -234,7 +234,7 @@ def back_translate_command(
     corpora: opt.Corpora = None,
     data: opt.Data = None,
     _config: opt.Config = None,
-    cards: opt.OwnCards,
+    cards: opt.Cards,
 ) -> None:
     """Translate sentences there and back, to train on the pairs.
 

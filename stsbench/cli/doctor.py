@@ -34,10 +34,10 @@ HUB_PACKAGES = ("python", "torch", "transformers", "tokenizers", "huggingface-hu
 def doctor_command(
     context: opt.Context,
     *,
-    hub: opt.Hub = False,
+    hub: opt.TryHub = False,
     data: opt.Data = None,
     _config: opt.Config = None,
-    cards: opt.OwnCards,
+    cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:
     """Show what works here, and what is missing for what.

@@ -45,7 +45,7 @@ def export_command(
     protocol: opt.OnlyProtocol = None,
     out: opt.ExportFile = None,
     _config: opt.Config = None,
-    cards: opt.OwnCards,
+    cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:
     """Write results for other tools.

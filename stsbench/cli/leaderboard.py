@@ -37,7 +37,7 @@ SEEDS_LEGEND = (
 def leaderboard_command(
     context: opt.Context,
     *,
-    results: opt.ResultsIfAny = None,
+    results: opt.OptionalResultsFolder = None,
     table: opt.Table = None,
     suite: opt.Suite = "sts",
     protocol: opt.OnlyProtocol = None,
@@ -51,7 +51,7 @@ def leaderboard_command(
     mteb: opt.MtebFolder = None,
     out: opt.TableFile = None,
     _config: opt.Config = None,
-    cards: opt.OwnCards,
+    cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:
     """Print a table of results, or a paper's.

@@ -19,7 +19,7 @@ def list_command(
     kind: opt.Kind = "",
     language: opt.Language = None,
     _config: opt.Config = None,
-    cards: opt.OwnCards,
+    cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:
     """List tasks, encoders, recipes, tables and more.

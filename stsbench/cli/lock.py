@@ -24,7 +24,7 @@ def lock_command(
     tasks: opt.OnlyTasks = None,
     strict: opt.Strict = False,
     _config: opt.Config = None,
-    cards: opt.OwnCards,
+    cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:
     """Write scores to a lock file for 'stsbench check'.

@@ -134,7 +134,7 @@ EncoderArguments = Annotated[
         complete=encoder_names,
     ),
 ]
-EncoderAgain = Annotated[
+EncoderOption = Annotated[
     list[str], _names("The same as an option; comma list.", "--encoder -e", encoder_names)
 ]
 Encoders = Annotated[list[str], _names("Encoders; comma list.", "--encoder -e", encoder_names)]
@@ -169,7 +169,9 @@ OnlyProtocol = Annotated[str | None, _option("Only this protocol's results.", "-
 Split = Annotated[str | None, _option("Score this split (default: test).")]
 TimedSplit = Annotated[str, _option("Embed the sentences of this split.")]
 EvaluationSeeds = Annotated[str, _option("Seeds of the evaluation, comma list.")]
-OwnNames = Annotated[list[str], _names("What results call the encoders, one name each.", "--name")]
+ResultNames = Annotated[
+    list[str], _names("What results call the encoders, one name each.", "--name")
+]
 SetEncoder = Annotated[
     list[str], _many("Replace a parameter of the encoder, e.g. dtype=bfloat16.", "--set")
 ]
@@ -180,13 +182,13 @@ Variants = Annotated[
     list[str],
     _many("Values of 'dimensions' or 'embeddings' to score, e.g. embeddings=float32,int8."),
 ]
-Clean = Annotated[
+CleanScores = Annotated[
     list[str],
     _names(
         "Score also without the items that these corpora or files hold; 'own': the recipe's corpus."
     ),
 ]
-Near = Annotated[
+MinSimilarity = Annotated[
     float | None,
     _option(
         "Near-duplicates too, from this similarity on, e.g. 0.8 (needs rensa).", min=0.5, max=1
@@ -217,13 +219,13 @@ AblationSeeds = Annotated[
 SetRecipe = Annotated[
     list[str], _many("Replace a value of the recipe, e.g. temperature=0.1.", "--set")
 ]
-Base = Annotated[str, _option("Start from this checkpoint (folder, Hub id or encoder).")]
-Small = Annotated[
+BaseModel = Annotated[str, _option("Start from this checkpoint (folder, Hub id or encoder).")]
+SmallRecipes = Annotated[
     bool, _option("Train small recipes, which a CPU can, on a base of yours (--base).", "--small")
 ]
 TrainingText = Annotated[str | None, _option("Train on this corpus or file.")]
 RunName = Annotated[str, _option("What the trained encoder is called; default as its recipe.")]
-Keep = Annotated[str | None, _option("Keep the 'best' weights by dev score, or the 'last'.")]
+KeptWeights = Annotated[str | None, _option("Keep the 'best' weights by dev score, or the 'last'.")]
 TimedSteps = Annotated[
     int | None, _option("Train this many steps and estimate the whole run from them.", **COUNT)
 ]
@@ -233,7 +235,7 @@ Data = Annotated[Path | None, _folder("Folder of evaluation data; default STSBEN
 Corpora = Annotated[Path | None, _folder("Folder of training text; default STSBENCH_CORPORA.")]
 CorporaToFill = Annotated[Path | None, _folder("Folder to write into; default STSBENCH_CORPORA.")]
 ResultsFolder = Annotated[Path, _folder("Results folder.")]
-ResultsIfAny = Annotated[Path | None, _folder("Results folder; default 'results'.")]
+OptionalResultsFolder = Annotated[Path | None, _folder("Results folder; default 'results'.")]
 ResultsArgument = Annotated[Path, _argument("Results folder.")]
 VerifiedResults = Annotated[Path, _argument("Results folder, or the folder of one encoder in it.")]
 MtebFolder = Annotated[
@@ -241,7 +243,7 @@ MtebFolder = Annotated[
 ]
 Store = Annotated[Path | None, _folder("Folder of stored embeddings.")]
 NoStore = Annotated[bool, _folder("Keep embeddings in memory only.", "--no-store")]
-OwnCards = Annotated[
+Cards = Annotated[
     list[Path], _many("A folder with cards of your own; may be repeated.", "--cards", panel=FOLDERS)
 ]
 Config = Annotated[
@@ -260,14 +262,16 @@ SweepFolder = Annotated[
 
 # How the work is done.
 Fresh = Annotated[bool, _work("Score again even what the results folder has.", "--fresh")]
-TrainAgain = Annotated[
+FreshTraining = Annotated[
     bool, _work("Train again from the start, even a finished or stopped run.", "--fresh")
 ]
-Yes = Annotated[bool, _work("With --fresh: delete checkpoints without asking.", "--yes")]
-WhoScores = Annotated[
+SkipConfirmation = Annotated[
+    bool, _work("With --fresh: delete checkpoints without asking.", "--yes")
+]
+ScoringExecutor = Annotated[
     str, _work("Who does the work: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")
 ]
-WhoTrains = Annotated[
+TrainingLauncher = Annotated[
     str, _work("Who trains: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")
 ]
 GpusPerEncoder = Annotated[
@@ -396,7 +400,7 @@ Language = Annotated[
 AnyName = Annotated[
     str, _argument("A task, suite, encoder, recipe, corpus, table, run or protocol.", all_names)
 ]
-Hub = Annotated[
+TryHub = Annotated[
     bool, _option("Fetch two small tasks and a small checkpoint, and score it.", "--hub")
 ]
 NamesToFetch = Annotated[list[str], _argument("Tasks, suites or corpora.")]

@@ -45,12 +45,12 @@ def overlap_command(
     *,
     corpora_named: opt.CorpusArguments,
     tasks: opt.OnlyTasks = None,
-    near: opt.Near = None,
+    near: opt.MinSimilarity = None,
     out: opt.OverlapFile = None,
     corpora: opt.Corpora = None,
     data: opt.Data = None,
     _config: opt.Config = None,
-    cards: opt.OwnCards,
+    cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:
     """Find test sentences in training text.

@@ -39,7 +39,7 @@ def parity_command(
     store: opt.Store = None,
     no_store: opt.NoStore = False,
     _config: opt.Config = None,
-    cards: opt.OwnCards,
+    cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:
     """Test whether two encoders that should be identical are.

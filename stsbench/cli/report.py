@@ -41,7 +41,7 @@ def report_command(
     store: opt.Store = None,
     no_store: opt.NoStore = False,
     _config: opt.Config = None,
-    cards: opt.OwnCards,
+    cards: opt.Cards,
 ) -> None:
     """Put results, comparisons and figures into one HTML page.
 

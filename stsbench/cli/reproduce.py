@@ -32,8 +32,8 @@ def reproduce_command(
     context: opt.Context,
     table: opt.AblationTable,
     *,
-    small: opt.Small = False,
-    base: opt.Base = "",
+    small: opt.SmallRecipes = False,
+    base: opt.BaseModel = "",
     seeds: opt.AblationSeeds = "",
     assign: opt.SetRecipe,
     results: opt.ResultsFolder = Path("results"),
@@ -44,7 +44,7 @@ def reproduce_command(
     dry_run: opt.DryTraining = False,
     out: opt.TableFile = None,
     _config: opt.Config = None,
-    cards: opt.OwnCards,
+    cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:
     """Train the rows of a paper's table or figure.

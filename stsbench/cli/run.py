@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stsbench.cli import options as opt
 from stsbench.cli.child import continue_in_child
@@ -34,30 +34,30 @@ def run_command(
     context: opt.Context,
     *,
     encoders: opt.EncoderArguments,
-    encoder: opt.EncoderAgain,
+    encoder: opt.EncoderOption,
     tasks: opt.Tasks = None,
     protocol: opt.Protocols = None,
     split: opt.Split = None,
     seeds: opt.EvaluationSeeds = "0",
     assign: opt.SetEncoder,
-    names: opt.OwnNames,
+    names: opt.ResultNames,
     variants: opt.Variants,
     plot: opt.Plot = None,
-    clean: opt.Clean,
-    near: opt.Near = None,
+    clean: opt.CleanScores,
+    near: opt.MinSimilarity = None,
     corpora: opt.Corpora = None,
     data: opt.Data = None,
     results: opt.ResultsFolder = Path("results"),
     store: opt.Store = None,
     no_store: opt.NoStore = False,
     fresh: opt.Fresh = False,
-    on: opt.WhoScores = "local",
+    on: opt.ScoringExecutor = "local",
     gpus_per_encoder: opt.GpusPerEncoder = None,
     timeout: opt.Timeout = None,
     dry_run: opt.DryRun = False,
     verbose: opt.Verbose = False,
     _config: opt.Config = None,
-    cards: opt.OwnCards,
+    cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:
     """Score encoders on tasks.
@@ -72,7 +72,6 @@ def run_command(
     from stsbench.api.names import NameResolver
     from stsbench.bench.plan import CleanScoreSettings, RunPlan
     from stsbench.bench.run import EXECUTORS
-    from stsbench.cli.variants import expand_variants
 
     catalogue = opt.read_cards(cards)
     typed = _check_options(context, on)
@@ -86,17 +85,11 @@ def run_command(
     option_encoders = encoder if not encoders or "--encoder" in typed else []
     own_names = names if "--name" in typed or not {"encoders", "--encoder"} & typed else []
     specs = NameResolver(catalogue).resolve_specs([*encoders, *option_encoders], results)
-    run_specs = specs or ["minilm"]
-    if variants:
-        if own_names:
-            raise StsbenchError(
-                "names of your own have no effect beside --variants; leave them out"
-            )
-        run_specs, params = expand_variants(run_specs, variants, params)
+    run_encoders = _expand_encoders(specs or ["minilm"], own_names, variants, params, catalogue)
     plan = RunPlan(
-        encoders=run_specs,
-        names=_match_names(run_specs, own_names, catalogue),
-        params=params,
+        encoders=run_encoders.specs,
+        names=run_encoders.names,
+        params=run_encoders.params,
         catalogue=catalogue,
         results_folder=results,
         tasks=tasks or ("sts" if specs else "quickstart"),
@@ -120,6 +113,45 @@ def run_command(
         )
     _print_unfinished_runs(specs)
     return exit_code
+
+
+class RunEncoders(NamedTuple):
+    """The encoders of a run."""
+
+    specs: list[str]
+    names: dict[str, str]
+    """The user's name of each spec; empty if there are none."""
+    params: dict[str, Any]
+    """The parameters that replace those of all encoders' cards."""
+
+
+def _expand_encoders(
+    specs: list[str],
+    own_names: Sequence[str],
+    variants: Sequence[str],
+    params: dict[str, Any],
+    catalogue: Catalogue,
+) -> RunEncoders:
+    """Return the encoders of a run, all variants of each if variants are requested.
+
+    Args:
+        specs: The encoders.
+        own_names: The user's names for them.
+        variants: The values of ``--variants``.
+        params: The parameters of ``--set``.
+        catalogue: The cards.
+
+    Raises:
+        StsbenchError: Names or variants do not fit the encoders.
+    """
+    from stsbench.cli.variants import expand_variants
+
+    if not variants:
+        return RunEncoders(specs, _match_names(specs, own_names, catalogue), params)
+    if own_names:
+        raise StsbenchError("names of your own have no effect beside --variants; leave them out")
+    expanded = expand_variants(specs, variants, params)
+    return RunEncoders(expanded.specs, {}, expanded.params)
 
 
 def _print_unfinished_runs(specs: Sequence[str]) -> None:

@@ -44,7 +44,7 @@ def show_command(
     *,
     curve: opt.CurvePlot = None,
     _config: opt.Config = None,
-    cards: opt.OwnCards,
+    cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:
     """Show what is known of one name.

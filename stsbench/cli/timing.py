@@ -47,7 +47,7 @@ def timing_command(
     encoder: opt.Encoders,
     recipe: opt.TimedRecipes,
     assign: opt.SetEncoder,
-    base: opt.Base = "",
+    base: opt.BaseModel = "",
     task: opt.OneTask = "stsb",
     split: opt.TimedSplit = "test",
     batch_size: opt.BatchSize = 16,
@@ -58,7 +58,7 @@ def timing_command(
     output: opt.TimingFormat = "terminal",
     out: opt.TableFile = None,
     _config: opt.Config = None,
-    cards: opt.OwnCards,
+    cards: opt.Cards,
 ) -> None:
     """Time training and inference on this machine.
 

@@ -46,25 +46,25 @@ def train_command(
     *,
     seeds: opt.RecipeSeeds = "",
     assign: opt.SetRecipe,
-    base: opt.Base = "",
+    base: opt.BaseModel = "",
     text: opt.TrainingText = None,
     corpora: opt.Corpora = None,
     data: opt.Data = None,
     name: opt.RunName = "",
     out: opt.RunsFolder = None,
-    fresh: opt.TrainAgain = False,
-    yes: opt.Yes = False,
+    fresh: opt.FreshTraining = False,
+    yes: opt.SkipConfirmation = False,
     dry_run: opt.DryTraining = False,
-    keep: opt.Keep = None,
+    keep: opt.KeptWeights = None,
     device: opt.Device = "auto",
     deterministic: opt.Deterministic = False,
     checkpoint_seconds: opt.CheckpointSeconds = 120.0,
     report_to: opt.ReportTo,
-    on: opt.WhoTrains = "local",
+    on: opt.TrainingLauncher = "local",
     devices: opt.Devices = None,
     workers: opt.Workers = None,
     _config: opt.Config = None,
-    cards: opt.OwnCards,
+    cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:
     """Train an encoder by a recipe.
@@ -79,12 +79,7 @@ def train_command(
     from stsbench.recipes.train_plan import TrainPlan, read_recipe
 
     catalogue = opt.read_cards(cards)
-    typed = TypedOptions.from_context(context)
-    typed.forbid_beside(
-        "--dry-run", "--fresh", "--yes", "--checkpoint-seconds", "--report-to", "--on", "--devices"
-    )
-    typed.forbid_elsewhere(on, "--devices", local_option="--device")
-    typed.forbid_without("--fresh", "--yes")
+    _check_options(context, on)
     if not dry_run:
         continue_in_child(on)
     recipe, base = opt.resolve_spec(recipe, catalogue), opt.resolve_spec(base, catalogue)
@@ -122,6 +117,15 @@ def train_command(
         _confirm_deletion(plans)
     _train(plans, on, devices, retype_options(context, "--cards"), as_json=as_json)
     return 0
+
+
+def _check_options(context: opt.Context, on: str) -> None:
+    typed = TypedOptions.from_context(context)
+    typed.forbid_beside(
+        "--dry-run", "--fresh", "--yes", "--checkpoint-seconds", "--report-to", "--on", "--devices"
+    )
+    typed.forbid_elsewhere(on, "--devices", local_option="--device")
+    typed.forbid_without("--fresh", "--yes")
 
 
 def _replaced_values(

@@ -21,7 +21,7 @@ def verify_command(
     results: opt.VerifiedResults = Path("results"),
     data: opt.Data = None,
     _config: opt.Config = None,
-    cards: opt.OwnCards,
+    cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:
     """Make every score again from its items.
