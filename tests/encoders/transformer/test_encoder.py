@@ -139,7 +139,7 @@ def test_the_mask_token_of_a_template(tiny, left):
         states, _ = states_of(tiny["bert"], template.format(sentence))
         expected.append(states[-1][-3])  # before the full stop and [SEP]
     np.testing.assert_allclose(encoder.encode(few), expected, rtol=0, atol=5e-6)
-    with pytest.raises(EncoderError, match="no mask token left within 48 tokens; raise max_length"):
+    with pytest.raises(EncoderError, match="mask token .* 48 tokens; "):
         encoder.encode(["dog " * 99])
 
 
@@ -215,9 +215,7 @@ def test_a_model_that_wants_more_than_a_sentence_is_one_line(tmp_path):
         tmp_path, transformers.PegasusModel, transformers.PegasusConfig, **sizes
     )
     encoder = TransformerEncoder(str(folder))
-    with pytest.raises(
-        EncoderError, match="PegasusModel does not run on the tokens of a sentence alone: "
-    ) as caught:
+    with pytest.raises(EncoderError, match="PegasusModel does not run on ") as caught:
         encoder.encode(["dog"])
     assert "\n" not in str(caught.value)
 

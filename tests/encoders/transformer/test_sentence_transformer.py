@@ -66,8 +66,9 @@ def test_prompts(saved):
     default = embed("prompted", ["dog"])
     np.testing.assert_allclose(embed("prompted", ["dog"], prompt_name="query"), default, atol=1e-6)
     assert not np.allclose(embed("prompted", ["dog"], prompt_name=""), default)
-    with pytest.raises(UnknownName, match=r"unknown prompt of .* 'qery'; did you mean 'query'"):
+    with pytest.raises(UnknownName, match="unknown prompt of ") as caught:
         embed("two poolings", [], prompt_name="qery")
+    assert caught.value.name == "qery" and "query" in caught.value.choices
     with pytest.raises(CardError, match="not both"):
         embed("two poolings", [], prompt_name="query", prompt="q")
 
@@ -81,7 +82,7 @@ def test_max_length_cuts(saved):
         np.testing.assert_allclose(encoder.encode([long]), encoder.encode([short]), atol=1e-6)
     with pytest.raises(CardError, match="max_length 65: .* has 64 positions"):
         SentenceTransformerEncoder(str(saved["dense"]), max_length=65).encode(["dog"])
-    with pytest.raises(CardError, match="key 'max_length': expected a whole number >= 1, not 0"):
+    with pytest.raises(CardError, match="'max_length': .* not 0"):
         load_encoder(saved["dense"], params={"max_length": 0})
 
 
@@ -166,10 +167,7 @@ def test_a_router_in_the_checkpoints_own_folder_is_run_as_the_library_does(bert,
         "query_0_Transformer/model.safetensors",
     } <= {*library_digests(folder)}
     change(folder / "query_0_Transformer" / "config.json", _attn_implementation="someone/kernel")
-    with pytest.raises(
-        EncoderError,
-        match="'_attn_implementation' is 'someone/kernel', which is not run here; remove it",
-    ):
+    with pytest.raises(EncoderError, match="'_attn_implementation'.*'someone/kernel'"):
         SentenceTransformerEncoder(str(folder))
 
 
@@ -195,10 +193,7 @@ def test_embeddings_are_as_long_as_the_files_say_and_another_similarity_is_noted
     change(
         folder / "config_sentence_transformers.json", truncate_dim=0, similarity_fn_name="cosine"
     )
-    with pytest.raises(
-        EncoderError,
-        match=r"config_sentence_transformers.json: cannot be used: Expected 'int' >= 1 - at '\$.truncate_dim'",
-    ):
+    with pytest.raises(EncoderError, match=r"config_sentence_transformers.json.*\$.truncate_dim"):
         load_encoder(str(folder))
 
 
@@ -270,7 +265,5 @@ def test_a_missing_weight_is_not_made_up(dense, monkeypatch):
     weights = load_file(dense / "model.safetensors")
     del weights["encoder.layer.1.output.dense.weight"]
     save_file(weights, dense / "model.safetensors", {"format": "pt"})
-    with pytest.raises(
-        EncoderError, match=r"the weights lack 'encoder.layer.1.output.dense.weight'"
-    ):
+    with pytest.raises(EncoderError, match="lack.*'encoder.layer.1.output.dense.weight'"):
         SentenceTransformerEncoder(str(dense)).encode(["dog"])

@@ -44,7 +44,7 @@ def test_published_infersent_weights_become_a_folder(tmp_path, legacy):
     np.testing.assert_array_equal(made.encode(SENTENCES), due.encode(SENTENCES))
     # Without a file of one's own, the one that the version was trained with.
     convert_infersent(pickled, tmp_path / "plain", version=1)
-    with pytest.raises(SourceError, match="glove.840B.300d.txt from https://nlp.stanford"):
+    with pytest.raises(SourceError, match="glove.840B.300d.txt.*https://nlp.stanford"):
         load_encoder(tmp_path / "plain")
 
 
@@ -135,18 +135,21 @@ def test_published_skip_thoughts_become_a_folder(tmp_path):
     np.testing.assert_allclose(uni.encode(["mat ."]), embeddings[1:, :4], atol=1e-6)
 
 
-def test_a_published_folder_that_is_not_whole_is_one_line(tmp_path):
+@pytest.mark.parametrize(
+    ("table", "error", "message"),
+    [
+        (np.array([{"a": 1}]), EncoderError, "the half 'bi' cannot be read"),
+        (np.zeros((3, 3), np.float32), EncoderError, r"shape \(3, 3\) for 11 lines"),
+        (None, SourceError, "no btable.npy; get it as the README"),
+    ],
+)
+def test_a_published_folder_that_is_not_whole_is_one_line(tmp_path, table, error, message):
     write_theano(tmp_path / "published", np.random.default_rng(0))
-    table = tmp_path / "published" / "btable.npy"
-    for content, message in (
-        (np.array([{"a": 1}]), "the half 'bi' cannot be read"),
-        (np.zeros((3, 3), np.float32), r"shape \(3, 3\) for 11 lines"),
-    ):
-        np.save(table, content, allow_pickle=True)
-        with pytest.raises(EncoderError, match=message):
-            convert_skip_thoughts(tmp_path / "published", tmp_path / "out")
-    table.unlink()
-    with pytest.raises(SourceError, match=r"no btable.npy; get it as the README"):
+    path = tmp_path / "published" / "btable.npy"
+    path.unlink()
+    if table is not None:
+        np.save(path, table, allow_pickle=True)
+    with pytest.raises(error, match=message):
         convert_skip_thoughts(tmp_path / "published", tmp_path / "out")
 
 
@@ -177,7 +180,7 @@ def test_an_expanded_vocabulary_maps_new_words(tmp_path):
     due = np.array([*vectors[6], 1]) @ np.linalg.solve(x.T @ x, x.T @ table)
     grown = expanded.tensors()["uni.embedding"]
     np.testing.assert_allclose(grown[len(WORDS)].numpy(), due, atol=1e-5)
-    with pytest.raises(EncoderError, match="share 2 words; the map needs more than 2"):
+    with pytest.raises(EncoderError, match="share 2 words; .* more than 2"):
         expand_vocabulary(encoder, str(tmp_path / "v.txt"), tmp_path / "no", limit=2)
     np.savez(
         tmp_path / "v.npz", words=[*WORDS[2:], "two\nlines"], vectors=np.eye(8, 3, dtype=np.float32)

@@ -122,11 +122,12 @@ def test_weights_that_torch_does_not_read_are_one_line(encoder):
 def test_halves_are_those_that_we_write(encoder, halves):
     path = encoder.folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_bytes()), "halves": halves}))
-    with pytest.raises(EncoderError, match="config.json: cannot be read: .*halves"):
+    with pytest.raises(EncoderError, match="config.json: .*halves"):
         type(encoder)(str(encoder.folder))
 
 
 def test_a_file_fetched_with_the_weights_names_none_but_our_kinds(encoder):
     (encoder.folder / "stsbench.json").write_text('{"kind": "os:system", "params": {}}')
-    with pytest.raises(UnknownName, match="unknown kind of saved encoder 'os:system'"):
+    with pytest.raises(UnknownName) as caught:
         load_encoder(encoder.folder)
+    assert (caught.value.kind, caught.value.name) == ("kind of saved encoder", "os:system")

@@ -1,11 +1,10 @@
-import json
-
 import numpy as np
 import pytest
 import torch
 
 from stsbench.core.errors import DataError, EncoderError, SourceError, UnknownName
 from stsbench.encoders.words.recurrent import MAXIMA, InferSentEncoder
+from tests.encoders.made_checkpoints import change
 from tests.encoders.words.word_encoders import SENTENCES, write_infersent, write_vectors
 from tests.encoders.words.word_files import cache
 
@@ -134,33 +133,45 @@ def test_unknown_words_are_dropped(folder, tmp_path, version):
     assert bare.fingerprint != encoder.fingerprint
 
 
-def test_what_does_not_fit_is_one_line(folder, tmp_path, version):
-    with pytest.raises(UnknownName, match="unknown padding 'mask'; did you mean 'masked'"):
-        InferSentEncoder(str(folder), padding="mask")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("params", "error", "message"),
+    [
+        ({"padding": "mask"}, UnknownName, "unknown padding 'mask'; did you mean 'masked'"),
+        ({"vectors": "wide.txt"}, EncoderError, "wide.txt: vectors of size 4; .* needs 3$"),
+        ({"vectors": "none.txt"}, SourceError, "word vectors 'none.txt' are not on this machine"),
+    ],
+)
+def test_parameters_that_do_not_fit_are_one_line(
+    folder, tmp_path, monkeypatch, params, error, message
+):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "wide.txt").write_text("a 1 2 3 4\n")
-    with pytest.raises(EncoderError, match="vectors of size 4; .* needs 3"):
-        InferSentEncoder(str(folder), vectors=str(tmp_path / "wide.txt")).encode(["a"])
-    with pytest.raises(SourceError, match="word vectors 'none.txt' are not on this machine"):
-        InferSentEncoder(str(folder), vectors="none.txt")
-    config = folder / "config.json"
-    text = config.read_text()
-    facts = json.loads(text)
-    config.write_text(json.dumps({**facts, "vectors_sha256": "abc"}))
-    with pytest.raises(DataError, match="not the word vectors of"):
-        InferSentEncoder(str(folder))
-    for place in ("/etc/passwd", "~/.netrc", "../wide.txt"):
-        config.write_text(json.dumps({**facts, "vectors": place, "vectors_sha256": ""}))
-        with pytest.raises(DataError, match="names word vectors in a folder and no sha256"):
-            InferSentEncoder(str(folder))
-    config.write_text(json.dumps({**facts, "vectors": "glove\0.txt"}))
-    with pytest.raises(DataError, match="is not a file name"):
-        InferSentEncoder(str(folder))
-    config.write_text(text.replace('"hidden": 2', '"hidden": 3'))
-    with pytest.raises(EncoderError, match=r"mismatch for enc_lstm.weight_ih_l0: .*\[8, 3\]"):
+    with pytest.raises(error, match=message):
+        InferSentEncoder(str(folder), **params).encode(["a"])
+
+
+ELSEWHERE = "config.json: names word vectors in a folder and no sha256 of them; "
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"vectors_sha256": "abc"}, DataError, "not the word vectors of .*config.json abc"),
+        ({"vectors": "/etc/passwd", "vectors_sha256": ""}, DataError, ELSEWHERE),
+        ({"vectors": "~/.netrc", "vectors_sha256": ""}, DataError, ELSEWHERE),
+        ({"vectors": "../vectors.txt", "vectors_sha256": ""}, DataError, ELSEWHERE),
+        ({"vectors": "glove\0.txt"}, DataError, "is not a file name"),
+        ({"hidden": 3}, EncoderError, r"mismatch for enc_lstm.weight_ih_l0: .*\[8, 3\]"),
+        ({"hiden": 2}, EncoderError, "config.json: cannot be read"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(folder, changes, error, message):
+    change(folder / "config.json", **changes)
+    with pytest.raises(error, match=message):
         InferSentEncoder(str(folder)).encode(["a"])
-    config.write_text(text.replace('"hidden"', '"hiden"'))
-    with pytest.raises(EncoderError, match="config.json: cannot be read"):
-        InferSentEncoder(str(folder))
+
+
+def test_a_folder_without_weights_is_refused(folder):
     (folder / "model.safetensors").unlink()
-    with pytest.raises(EncoderError, match=r"no model.safetensors"):
+    with pytest.raises(EncoderError, match="no model.safetensors"):
         InferSentEncoder(str(folder))

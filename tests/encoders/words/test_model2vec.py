@@ -124,5 +124,5 @@ def test_a_broken_folder_is_one_line(bert, tmp_path):
     with pytest.raises(EncoderError, match="3 vectors for"):
         Model2VecEncoder(str(folder)).encode(["a"])
     (folder / "tokenizer.json").unlink()
-    with pytest.raises(EncoderError, match=r"no tokenizer.json; is it a folder of model2vec"):
+    with pytest.raises(EncoderError, match="no tokenizer.json; "):
         Model2VecEncoder(str(folder))

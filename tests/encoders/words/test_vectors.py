@@ -114,7 +114,7 @@ def test_bad_archives_are_refused(tmp_path):
             WordsEncoder(str(tmp_path / "bad.npz")).encode(["the"])
     np.savez(tmp_path / "good.npz", words=text, vectors=matrix)
     cut = write(tmp_path / "cut.npz", (tmp_path / "good.npz").read_bytes()[:-200])
-    with pytest.raises(DataError, match="is not a complete .npz file"):
+    with pytest.raises(DataError, match="cut.npz: .* complete"):
         WordsEncoder(str(cut)).encode(["the"])
 
 
@@ -207,10 +207,8 @@ def test_two_processes_converting_at_once_agree(glove, cache, monkeypatch):
 
 def test_a_full_disk_is_one_clear_line(glove, cache, monkeypatch):
     def full(*_):
-        raise OSError(28, "No space left on device", "/cache/vectors.npy")
+        raise OSError(28, "full", "/cache/vectors.npy")
 
     monkeypatch.setattr(np, "save", full)
-    with pytest.raises(
-        OutputError, match="No space left on device; free some space or set STSBENCH_CACHE"
-    ):
+    with pytest.raises(OutputError, match="full; .* STSBENCH_CACHE"):
         WordsEncoder(str(glove)).encode(["cat"])

@@ -82,23 +82,17 @@ def test_limit_takes_the_first_vectors(tmp_path, glove):
         assert encoder.vectors.shape == (2, 3)
         assert encoder.encode(["the cat sat"]).tolist() == [[0.5, 1, 0]]
         assert WordsEncoder(str(tmp_path / path), limit=99).vectors.shape == (7, 3)
-    with pytest.raises(CardError, match="key 'limit': expected a whole number >= 1, not 0"):
+    with pytest.raises(CardError, match="'limit': .* >= 1, not 0"):
         call_with_params(WordsEncoder, {"file": str(glove), "limit": 0}, where="card")
-    with pytest.raises(UnknownName, match="unknown tokens 'sbrt'; did you mean 'sbert'"):
-        WordsEncoder(str(glove), tokens="sbrt")
 
 
 def test_a_file_is_looked_for_in_the_vectors_folder(glove, monkeypatch):
-    with pytest.raises(
-        SourceError, match="english-vectors.html into a folder and set STSBENCH_VECTORS to it$"
-    ):
+    with pytest.raises(SourceError, match="english-vectors.html .* STSBENCH_VECTORS to it$"):
         WordsEncoder("crawl-300d-2M.vec")
     monkeypatch.setenv("STSBENCH_VECTORS", str(glove.parent))
     encoder = WordsEncoder("glove.txt", name="GloVe")
     assert (encoder.name, encoder.path) == ("GloVe", glove)
-    with pytest.raises(
-        SourceError, match=rf"put glove.6B.300d.txt from https://nlp.* into '{glove.parent}'"
-    ):
+    with pytest.raises(SourceError, match=f"glove.6B.300d.txt .* into '{glove.parent}'"):
         WordsEncoder("glove.6B.300d.txt")
 
 
@@ -180,7 +174,7 @@ def test_embeddings_are_sums_of_known_words(fastsent):
 
 def test_a_vocabulary_of_another_length_is_refused(fastsent):
     (fastsent / "vocab.txt").write_text("a\nb\n")
-    with pytest.raises(EncoderError, match=r"no tensor 'source' of shape \(2, 4\)"):
+    with pytest.raises(EncoderError, match=r"tensor 'source' .* \(2, 4\)"):
         FastSentEncoder(str(fastsent)).encode(["a"])
 
 
@@ -215,9 +209,15 @@ def test_treebank_rules_and_their_moses_like_form(sentence):
     assert tokeniser("moses")("") == []
 
 
-def test_unknown_names_and_missing_nltk_are_one_line(monkeypatch):
-    with pytest.raises(UnknownName, match="unknown tokens 'moss'; did you mean 'moses'"):
+def test_unknown_tokens_offer_the_nearest(glove):
+    with pytest.raises(UnknownName, match="mean 'moses'"):
         tokeniser("moss")
+    with pytest.raises(UnknownName, match="mean 'sbert'") as caught:
+        WordsEncoder(str(glove), tokens="sbrt")
+    assert (caught.value.kind, caught.value.name) == ("tokens", "sbrt")
+
+
+def test_missing_nltk_is_one_line(monkeypatch):
     real = builtins.__import__
 
     def without_nltk(name, *rest):
@@ -226,5 +226,5 @@ def test_unknown_names_and_missing_nltk_are_one_line(monkeypatch):
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without_nltk)
-    with pytest.raises(EncoderError, match="need NLTK: pip install 'stsbench"):
+    with pytest.raises(EncoderError, match="need NLTK: .* 'stsbench"):
         tokeniser("ptb")
