@@ -25,7 +25,7 @@ _exit_code_pipe: int | None = None
 """In the child, where it writes its exit code."""
 
 
-def continue_in_child(on: str) -> None:
+def continue_in_child(executor: str) -> None:
     """Return in a child process if the work is for Ray, and wait for its end in this one.
 
     Where Python cannot wait for signals (outside Linux), or torch, which may have threads, is in
@@ -37,7 +37,7 @@ def continue_in_child(on: str) -> None:
         StsbenchError: In this process, if Ray has ended the child otherwise.
     """
     global _exit_code_pipe
-    if on != "ray" or sys.platform != "linux" or {"ray", "torch"} & sys.modules.keys():
+    if executor != "ray" or sys.platform != "linux" or {"ray", "torch"} & sys.modules.keys():
         return
     reader, writer = os.pipe()
     awaited = {*PASSED_ON, signal.SIGCHLD}

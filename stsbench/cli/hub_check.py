@@ -57,6 +57,7 @@ class HubCheck:
         return load_named(self.model, params={"revision": self.revision}, catalogue=self.catalogue)
 
     def _hub(self) -> str:
+        """Check that the Hub answers."""
         from huggingface_hub import get_token
 
         from stsbench.data.hub.repository import Repository
@@ -68,6 +69,7 @@ class HubCheck:
         return f"answers, {token}; {self.model} is at {listing.commit[:12]}"
 
     def _data(self) -> str:
+        """Load the data of each task from the Hub."""
         descriptions = []
         for name in self.published:
             # The user's data folder is not read, whatever it holds.
@@ -78,6 +80,7 @@ class HubCheck:
         return ", ".join(descriptions)
 
     def _checkpoint(self) -> str:
+        """Find the checkpoint and return its size."""
         from stsbench.encoders.checkpoint import find_checkpoint
 
         checkpoint = find_checkpoint(self.model, revision=self.revision)
@@ -85,6 +88,7 @@ class HubCheck:
         return f"{self.model} ({self.revision[:12]}), weights of {size / 1e6:.0f} MB"
 
     def _cache(self) -> str:
+        """Check that the checkpoint is in the Hub's cache."""
         from huggingface_hub import try_to_load_from_cache
 
         config = try_to_load_from_cache(self.model, "config.json", revision=self.revision)
@@ -95,6 +99,7 @@ class HubCheck:
         return "the checkpoint is kept in the Hub's cache, for a run without a network"
 
     def _tokenizer(self) -> str:
+        """Check that the tokenizer gives the expected token ids."""
         encoder = self.encoder.encoder
         if not isinstance(encoder, TokenEncoder):
             raise EncoderError(
@@ -108,11 +113,13 @@ class HubCheck:
         return f"'{self.sentence}' gives the {len(ids)} tokens that it should"
 
     def _device(self) -> str:
+        """Embed the sentences of all tasks and return the device."""
         n_encoded = sum(result.run["encoded"] for result in self._results().values())
         device = read_metadata(self.encoder.encoder).device_used
         return f"{n_encoded} sentences embedded on {device}"
 
     def _store(self) -> str:
+        """Check that all embeddings are found in the store again."""
         results = self._results().values()
         if n_encoded := sum(result.run["encoded"] for result in results):
             raise EncoderError(
@@ -122,6 +129,7 @@ class HubCheck:
         return f"all {n_stored} embeddings are found again"
 
     def _score(self) -> str:
+        """Check that each score is as published."""
         results = self._results()
         scores = {task: 100 * results[task].score for task in self.published}
         text = ", ".join(

@@ -211,7 +211,7 @@ class RunProgress:
 
     def on_failure(self, label: str, error: Exception) -> None:
         """Print a failure once: missing data fail for every encoder and seed alike."""
-        self._raise_code(error)
+        self._update_exit_code(error)
         reason = describe_error_line(error) or type(error).__name__
         line = f"{error_prefix(label, error)}{reason}"
         if line in self.failures:
@@ -226,7 +226,8 @@ class RunProgress:
             print_traceback(error)
         print_error(error, about=label)
 
-    def _raise_code(self, error: Exception) -> None:
+    def _update_exit_code(self, error: Exception) -> None:
+        """Raise the exit code to that of an error, if it is higher than the code so far."""
         code = EXIT_USER_ERROR if isinstance(error, StsbenchError) else EXIT_BUG
         self.code = max(self.code, code)
 
@@ -307,7 +308,7 @@ class ReproductionProgress(RunProgress):
 
     def on_failure(self, label: str, error: Exception) -> None:
         """Print why a row failed, each reason once: many rows share a base or a text."""
-        self._raise_code(error)
+        self._update_exit_code(error)
         if not isinstance(error, StsbenchError):
             print_traceback(error)
         reason = describe_error_line(error)
