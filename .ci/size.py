@@ -46,11 +46,14 @@ def count_tokens(source: str) -> int:
 def main() -> int:
     """Print the figures; return 1 if one exceeds its budget by more than the allowance."""
     sources = [path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))]
-    tokens = sum(map(count_tokens, sources))
-    print(f"tokens of code {tokens:,} of {MAX_TOKENS:,}; files {len(sources)} of {MAX_FILES}")
+    tokens_by_file = [count_tokens(source) for source in sources]
+    tokens = sum(tokens_by_file)
+    # The faces of packages hold a docstring alone.
+    files = sum(map(bool, tokens_by_file))
+    print(f"tokens of code {tokens:,} of {MAX_TOKENS:,}; files with code {files} of {MAX_FILES}")
     if sys.version_info[:2] != (3, 11):
         return 0
-    return int(tokens > ALLOWANCE * MAX_TOKENS or len(sources) > ALLOWANCE * MAX_FILES)
+    return int(tokens > ALLOWANCE * MAX_TOKENS or files > ALLOWANCE * MAX_FILES)
 
 
 if __name__ == "__main__":
