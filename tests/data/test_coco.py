@@ -204,10 +204,7 @@ def test_stand_ins_do_nothing_with_what_a_pickle_says(tmp_path: Path) -> None:
     raw = written(content("train")).replace(python2(content("train")[b"features"]), features)
     write_all(tmp_path)
     (tmp_path / "train.pkl").write_bytes(raw)
-    with pytest.raises(
-        DataError,
-        match=r"train.pkl: is not SentEval's COCO data: DataError: an array of type '<O8', not of num",
-    ):
+    with pytest.raises(DataError, match=r"train.pkl: .* array of type '<O8', not of num"):
         convert_coco(tmp_path, tmp_path / "out")
 
 
@@ -260,10 +257,10 @@ def test_missing_pickles_are_named(tmp_path: Path) -> None:
 def test_a_target_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     source = write_all(tmp_path / "pkl")
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="cannot be written"):
+    with pytest.raises(OutputError, match=f"{tmp_path}/file: cannot be written"):
         convert_coco(source, tmp_path / "file")
     (tmp_path / "out" / "train.safetensors").mkdir(parents=True)
     (tmp_path / "out" / "train.safetensors" / "x").write_text("")
-    with pytest.raises(OutputError, match="cannot be written"):
+    with pytest.raises(OutputError, match=f"{tmp_path}/out: "):
         convert_coco(source, tmp_path / "out")
     assert not list((tmp_path / "out").glob("*.partial"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -33,19 +34,24 @@ def test_a_folder_of_cards_or_of_one_kind_in_it(tmp_path):
         assert home.path == tmp_path / "mine" / "tasks" / "pairs.toml"
 
 
-@pytest.mark.parametrize("name", ["", "a,b", "a/b", "../a", "a+b=1", "a@1", "suites", "-a", "é"])
-def test_names_that_mean_something_else_are_refused(tmp_path, name):
-    with pytest.raises(StsbenchError, match="cannot be the name of a card; give letters, digits"):
-        locate_card(tmp_path, "tasks", name)
+NO_NAME = "'{}' cannot be the name of a card; give letters, digits"
+TAKEN = "the name '{}' is taken by .*; give another with `name`"
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [("tasks", "stsb"), ("tasks", "sts"), ("baselines", "minilm")]
+    ("kind", "name", "message"),
+    [
+        *(
+            ("tasks", name, NO_NAME)
+            for name in ("", "a,b", "a/b", "../a", "a+b=1", "a@1", "suites", "-a", "é")
+        ),
+        ("tasks", "stsb", TAKEN),
+        ("tasks", "sts", TAKEN),
+        ("baselines", "minilm", TAKEN),
+    ],
 )
-def test_names_of_the_project_are_taken(tmp_path, kind, name):
-    with pytest.raises(
-        StsbenchError, match=f"the name '{name}' is taken by .*; give another with `name`"
-    ):
+def test_names_that_no_card_can_have_are_refused(tmp_path, kind, name, message):
+    with pytest.raises(StsbenchError, match=message.format(re.escape(name))):
         locate_card(tmp_path, kind, name)
 
 
@@ -56,14 +62,14 @@ def test_names_come_from_files_and_folders(tmp_path):
 
 
 def test_nothing_is_written_over_without_force(tmp_path):
-    there, other = tmp_path / "there", tmp_path / "other"
-    there.write_text("mine")
-    draft = Draft(files={other: "new", there: "new"}, findings=[], doubts=[])
-    with pytest.raises(OutputError, match="there exists; `force` writes it again"):
+    existing, other = tmp_path / "existing", tmp_path / "other"
+    existing.write_text("mine")
+    draft = Draft(files={other: "new", existing: "new"}, findings=[], doubts=[])
+    with pytest.raises(OutputError, match=f"^{existing} exists; `force` writes it again"):
         draft.write(force=False)
-    assert (there.read_text(), other.exists()) == ("mine", False)
+    assert (existing.read_text(), other.exists()) == ("mine", False)
     draft.write(force=True)
-    assert (there.read_text(), other.read_text()) == ("new", "new")
+    assert (existing.read_text(), other.read_text()) == ("new", "new")
 
 
 VALUES = {
@@ -218,10 +224,7 @@ def test_data_of_which_no_task_can_be_made(tmp_path, content, columns, message):
 def test_splits_that_no_probe_has_are_refused(tmp_path):
     for split in ("dev", "test"):
         put(tmp_path / "d" / f"{split}.csv", "text,label\na b,x\nc d,y\ne f,x\ng h,y\n")
-    with pytest.raises(
-        DataError,
-        match="d: has the splits validation, test; labels need train and test, or one table",
-    ):
+    with pytest.raises(DataError, match="d: has the splits validation, test; labels need train"):
         drafted(tmp_path / "d", tmp_path / "cards")
 
 
@@ -391,7 +394,7 @@ def test_one_of_several_configurations(hub: Hub, tmp_path):
         REPO,
         {"README.md": readme, "de.jsonl": lines(GRADED), "tr.jsonl": lines(GRADED[:8])},
     )
-    with pytest.raises(DataError, match=r"has several configurations \(de, tr\)"):
+    with pytest.raises(DataError, match=r"'owner/sets'.* configurations \(de, tr\)"):
         drafted_of_hub(tmp_path)
     draft, card, task = drafted_of_hub(tmp_path, config="tr")
     assert card.hub is not None and card.hub.config == "tr" and task.load("test").n == 8

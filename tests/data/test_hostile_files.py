@@ -35,8 +35,8 @@ def put(folder: Path, name: str, content: str | bytes) -> DataFile:
     return DataFile(path=path)
 
 
-def said(error: pytest.ExceptionInfo[StsbenchError]) -> str:
-    text = str(error.value)
+def one_line(caught: pytest.ExceptionInfo[StsbenchError]) -> str:
+    text = str(caught.value)
     assert "\n" not in text and len(text) < 1000
     return text
 
@@ -54,36 +54,29 @@ def said(error: pytest.ExceptionInfo[StsbenchError]) -> str:
         ({"gold": -7}, "column -7: columns are counted from 0"),
         ({"sentence1": -1}, "column -1: columns are counted from 0"),
         ({"gold": 10**30}, "3 columns, column 1000000000000000000000000000000 is missing"),
+        (
+            {"gold": "b", "header": True},
+            "t.tsv: 2 columns are called 'b'; give its position, or rename one",
+        ),
     ],
 )
 def test_a_cards_columns_and_delimiters(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises((CardError, DataError)) as error:
-        read_any_table([put(tmp_path, "t.tsv", "a\tb\t1\n")], **{**COLUMNS, **changes})
-    assert message in said(error)
-
-
-def test_no_column_is_taken_for_another_of_its_name(tmp_path: Path) -> None:
-    file = put(tmp_path, "t.tsv", "s1\ts2\tgold\tgold\na\tb\t1\t2\n")
-    with pytest.raises(
-        DataError, match="t.tsv: 2 columns are called 'gold'; give its position, or rename one"
-    ):
-        read_any_table([file], sentence1="s1", sentence2="s2", gold="gold", header=True)
+    with pytest.raises((CardError, DataError)) as caught:
+        read_any_table([put(tmp_path, "t.tsv", "a\tb\tb\na\tb\t1\n")], **{**COLUMNS, **changes})
+    assert message in one_line(caught)
 
 
 @pytest.mark.parametrize("gold", [LONG, "1e400", "-1e400", "inf", "nan", "1_0" * 3000, ""])
 def test_gold_scores_that_are_no_numbers(tmp_path: Path, gold: str) -> None:
-    with pytest.raises(
-        DataError,
-        match=r"t.tsv: line 1: gold score ('.{0,16}'|of [0-9]+ characters) is not a number",
-    ):
+    with pytest.raises(DataError, match=r"t.tsv: line 1: .* ('.{0,16}'|of [0-9]+ characters) is"):
         read_any_table([put(tmp_path, "t.tsv", f"a\tb\t{gold}\n")], **COLUMNS)
 
 
 @pytest.mark.parametrize("label", ["1e400", "inf", "nan", LONG, "-1"])
 def test_labels_that_no_class_has(tmp_path: Path, label: str) -> None:
-    with pytest.raises(DataError, match=r"line 1: unknown label '.{1,40}' \(known: 0, 1\)"):
+    with pytest.raises(DataError, match=r"t.tsv: line 1: .*'.{1,40}' \(known: 0, 1\)"):
         read_any_table(
             [put(tmp_path, "t.tsv", f"a\t{label}\n")], sentence=0, label=1, classes=["0", "1"]
         )
@@ -91,39 +84,33 @@ def test_labels_that_no_class_has(tmp_path: Path, label: str) -> None:
 
 def test_a_header_of_very_many_columns_is_not_printed_whole(tmp_path: Path) -> None:
     names = [f"column{i}" for i in range(20_000)]
-    with pytest.raises(DataError) as error:
+    with pytest.raises(DataError) as caught:
         read_any_table(
             [put(tmp_path, "t.tsv", "\t".join(names) + "\n" + "\t" * 19_999)],
             **{**COLUMNS, "gold": "x"},
             header=True,
         )
-    assert "no column 'x' (has column0, column1, " in said(error)
+    assert "no column 'x' (has column0, column1, " in one_line(caught)
     path = put(tmp_path, "t.csv", ",".join(names) + "\n" + "," * 19_999).path
-    with pytest.raises(DataError) as error:
+    with pytest.raises(DataError) as caught:
         load_corpus(path)
-    assert "its columns (column0, column1, " in said(error)
+    assert "t.csv: its columns (column0, column1" in one_line(caught)
 
 
 @pytest.mark.parametrize(
-    ("reader", "params"),
+    ("reader", "key", "value", "message"),
     [
-        (read_semeval, {"first_rows": -1}),
-        (read_any_table, {"fields": -3}),
-        (read_any_table, {"fields": 10**30}),
-        (read_captions, {"captions_per_image": 0}),
-        (read_captions, {"captions_per_image": -2}),
+        (read_semeval, "first_rows", -1, "expected a whole number >= 0"),
+        (read_any_table, "fields", -3, "expected a whole number >= "),
+        (read_any_table, "fields", 10**30, "expected a whole number <= "),
+        (read_captions, "captions_per_image", 0, "expected a whole number >= 1"),
+        (read_captions, "captions_per_image", -2, "expected a whole number >= 1"),
+        (read_any_table, "delimiter", date(2020, 1, 1), "expected text"),
     ],
 )
-def test_parameters_out_of_range(reader: Any, params: dict[str, int]) -> None:
-    with pytest.raises(
-        CardError, match=rf"mine: key '{next(iter(params))}': expected a whole number [<>]= "
-    ):
-        check_params(reader, {"files": [], **params}, where="mine")
-
-
-def test_a_date_is_no_text() -> None:
-    with pytest.raises(CardError, match="key 'delimiter': expected text"):
-        check_params(read_any_table, tomllib.loads("delimiter = 2020-01-01"), where="mine")
+def test_parameters_out_of_range(reader: Any, key: str, value: object, message: str) -> None:
+    with pytest.raises(CardError, match=f"^mine: key '{key}': {message}"):
+        check_params(reader, {"files": [], key: value}, where="mine")
 
 
 # Captions.
@@ -144,11 +131,11 @@ def test_a_date_is_no_text() -> None:
 def test_captions_that_are_none(tmp_path: Path, content: str) -> None:
     features = tmp_path / "f.safetensors"
     save_file({"features": np.ones((2, 3), np.float32)}, features)
-    with pytest.raises(DataError, match="c.json: not a list of lists of captions") as error:
+    with pytest.raises(DataError, match="c.json: not a list of lists of captions") as caught:
         read_captions(
             [DataFile(path=features), put(tmp_path, "c.json", content)], captions_per_image=1
         )
-    said(error)
+    assert one_line(caught)
 
 
 # Corpora.
@@ -172,9 +159,9 @@ def test_captions_that_are_none(tmp_path: Path, content: str) -> None:
 )
 def test_lines_of_json(tmp_path: Path, line: str, message: str) -> None:
     path = put(tmp_path, "a.jsonl", f'{{"text": "fine"}}\n{line}\n').path
-    with pytest.raises(DataError, match=message) as error:
+    with pytest.raises(DataError, match=message) as caught:
         read_training_text(path, header=True)
-    said(error)
+    assert one_line(caught)
 
 
 def test_lines_of_json_may_be_long_lack_keys_and_hold_what_is_not_used(tmp_path: Path) -> None:
@@ -185,7 +172,7 @@ def test_lines_of_json_may_be_long_lack_keys_and_hold_what_is_not_used(tmp_path:
         "text": [long, "2020-01-01"]
     }
     assert table.column("id").to_pylist() == [None, 3]
-    with pytest.raises(DataError, match="column text holds list"):
+    with pytest.raises(DataError, match="text holds list"):
         load_corpus(put(tmp_path, "b.jsonl", '{"text": {}}\n{"text": []}\n').path)
 
 
@@ -194,10 +181,8 @@ def test_columns_of_a_corpus_are_counted_from_0_and_no_two_share_a_name(
     tmp_path: Path, at: int | None
 ) -> None:
     path = put(tmp_path, "a.csv", "text,text\na,b\nc,d\n").path
-    wrong = (
-        r"no column -?\d+ \(has 2, counted from 0\)|2 columns are called 'text'; give its position"
-    )
-    with pytest.raises(DataError, match=f"a.csv: {wrong.split('|')[at is None]}"):
+    problem = "2 columns are called 'text'" if at is None else rf"no column {at} \(has 2, "
+    with pytest.raises(DataError, match=f"a.csv: {problem}"):
         select_columns(
             read_training_text(path, header=True),
             {"text": "text" if at is None else at},
@@ -207,13 +192,13 @@ def test_columns_of_a_corpus_are_counted_from_0_and_no_two_share_a_name(
 
 def test_parquet_of_wrong_types_or_damaged(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    for values in (
-        pa.array([[1], [2]]),
-        pa.array([{"a": 1}, {"a": 2}]),
-        pa.array([b"\xff", b"\xfe"]),
+    for values, kind in (
+        ([[1], [2]], "list"),
+        ([{"a": 1}, {"a": 2}], "struct"),
+        ([b"\xff", b"\xfe"], "binary"),
     ):
-        parquet.write_table(pa.table({"text": values}), path)
-        with pytest.raises(DataError, match="column text holds (list|struct|binary)"):
+        parquet.write_table(pa.table({"text": pa.array(values)}), path)
+        with pytest.raises(DataError, match=f"column text holds {kind}"):
             load_corpus(path)
     parquet.write_table(pa.table({"text": ["a sentence of some words"] * 40}), path)
     whole, rng = path.read_bytes(), np.random.default_rng(0)
@@ -241,11 +226,11 @@ TASK: dict[str, Any] = {
     ("changes", "message"),
     [
         ({"splits": {"test": {"n": -1}}}, "key 'splits[...].n': expected a whole number >= 1"),
-        ({"splits": {"test": {"n": 0}}}, "key 'splits[...].n': expected a whole number >= 1"),
+        ({"splits": {"test": {"n": 0}}}, "key 'splits[...].n': "),
         ({"splits": {}}, "key 'splits': expected a table of length >= 1"),
         ({"score_split": "tset"}, "score_split 'tset' is not one of test; did you mean 'test'"),
         ({"gold_range": [5, 0]}, "gold_range [5.0, 0.0]: the first must be below the second"),
-        ({"gold_range": [1, 1]}, "the first must be below the second"),
+        ({"gold_range": [1, 1]}, "gold_range [1.0, 1.0]: "),
         (
             {"local": {"reader": "trec", "files": {"tets": []}}},
             "a split with files 'tets' is not one of test; did you",
@@ -262,9 +247,9 @@ TASK: dict[str, Any] = {
 )
 def test_cards_of_tasks(changes: dict[str, Any], message: str) -> None:
     convert(TASK, TaskCard, where="mine")
-    with pytest.raises(CardError) as error:
+    with pytest.raises(CardError) as caught:
         convert({**TASK, **changes}, TaskCard, where="mine")
-    assert message in said(error)
+    assert message in one_line(caught)
 
 
 @pytest.mark.parametrize(
@@ -284,9 +269,9 @@ def test_cards_of_tasks(changes: dict[str, Any], message: str) -> None:
     ],
 )
 def test_cards_of_suites_and_corpora(record: Any, table: dict[str, Any], message: str) -> None:
-    with pytest.raises(CardError) as error:
+    with pytest.raises(CardError) as caught:
         convert(table, record, where="mine")
-    assert message in said(error)
+    assert message in one_line(caught)
 
 
 @pytest.mark.parametrize(
@@ -295,9 +280,9 @@ def test_cards_of_suites_and_corpora(record: Any, table: dict[str, Any], message
 def test_a_suite_of_suites_is_refused(tmp_path: Path, tasks: str, message: str) -> None:
     (tmp_path / "tasks").mkdir()
     put(tmp_path / "tasks", "suites.toml", f'[mine]\nname = "Mine"\ntasks = ["{tasks}"]\n')
-    with pytest.raises(StsbenchError) as error:
+    with pytest.raises(StsbenchError) as caught:
         expand_names("mine", Catalogue([tmp_path]))
-    assert message in said(error)
+    assert message in one_line(caught)
 
 
 BASES: dict[Any, dict[str, Any]] = {

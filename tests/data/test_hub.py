@@ -90,13 +90,6 @@ def test_a_broken_download_goes_on_where_it_stopped(hub: Hub, monkeypatch: pytes
     ]
 
 
-def test_a_download_that_always_breaks_ends(hub: Hub):
-    hub.fail("corpus.bin", cut_after=100, methods=("GET",))
-    assert "the connection breaks again and again" in one_line(fetch)
-    hub.faults.clear()
-    assert fetch().read_bytes() == DATA
-
-
 @pytest.mark.parametrize("part", ["/api/", "/resolve/"])
 def test_a_hub_that_stumbles_is_asked_again(hub: Hub, part: str):
     hub.fail(part, status=503, times=2)
@@ -106,9 +99,7 @@ def test_a_hub_that_stumbles_is_asked_again(hub: Hub, part: str):
 def test_wrong_bytes_are_fetched_anew_by_the_next_run(hub: Hub, tmp_path: Path):
     hub.fail("corpus.bin", wrong_bytes=True, methods=("GET",), times=1)
     text = one_line(fetch)
-    assert text.startswith(
-        "file 'corpus.bin' of dataset 'owner/corpus' (revision main): damaged (sha256 "
-    )
+    assert text.startswith("file 'corpus.bin' of dataset 'owner/corpus' (revision main): damaged")
     assert text.endswith("run again to fetch it anew")
     assert not [path for path in written(tmp_path) if path.stat().st_size == len(DATA)], (
         "others would read it"
@@ -130,12 +121,12 @@ def test_a_file_damaged_in_the_cache_is_told_without_network(
     fetch(name, revision=corpus).resolve().write_bytes(b"rot")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     text = one_line(lambda: fetch(name, revision=corpus))
-    assert (
-        f"the copy in the cache is damaged ({kind} " in text and "cannot be fetched again: " in text
-    )
-    assert "the Hub is switched off (HF_HUB_OFFLINE)" in text
+    damage, _, reason = text.partition(" and cannot be fetched again: ")
+    assert f"the copy in the cache is damaged ({kind} " in damage
+    assert "and the Hub is switched off (HF_HUB_OFFLINE)" in reason
 
 
+NOT_THE_HUB = "what answers is not the Hub"
 FAULTS: dict[str, tuple[Callable[[], object], dict[str, Any], str]] = {
     "repository": (
         lambda: fetch(repo="owner/none"),
@@ -149,7 +140,26 @@ FAULTS: dict[str, tuple[Callable[[], object], dict[str, Any], str]] = {
         r"\(revision aaaaaaaaaaaa\): there is no such revision",
     ),
     "file": (lambda: fetch("corpus.bn"), {}, "there is no such file; did you mean 'corpus.bin'?"),
-    "name": (lambda: fetch(repo="a//b"), {}, "no repository can have this name"),
+    "name": (
+        lambda: fetch(repo="a//b"),
+        {},
+        "no repository can have this name; names look like 'owner/name'",
+    ),
+    "name with a revision": (
+        lambda: fetch(repo="a/b@main"),
+        {},
+        "names look like 'owner/name'; a revision is named apart, by 'revision'",
+    ),
+    "name of a revision": (
+        lambda: fetch(revision="a b"),
+        {},
+        "no revision can have this name; give a branch, a tag or a commit",
+    ),
+    "always cut off": (
+        fetch,
+        {"part": "corpus.bin", "cut_after": 100, "methods": ("GET",)},
+        "the connection breaks again and again",
+    ),
     "gone file": (
         fetch,
         {"part": "resolve", "status": 404, "code": "EntryNotFound"},
@@ -181,11 +191,11 @@ FAULTS: dict[str, tuple[Callable[[], object], dict[str, Any], str]] = {
         {"part": "resolve", "stall": True, "methods": ("GET",)},
         "does not answer in time",
     ),
-    "login page": (fetch, {"part": "/api/", "not_a_hub": True}, "what answers is not the Hub"),
+    "login page": (fetch, {"part": "/api/", "not_a_hub": True}, NOT_THE_HUB),
     "login page for a file": (
         fetch,
         {"part": "resolve", "not_a_hub": True},
-        "what answers is not the Hub",
+        NOT_THE_HUB,
     ),
 }
 
@@ -200,13 +210,15 @@ def test_every_failure_is_one_clear_line(hub: Hub, case: str, capfd: pytest.Capt
     assert re.search(expected, text), text
     assert re.match(r"(file '.*' of )?dataset '.*' \(revision .*\): ", text)
     assert capfd.readouterr() == ("", "")
+    hub.faults.clear()
+    assert fetch().read_bytes() == DATA
 
 
 def test_no_network_at_all(hub: Hub, monkeypatch: pytest.MonkeyPatch):
     unplug(monkeypatch)
     text = one_line(lambda: fetch_file(REPO, "x"))
-    assert (
-        "dataset 'owner/corpus' (revision main): cannot reach the Hub (Connection refused)" in text
+    assert text.startswith(
+        "dataset 'owner/corpus' (revision main): cannot reach the Hub (Connection refused)"
     )
     assert "`data=DIR` (or set STSBENCH_DATA), or score the quickstart suite" in text
     point_at(monkeypatch, "http://no-such-host.invalid")
@@ -219,10 +231,7 @@ def test_without_network_the_last_answer_holds(
     fetch()
     unplug(monkeypatch)
     assert fetch().read_bytes() == DATA
-    assert (
-        "file 'notes.txt' of dataset 'owner/corpus' (revision main): cannot reach the Hub"
-        in one_line(lambda: fetch("notes.txt"))
-    )
+    assert one_line(lambda: fetch("notes.txt")).startswith("file 'notes.txt' of dataset 'owner/")
 
 
 def test_a_file_that_another_program_cached_is_found_without_network(
@@ -233,7 +242,7 @@ def test_a_file_that_another_program_cached_is_found_without_network(
     hf_hub_download(REPO, "corpus.bin", repo_type="dataset")
     unplug(monkeypatch)
     assert fetch().read_bytes() == DATA
-    assert "cannot reach the Hub" in one_line(lambda: fetch("notes.txt"))
+    assert "cannot reach the Hub (" in one_line(lambda: fetch("notes.txt"))
 
 
 @pytest.mark.parametrize(
@@ -245,7 +254,7 @@ def test_offline_mode_asks_nobody(hub: Hub, variable: str, monkeypatch: pytest.M
     monkeypatch.setenv(variable, "1")
     assert fetch().read_bytes() == DATA
     for call in (lambda: fetch("notes.txt"), lambda: fetch(repo="owner/none")):
-        assert "the cache has no complete copy, and the Hub is switched off" in one_line(call)
+        assert "the cache has no complete copy" in one_line(call)
     assert asked(hub) == before
 
 
@@ -270,17 +279,15 @@ def test_a_disk_that_takes_no_more(
 
 
 @pytest.mark.parametrize(
-    "said", ["HF_HUB_ETAG_TIMEOUT=abc", "HF_HUB_DOWNLOAD_TIMEOUT=", "HF_ENDPOINT=http://["]
+    "assignment", ["HF_HUB_ETAG_TIMEOUT=abc", "HF_HUB_DOWNLOAD_TIMEOUT=", "HF_ENDPOINT=http://["]
 )
 def test_a_variable_at_which_the_hubs_library_would_end_is_named(
-    said: str, monkeypatch: pytest.MonkeyPatch
+    assignment: str, monkeypatch: pytest.MonkeyPatch
 ):
-    name, _, value = said.partition("=")
+    name, _, value = assignment.partition("=")
     monkeypatch.setenv(name, value)
     for call in (fetch, lambda: load_encoder("minilm")):
-        with pytest.raises(
-            StsbenchError, match=f"^{name}='.*' is not an? .*; set it to one, or unset it$"
-        ):
+        with pytest.raises(StsbenchError, match=f"^{name}='.*' is not an? .*; set .* unset it$"):
             call()
 
 
@@ -359,11 +366,8 @@ def test_a_part_of_a_checkpoint_is_not_taken_for_all_of_it(
         hf_hub_download("owner/st", name)
     unplug(monkeypatch)
     text = one_line(lambda: fetch_checkpoint("owner/st", revision="unpinned"))
-    assert "cannot reach the Hub" in text and "'hf download owner/st' fetches all" in text
-    assert (
-        "the cache holds files of it (config.json, model.safetensors, tokenizer_config.json, vocab.txt)"
-        in text
-    )
+    assert text.startswith("model 'owner/st' (revision main): cannot reach the Hub (")
+    assert f"({', '.join(sorted(tiny_bert()))})" in text and "'hf download owner/st'" in text
 
 
 def test_without_network_a_known_list_says_what_is_missing(
@@ -375,7 +379,7 @@ def test_without_network_a_known_list_says_what_is_missing(
     assert fetch_checkpoint("owner/st", revision="unpinned").path == path
     (path / "modules.json").unlink()
     text = one_line(lambda: fetch_checkpoint("owner/st", revision="unpinned"))
-    assert "file 'modules.json' of model 'owner/st' (revision main): cannot reach the Hub" in text
+    assert text.startswith("file 'modules.json' of model 'owner/st' (revision main): ")
 
 
 def test_what_hf_download_fetched_whole_needs_no_network(hub: Hub, monkeypatch: pytest.MonkeyPatch):
@@ -388,10 +392,7 @@ def test_what_hf_download_fetched_whole_needs_no_network(hub: Hub, monkeypatch: 
         assert fetch_checkpoint("owner/st", revision=revision) == (folder, commit)
     (folder / "1_Pooling" / "config.json").unlink()
     text = one_line(lambda: fetch_checkpoint("owner/st", revision="unpinned"))
-    assert (
-        "file '1_Pooling/config.json' of model 'owner/st'" in text
-        and "cannot reach the Hub" in text
-    )
+    assert text.startswith("file '1_Pooling/config.json' of model 'owner/st' (revision main): ")
 
 
 @pytest.mark.parametrize(
@@ -409,7 +410,10 @@ def test_a_damaged_note_is_no_list(hub: Hub, content: bytes):
 def test_a_model_without_weights_names_those_it_has(hub: Hub):
     hub.add("model", "owner/flax", {"config.json": b"{}", "tf_model.h5": b"x", "train.py": b""})
     text = one_line(lambda: fetch_checkpoint("owner/flax", revision="unpinned"))
-    assert "no weights in model.safetensors or pytorch_model.bin, only tf_model.h5" in text
+    assert text.startswith(
+        "model 'owner/flax' (revision main): no weights in model.safetensors or "
+        "pytorch_model.bin, only tf_model.h5"
+    )
 
 
 SHARDS = [
@@ -443,10 +447,7 @@ def test_choice_of_weights(names: list[str], weights: list[str]):
 def test_gated_and_disabled_models_say_what_to_do(hub: Hub):
     hub.add("model", "owner/gated", tiny_bert(), gated=True)
     text = one_line(lambda: fetch_checkpoint("owner/gated", revision="unpinned"))
-    assert (
-        "gated" in text
-        and "ask for access at https://huggingface.co/owner/gated and log in" in text
-    )
+    assert "gated" in text and "https://huggingface.co/owner/gated and log in" in text
     hub.add("model", "owner/shut", tiny_bert(), disabled=True)
     assert "disabled" in one_line(lambda: fetch_checkpoint("owner/shut", revision="unpinned"))
 
@@ -503,11 +504,9 @@ def test_what_no_repository_is_called(
     ]
     for call in calls:
         text = one_line(call)
-        assert (
-            "no repository can have this name; names look like 'owner/name'" in text
-            and text.isprintable()
-        )
-        assert ("named apart, by 'revision'" in text) is (repo == "a/b@main")
+        assert "no repository can have" in text
+        assert text.isprintable()
+        assert ("'revision'" in text) is (repo == "a/b@main")
     assert not hub.asked
 
 
@@ -522,10 +521,8 @@ def test_what_no_revision_is_called(
     if offline:
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     text = one_line(lambda: checkpoint(revision=revision))
-    assert (
-        "no revision can have this name; give a branch, a tag or a commit" in text
-        and text.isprintable()
-    )
+    assert "no revision can have" in text
+    assert text.isprintable()
     assert not hub.asked
 
 
@@ -536,7 +533,8 @@ def test_a_branch_of_any_name_has_a_note_of_its_own(hub: Hub, monkeypatch: pytes
     hub.add("model", "a", tiny_bert())
     checkpoint("a")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert "the Hub is switched off" in one_line(lambda: checkpoint("a", revision="main--main"))
+    text = one_line(lambda: checkpoint("a", revision="main--main"))
+    assert text.startswith("model 'a' (revision main--main): ") and "HF_HUB_OFFLINE" in text
 
 
 @pytest.mark.parametrize(
@@ -599,22 +597,20 @@ ODD: dict[str, Callable[[Repo], bytes]] = {
 @pytest.mark.parametrize("case", ODD)
 def test_an_answer_that_is_none_of_the_hubs(hub: Hub, model: Repo, case: str):
     hub.fail("/api/", body=ODD[case](model))
-    assert "model 'owner/model' (revision main): what answers is not the Hub" in one_line(
-        checkpoint
-    )
+    assert f"model '{MODEL}' (revision main): {NOT_THE_HUB}" in one_line(checkpoint)
     hub.faults.clear()
     checkpoint()
 
 
 def test_another_commit_than_was_asked_for(hub: Hub, model: Repo):
     hub.fail("/api/", body=answer(model, sha="e" * 40))
-    assert "what answers is not the Hub" in one_line(lambda: checkpoint(revision=model.commit))
+    assert NOT_THE_HUB in one_line(lambda: checkpoint(revision=model.commit))
 
 
 @pytest.mark.parametrize("part", ["/api/", "resolve"])
 def test_a_redirection_to_nowhere(hub: Hub, part: str):
     hub.fail(part, status=302)
-    assert "what answers is not the Hub" in one_line(checkpoint)
+    assert NOT_THE_HUB in one_line(checkpoint)
 
 
 @pytest.mark.parametrize("token", ["hf_süß", "hf_\u2026", "hf_a\nb", "hf_\x00"])
@@ -626,18 +622,17 @@ def test_a_token_that_cannot_be_sent(hub: Hub, token: str, monkeypatch: pytest.M
 
 # --- commits by their beginning ---
 def test_the_beginning_of_a_commit_is_enough(hub: Hub, model: Repo):
-    found = fetch_checkpoint(MODEL, revision=model.commit[:7])
-    assert found.commit == model.commit and found.path.name == model.commit
+    fetched = fetch_checkpoint(MODEL, revision=model.commit[:7])
+    assert fetched.commit == model.commit and fetched.path.name == model.commit
     asked = len(hub.asked)
-    assert (
-        fetch_checkpoint(MODEL, revision=model.commit[:7]) == found and len(hub.asked) == asked
-    ), "it never changes"
+    assert fetch_checkpoint(MODEL, revision=model.commit[:7]) == fetched
+    assert len(hub.asked) == asked, "it never changes"
 
 
 def test_the_beginning_of_no_commit(hub: Hub, model: Repo):
     assert "there is no such revision" in one_line(lambda: checkpoint(revision="abcdef0"))
     hub.fail("/api/", body=answer(model, sha="e" * 40))
-    assert "what answers is not the Hub" in one_line(lambda: checkpoint(revision=model.commit[:7]))
+    assert NOT_THE_HUB in one_line(lambda: checkpoint(revision=model.commit[:7]))
 
 
 @pytest.mark.parametrize(
@@ -648,7 +643,7 @@ def test_a_hash_that_is_a_path(hub: Hub, etag: str, name: str, tmp_path: Path):
     """The library names its blobs after the answer's ETag, and writes where that leads."""
     hub.fail(f"resolve/{hub.repos['model', MODEL].commit}/{name}", etag=etag)
     before = written(tmp_path)
-    assert "what answers is not the Hub" in one_line(checkpoint)
+    assert NOT_THE_HUB in one_line(checkpoint)
     new = {p.relative_to(tmp_path).parts[:2] for p in written(tmp_path) - before}
     assert new <= {(".cache", "hub"), ("stsbench", "hub")}
     assert not Path("/tmp/evil-of-a-test").exists()
@@ -657,4 +652,4 @@ def test_a_hash_that_is_a_path(hub: Hub, etag: str, name: str, tmp_path: Path):
 @pytest.mark.parametrize("commit", ["../../../../x", "b" * 40])
 def test_a_file_of_another_commit(hub: Hub, model: Repo, commit: str):
     hub.fail("resolve", commit=commit)
-    assert "what answers is not the Hub" in one_line(checkpoint)
+    assert NOT_THE_HUB in one_line(checkpoint)

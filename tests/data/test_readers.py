@@ -335,7 +335,7 @@ def test_uneven_rows_pass_in_a_file_whose_hash_the_card_gives(tmp_path: Path) ->
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="gone.tsv: cannot be read: No such file"):
+    with pytest.raises(DataError, match="gone.tsv: .*No such file"):
         read_any_table([DataFile(path=tmp_path / "gone.tsv")], sentence1=0, sentence2=1, gold=2)
 
 
@@ -386,11 +386,9 @@ def test_faults_of_captions(
 
 def test_captions_come_with_the_features_that_are_asked_for(tmp_path: Path) -> None:
     files = [features(tmp_path), *put(tmp_path, {"c.json": "[]"})]
-    with pytest.raises(
-        DataError, match="no array 'feature' .has features.; did you mean 'features'"
-    ):
+    with pytest.raises(DataError, match="no array 'feature' .* 'features'"):
         read_captions(files, features="feature")
-    with pytest.raises(CardError, match="a features and a captions file, the card names 1 files"):
+    with pytest.raises(CardError, match="the card names 1 files"):
         read_captions(files[:1])
 
 
@@ -485,12 +483,10 @@ def test_a_card_needs_neither_counts_nor_reader_nor_a_data_folder(
     home.mkdir(exist_ok=True)
     (cards / "own.toml").write_text(OWN_CARD.format(folder=folder.format(tmp=tmp_path)))
     catalogue = Catalogue(tmp_path / "cards")
-    with pytest.raises(
-        SourceError, match=f"there is no file {home}/pairs.csv; put it there, or change 'folder'"
-    ):
+    with pytest.raises(SourceError, match=f"no file {home}/pairs.csv; .* 'folder'"):
         load_task("own", catalogue=catalogue).load()
     (home / "pairs.csv").write_text("s1;s2;score\na;b;1\nc;d;2,5\n")
-    with pytest.raises(DataError, match="line 3: gold score '2,5' is not a number"):
+    with pytest.raises(DataError, match="pairs.csv: line 3: gold score '2,5'"):
         load_task("own", catalogue=catalogue).load()
     (home / "pairs.csv").write_text("s1;s2;score\na;b;1\nc;d;2.5\n")
     assert load_task("own", catalogue=catalogue).load().n == 2
@@ -662,15 +658,13 @@ def test_what_cannot_be_read_is_one_line(
     assert str(tmp_path / name) in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("given", [{"delimiter": ","}, {"header": True}, {"quoting": False}])
+@pytest.mark.parametrize("layout", [{"delimiter": ","}, {"header": True}, {"quoting": False}])
 def test_a_layout_of_what_is_no_delimited_text_is_refused(
-    tmp_path: Path, given: dict[str, Any]
+    tmp_path: Path, layout: dict[str, Any]
 ) -> None:
     json_lines(tmp_path / "t.jsonl", ODD)
-    with pytest.raises(
-        CardError, match=f"'{next(iter(given))}' has no effect on lines of JSON; leave it out"
-    ):
-        read_any_table([DataFile(path=tmp_path / "t.jsonl")], **COLUMNS, **given)
+    with pytest.raises(CardError, match=f"'{next(iter(layout))}' has no effect on lines of JSON"):
+        read_any_table([DataFile(path=tmp_path / "t.jsonl")], **COLUMNS, **layout)
 
 
 def read_pairs(

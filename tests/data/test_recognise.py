@@ -233,11 +233,16 @@ def test_files_whose_splits_are_not_clear(tmp_path, names, message):
         find_tables(put(tmp_path / "d", *names))
 
 
-def test_rows_below_the_header_must_be_there_and_whole(tmp_path):
-    with pytest.raises(DataError, match="t.csv: no rows below the header"):
-        find_tables(put(tmp_path, "t.csv", content="s1,s2,score\n") / "t.csv")
-    with pytest.raises(DataError, match="t.tsv: line 3: 2 fields, expected 3"):
-        find_tables(put(tmp_path, "t.tsv", content="s1\ts2\tscore\na\tb\t1\nc\td\n\n") / "t.tsv")
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.csv", "s1,s2,score\n", "t.csv: no rows below the header"),
+        ("t.tsv", "s1\ts2\tscore\na\tb\t1\nc\td\n\n", "t.tsv: line 3: 2 fields, expected 3"),
+    ],
+)
+def test_rows_below_the_header_must_be_there_and_whole(tmp_path, name, content, message):
+    with pytest.raises(DataError, match=message):
+        find_tables(put(tmp_path, name, content=content) / name)
 
 
 def test_splits_of_other_columns_are_refused(tmp_path):
@@ -246,5 +251,5 @@ def test_splits_of_other_columns_are_refused(tmp_path):
     message = r"its columns \(s1, s2, \w+\) are not those of \w+.csv \(s1, s2, \w+\); make them"
     with pytest.raises(DataError, match=message):
         find_tables(tmp_path / "d")
-    with pytest.raises(DataError, match="'.*nothing' does not exist; give a file, or a folder"):
+    with pytest.raises(DataError, match=f"'{tmp_path}/nothing' does not exist"):
         find_tables(tmp_path / "nothing")

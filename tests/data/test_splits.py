@@ -172,7 +172,5 @@ def test_gold_scores_keep_to_the_cards_range() -> None:
 def test_labels_are_counted_where_a_reader_names_no_classes() -> None:
     unnamed = replace(LABELLED, classes=())
     check_split(unnamed, SplitSection(n=2, labels={"0": 1, "1": 1}), where="mine")
-    with pytest.raises(
-        DataError, match="rows a class {'0': 1, '1': 1}, the card says {'no': 1, 'yes': 1}"
-    ):
+    with pytest.raises(DataError, match="{'0': 1, '1': 1}, .* {'no': 1, 'yes': 1}"):
         check_split(unnamed, SplitSection(n=2, labels={"no": 1, "yes": 1}), where="mine")

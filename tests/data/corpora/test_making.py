@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, OutputError, SourceError, StsbenchError
+from stsbench.core.errors import (
+    DataError,
+    OutputError,
+    Remedy,
+    SourceError,
+    StsbenchError,
+)
 from stsbench.data.corpora.corpus import load_corpus
 from stsbench.data.corpora.making import FileProgress, make_corpus
 from stsbench.encoders.transformer.backbone import TokenCounter
@@ -49,9 +55,10 @@ def test_the_first_rows_of_another_corpus(tmp_path: Path) -> None:
     corpora = tmp_path / "corpora"
     with pytest.raises(
         SourceError,
-        match=r"is local only; put parts/part.txt .* by `text=NAME` .*make_corpus\(corpus='part'\)",
-    ):
+        match=r"put parts/part.txt .* `text=NAME` .*make_corpus\(corpus='part'\)",
+    ) as caught:
         load_corpus("part", corpora=corpora, catalogue=cards)
+    assert caught.value.remedy == Remedy("make", {"corpus": "part"})
     path, rows = make("part", corpora, cards)
     assert (path, rows) == (corpora / "parts" / "part.txt", 2)
     assert list(load_corpus("part", corpora=corpora, catalogue=cards).column("text")) == LINES[:2]
@@ -67,12 +74,12 @@ def test_other_rows_and_another_hash_than_the_cards_are_told(tmp_path: Path) -> 
         + f'sha256 = "{"0" * 64}"\n'
     )
     cards = catalogue(tmp_path, WHOLE, few, hashed)
-    with pytest.raises(
-        DataError, match="part.txt: made, but of 2 rows where the card of 'part' says 3: "
+    for corpus, message in (
+        ("part", "part.txt: made, but of 2 rows where the card of 'part' says 3: "),
+        ("hashed", "hashed.txt: differs from the file that its card names"),
     ):
-        make("part", tmp_path / "corpora", cards)
-    with pytest.raises(DataError, match="hashed.txt: differs from the file that its card names"):
-        make("hashed", tmp_path / "corpora", cards)
+        with pytest.raises(DataError, match=message):
+            make(corpus, tmp_path / "corpora", cards)
 
 
 OF = "owner/pages"
@@ -198,7 +205,7 @@ def test_a_draft_of_another_dataset_or_tokenizer_is_begun_again(hub: Hub, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("shard", "said"),
+    ("shard", "problem"),
     [
         (b"PAR1 is not enough", "cannot be read: "),
         (parquet_bytes([{"text": 3}]), "column 'text' holds int64, not text"),
@@ -207,32 +214,34 @@ def test_a_draft_of_another_dataset_or_tokenizer_is_begun_again(hub: Hub, tmp_pa
     ids=["broken", "numbers", "column"],
 )
 def test_a_file_that_is_not_as_it_should_be_is_one_line(
-    hub: Hub, tmp_path: Path, shard: bytes, said: str
+    hub: Hub, tmp_path: Path, shard: bytes, problem: str
 ) -> None:
     serve(hub)
     hub.add("dataset", OF, {"train.parquet": shard})
-    message = rf"file 'train.parquet' of dataset 'owner/pages' \(revision main\): {said}"
-    with pytest.raises(DataError, match=message) as e:
+    message = rf"file 'train.parquet' of dataset 'owner/pages' \(revision main\): {problem}"
+    with pytest.raises(DataError, match=message) as caught:
         make("pages", tmp_path / "corpora", of_hub(tmp_path))
-    assert "\n" not in str(e.value)
+    assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"of": "owner/script"}, "'owner/script' .*: has no parquet file for training"),
+        (
+            {"tokenizer": "owner/bare"},
+            "'owner/bare' .*: no files of a tokenizer; choose another model",
+        ),
+    ],
+)
 def test_a_dataset_without_parquet_and_a_model_without_tokenizer_are_told(
-    hub: Hub, tmp_path: Path
+    hub: Hub, tmp_path: Path, source: dict[str, str], message: str
 ) -> None:
     serve(hub)
     hub.add("dataset", "owner/script", {"pages.py": b"import os", "test.parquet": b""})
     hub.add("model", "owner/bare", {"model.safetensors": b"x"})
-    with pytest.raises(SourceError, match="'owner/script' .*: has no parquet file for training"):
-        make("pages", tmp_path / "corpora", of_hub(tmp_path, of="owner/script"))
-    with pytest.raises(
-        SourceError, match="'owner/bare' .*: no files of a tokenizer; choose another model"
-    ):
-        make(
-            "pages",
-            tmp_path / "other" / "corpora",
-            of_hub(tmp_path / "other", tokenizer="owner/bare"),
-        )
+    with pytest.raises(SourceError, match=message):
+        make("pages", tmp_path / "corpora", of_hub(tmp_path, **source))
 
 
 def test_every_corpus_that_is_published_nowhere_says_how_it_is_had() -> None:
