@@ -13,7 +13,7 @@ from stsbench.bench.embedder import needs_task, read_texts_to_fit
 from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.run import forecast_run, run
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, EncoderError, UnknownName
+from stsbench.core.errors import DataError, EncoderError, StsbenchError, UnknownName
 from stsbench.core.provenance import add_texts
 from stsbench.data.task import load_task
 from stsbench.encoders.fitted import PostProcessed, digest_texts, variant_specs
@@ -181,7 +181,7 @@ def test_a_task_without_texts_to_fit_on_is_told_and_left_out(place):
     assert [result.task for result in results] == ["plants"]
     assert len(told) == 1
     assert told[0].startswith("pets: no data for pets (validation)")
-    with pytest.raises(DataError, match=r"no data for pets \(validation\)"):
+    with pytest.raises(DataError, match=r"for pets \(validation\)"):
         evaluate(place, whitened())
 
 
@@ -354,10 +354,7 @@ def test_scores_are_those_of_the_integers(place):
 
 
 def test_hamming_needs_bits(place):
-    with pytest.raises(
-        Exception,
-        match="similarity 'hamming' counts bits that differ; .* `params=embeddings=binary`",
-    ):
+    with pytest.raises(StsbenchError, match="'hamming' .* `params=embeddings=binary`"):
         evaluate(place, Plain(), "pets", protocol="simcse(similarity=hamming)")
     bits = load_encoder("tests.encoders.fakes:Plain", params={"embeddings": "ubinary", "d": 16})
     (found,) = evaluate(place, bits, "pets", protocol="simcse(similarity=hamming)")
@@ -368,7 +365,7 @@ def test_hamming_needs_bits(place):
 def test_too_many_dimensions_and_unknown_texts_are_told_once(place):
     many = load_encoder("tests.encoders.fakes:Plain", params={"dimensions": 9})
     told, listener = telling()
-    with pytest.raises(EncoderError, match="dimensions = 9: the embeddings have 4"):
+    with pytest.raises(EncoderError, match="dimensions = 9: .* have 4"):
         evaluate(place, many, on_error="skip", listener=listener)
     unknown = load_encoder(
         "tests.encoders.fakes:Plain", params={"embeddings": "int8", "calibration": "nothing"}

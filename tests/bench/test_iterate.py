@@ -77,17 +77,16 @@ def test_what_nothing_tells_apart_is_refused_before_anything_is_done(place):
     refused = "^two of the encoders are called 'lambda'; name each: by `names`, or by a dict"
     with pytest.raises(StsbenchError, match=refused):
         evaluate(place, two, "stones")
-    with pytest.raises(
-        StsbenchError, match="name='mine' is for one encoder; name several by a dict"
-    ):
+    with pytest.raises(StsbenchError, match="name='mine' is for one"):
         evaluate(place, [Plain(), Plain("other")], "stones", name="mine")
     assert called == []
 
 
 def test_a_wrong_name_among_many_is_told_before_anything_is_done(place):
     encoder = Plain()
-    with pytest.raises(UnknownName, match="unknown encoder 'minilmm'; did you mean 'minilm'"):
+    with pytest.raises(UnknownName, match="mean 'minilm'") as caught:
         evaluate(place, [encoder, "minilmm"], "stones")
+    assert (caught.value.kind, caught.value.name) == ("encoder", "minilmm")
     assert encoder.calls == []
 
 

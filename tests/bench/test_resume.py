@@ -8,7 +8,7 @@ import pytest
 
 from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.run import run
-from stsbench.core.errors import OutputError, StsbenchError
+from stsbench.core.errors import OutputError
 from stsbench.encoders.base import Encoder
 from stsbench.results.folder import read_states, result_to_json
 from tests.encoders.fakes import Neighbourly, Plain
@@ -125,14 +125,14 @@ def test_interrupted_and_resumed_gives_the_same_bytes(place, monkeypatch, stop, 
 def test_a_failed_write_is_told_once_and_loses_nothing_else(place, monkeypatch):
     def full(path: Path, content: bytes) -> Path:
         if "plants" in path.name:
-            raise OutputError(f"{path.parent}: the disk is full; free some space and run again")
+            raise OutputError("full")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         return path
 
     with monkeypatch.context() as patch:
         patch.setattr("stsbench.results.folder.write_atomically", full)
-        with pytest.raises(StsbenchError, match="the disk is full"):
+        with pytest.raises(OutputError, match="^full$"):
             list(run(plan_of(place, Plain(), monkeypatch), RunCallbacks()))
     assert [result.task for result in read_states(place / "results").results] == ["pets"]
     assert scored_again(place, monkeypatch) == ["plants", "stones"]

@@ -138,9 +138,7 @@ def titled(pid: int) -> bytes:
 
 @needs_ray
 def test_a_mistake_is_told_as_without_ray(ray, plan):
-    with pytest.raises(
-        TrainingError, match="the corpus has 60 rows, a batch takes 128; lower batch_size"
-    ):
+    with pytest.raises(TrainingError, match="60 rows, .* 128; .*batch_size"):
         training(ray, 2).train(with_batches_of(plan, 64, "many"), on_progress=lambda progress: None)
     assert not list(Path("many").iterdir())
 
@@ -170,8 +168,8 @@ def test_what_is_trained_starts_no_ray(plan, monkeypatch):
 
 
 def test_of_what_workers_raise_a_mistake_is_told_before_what_came_of_it():
-    mistake, broken = TrainingError("the loss is nan"), RuntimeError("Connection closed by peer")
-    with pytest.raises(TrainingError, match="the loss is nan"):
+    mistake, broken = TrainingError("nan"), RuntimeError("Connection closed by peer")
+    with pytest.raises(TrainingError, match="nan"):
         explain_worker_loss({0: broken, 1: mistake})
     with pytest.raises(RuntimeError, match="closed by peer"):
         explain_worker_loss({1: ValueError("later"), 0: broken})

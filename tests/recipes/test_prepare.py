@@ -64,14 +64,14 @@ def test_texts_of_too_many_words_are_left_out(masked_lm, tmp_path):
         if len(text.split()) <= 2
     ]
     assert len(made.corpus) > 2
-    with pytest.raises(CardError, match=r"max_words 0: leaves [01] of"):
+    with pytest.raises(CardError, match=r"max_words 0: .* [01] of"):
         load_trainer(plan(tmp_path, masked_lm, max_words=0))
 
 
 def test_of_ordered_text_no_sentence_is_left_out(masked_lm, tmp_path, monkeypatch):
     book = Corpus(name="book", table=pa.table({"text": ["a", "b c"], "document_id": [0, 0]}))
     monkeypatch.setattr("stsbench.recipes.train_plan.load_corpus", lambda name, **where: book)
-    with pytest.raises(CardError, match="'book' is ordered text"):
+    with pytest.raises(CardError, match="'book' .* ordered"):
         load_text(plan(tmp_path, masked_lm, whole=True, max_words=1))
 
 

@@ -85,7 +85,7 @@ def test_checkpoints_of_another_teacher_are_not_resumed():
 
 
 def test_what_is_no_teacher_is_one_line(masked_lm, tmp_path):
-    with pytest.raises(CardError, match="teacher 'minilm-whitening' is fitted on texts"):
+    with pytest.raises(CardError, match="teacher 'minilm-whitening' "):
         TeacherEncoders.find(["minilm-whitening"], Catalogue())
-    with pytest.raises(CardError, match="give encoders to learn from"):
+    with pytest.raises(CardError, match="encoders to learn from"):
         load_trainer(plan(tmp_path, masked_lm))

@@ -80,9 +80,7 @@ def test_each_method_gets_its_trainer_ready_to_train(masked_lm, tmp_path, method
 
 def test_that_no_start_is_named_is_told_to_a_trainer_of_any_kind_that_asks_for_one(tmp_path):
     for method in ("simcse", "fastsent"):
-        with pytest.raises(
-            CardError, match="recipe little: no checkpoint to start from; pass `base=FOLDER`"
-        ):
+        with pytest.raises(CardError, match="recipe little: .*`base=FOLDER`"):
             find_start(plan(tmp_path, method))
 
 
@@ -105,9 +103,7 @@ def test_views_that_nothing_tells_apart_are_refused_unless_asked_for(masked_lm, 
     config |= {name: 0.0 for name in config if name.endswith("dropout_prob")}
     (base / "config.json").write_text(json.dumps(config))
     asked = plan(tmp_path, method, base=base)
-    with pytest.raises(
-        CardError, match=r"recipe little: .*start has no dropout.* give `params=dropout=0\.1`"
-    ):
+    with pytest.raises(CardError, match=r"start has no dropout.*`params=dropout=0\.1`"):
         load_trainer(asked)
     for dropout in (0.0, 0.1):
         student = msgspec.structs.replace(asked.card.student, dropout=dropout)
@@ -116,12 +112,12 @@ def test_views_that_nothing_tells_apart_are_refused_unless_asked_for(masked_lm, 
 
 
 def test_a_trainer_that_is_not_there_is_one_line(masked_lm, tmp_path):
-    with pytest.raises(StsbenchError, match="trainer 'lop'.* did you mean 'loop'"):
+    with pytest.raises(StsbenchError, match="'lop'.* mean 'loop'"):
         load_trainer(plan(tmp_path, f"{HERE}:MyOddity", base=masked_lm))
 
 
 def test_what_starts_from_nothing_takes_no_base(masked_lm, tmp_path):
-    with pytest.raises(CardError, match="method 'fastsent' starts from nothing; leave out `base`"):
+    with pytest.raises(CardError, match="'fastsent' .* nothing; .*`base`"):
         load_trainer(plan(tmp_path, "fastsent", base=masked_lm))
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from stsbench.boards.published.rows import FOLDER as PUBLISHED
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, UnknownName
+from stsbench.core.errors import CardError, Remedy, UnknownName
 from stsbench.recipes.train_plan import TrainPlan
 from stsbench.studies.reproduction import FOLDER, Ablation, Reproduction, load_ablation, scored_on
 from stsbench.studies.trials import TrialEnvironment
@@ -139,5 +139,6 @@ def test_a_wrong_card_is_one_line(tmp_path, text, says):
 
 
 def test_an_unknown_ablation_offers_the_nearest():
-    with pytest.raises(UnknownName, match="did you mean 'simcse-table-3'.*kind='ablations'"):
+    with pytest.raises(UnknownName, match="mean 'simcse-table-3'") as caught:
         load_ablation("simcse-3", CARDS)
+    assert caught.value.remedy == Remedy("list", {"kind": "ablations"})

@@ -32,7 +32,7 @@ def of_values(
 
 
 def test_a_sweep_is_led_from_within_its_cluster(of_values):
-    with pytest.raises(StsbenchError, match="run it there with RAY_ADDRESS and `on=ray`"):
+    with pytest.raises(StsbenchError, match="RAY_ADDRESS and `on=ray`"):
         CARRIERS.load_at("ray://there:10001")(
             SweepState(of_values("[0.1]")), "ray://there:10001", 1, TrialCallbacks()
         )
@@ -76,5 +76,5 @@ def test_halving_stops_the_weak_and_tells_their_last_score(of_values):
 
 @needs_ray
 def test_more_cores_than_there_are_is_refused(of_values):
-    with pytest.raises(StsbenchError, match="cores '3': there are 2 cores; give at most as many"):
+    with pytest.raises(StsbenchError, match="cores '3': .* 2 cores; "):
         CARRIERS.load_at("ray")(SweepState(of_values("[0.1]")), "ray", 3, TrialCallbacks())

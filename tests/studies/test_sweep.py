@@ -131,7 +131,7 @@ def test_each_trial_is_handed_out_once_and_a_new_book_goes_on(sweep):
     other = SweepState(sweep(("[0.05, 0.5]", "[0.2, 0.5]")))
     assert not other.rows and len(other.all_known()) == 4
     (other.sweep.folder / JOURNAL).write_text("{\n{")
-    with pytest.raises(OutputError, match="is not what a sweep has tried"):
+    with pytest.raises(OutputError, match=f"{JOURNAL}: "):
         SweepState(sweep())
 
 
@@ -191,8 +191,9 @@ def test_a_sweep_trains_each_setting_once_and_finds_runs_of_before(sweep, traine
     measured = SweepState(sweep(more='metric = "pearson.all"'))
     local(measured, "local", 1, TrialCallbacks())
     assert trained() == ran and scores(measured) != scores(book)
-    with pytest.raises(UnknownName, match="unknown metric 'pearson'; did you mean 'pearson.all'"):
+    with pytest.raises(UnknownName, match="mean 'pearson.all'") as caught:
         local(SweepState(sweep(more='metric = "pearson"')), "local", 1, TrialCallbacks())
+    assert (caught.value.kind, caught.value.name) == ("metric", "pearson")
 
 
 def test_what_fails_is_noted_and_the_others_go_on(sweep, monkeypatch):

@@ -91,12 +91,12 @@ def test_what_leaves_the_same_encoder_is_one_run(workshop, masked_lm):
 
 
 def test_trials_of_one_name_and_other_bases_are_refused(workshop, masked_lm, bert):
-    with pytest.raises(TrainingError, match="little, seed 0: asked for twice"):
+    with pytest.raises(TrainingError, match="little, seed 0: .* twice"):
         plan_trials([plan(workshop, masked_lm), plan(workshop, bert)])
 
 
 def test_wrong_recipes_and_values_are_told_before_any_training(workshop, masked_lm):
-    with pytest.raises(UnknownName, match="did you mean 'little'"):
+    with pytest.raises(UnknownName, match="mean 'little'"):
         workshop.plan("litle")
     with pytest.raises(CardError, match="batch_size"):
         plan(workshop, masked_lm, batch_size=0)
@@ -198,14 +198,16 @@ def test_a_task_that_fails_is_told_and_the_trial_is_trained(workshop, masked_lm)
     (outcome,) = carry_out_trials(
         planned, workshop, [RunPlan(tasks="gone"), *QUICK, RunPlan(tasks="quickstrat")]
     )
-    assert outcome.run is not None and [one.task for one in outcome.results] == ["quickstart-en"]
-    assert [what for what, _ in outcome.failures] == ["gone", "little@0"]
-    assert "did you mean 'quickstart'" in str(outcome.failures[1][1])
+    tasks = [result.task for result in outcome.results]
+    assert outcome.run is not None and tasks == ["quickstart-en"]
+    assert [subject for subject, _ in outcome.failures] == ["gone", "little@0"]
+    error = outcome.failures[1][1]
+    assert isinstance(error, UnknownName) and error.name == "quickstrat"
 
 
 def test_a_run_with_another_base_in_the_folder_is_refused_before_any_training(
     workshop, masked_lm, bert
 ):
     carry_out_trials(plan_trials([plan(workshop, masked_lm)]), workshop, [])
-    with pytest.raises(OutputError, match="holds a finished run with another base"):
+    with pytest.raises(OutputError, match="run with another base"):
         plan_trials([plan(workshop, bert)])

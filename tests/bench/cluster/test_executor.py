@@ -293,31 +293,27 @@ def test_workers_of_other_versions_are_refused(place, monkeypatch, ray):
         r"steady: the worker \S+ has other versions than .*: torch [\d.+a-z]+ \(not 0.1\); .*: install the same .*",
         failed,
     )
-    with pytest.raises(StsbenchError, match=r"\(not 0.1\); its scores could differ"):
+    with pytest.raises(StsbenchError, match=r"torch .* \(not 0.1\); "):
         check_cluster_versions(ray, wanted)
     check_cluster_versions(ray, {**scoring_versions(), "commit of stsbench": ""})
 
 
 def test_a_ray_that_starts_too_slowly_is_a_mistake_of_one_line(monkeypatch):
     def init(*_: Any, **__: Any) -> None:
-        raise Exception("The current node timed out during startup.")  # noqa: TRY002 - as Ray does
+        raise Exception("Timed out.")  # noqa: TRY002 - as Ray does
 
     monkeypatch.setattr("stsbench.bench.workers.find_spec", lambda name: True)
     monkeypatch.setattr(
         "stsbench.bench.workers.import_module", lambda name: SimpleNamespace(init=init)
     )
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with pytest.raises(
-        StsbenchError, match="^Ray does not start: The current node timed out during startup.$"
-    ):
+    with pytest.raises(StsbenchError, match="^Ray does not start: Timed out.$"):
         connect_ray("ray").__enter__()
 
 
 def test_ray_that_is_missing_is_a_mistake_of_one_line(monkeypatch):
     monkeypatch.setattr("stsbench.bench.workers.find_spec", lambda name: None)
-    with pytest.raises(
-        StsbenchError, match="needs Ray, which is not installed; run: pip install 'stsbench.ray.'"
-    ):
+    with pytest.raises(StsbenchError, match="needs Ray, .* 'stsbench.ray.'"):
         connect_ray("ray").__enter__()
 
 
@@ -336,7 +332,7 @@ def test_a_cluster_that_does_not_answer_is_a_mistake_of_one_line():
     tried = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
-    assert "StsbenchError: no Ray cluster answers at 'ray://127.0.0.1:1'" in tried.stderr
+    assert "StsbenchError: no Ray cluster" in tried.stderr and f"'{address}'" in tried.stderr
 
 
 @pytest.mark.parametrize(
