@@ -269,7 +269,14 @@ def test_an_encoder_that_gives_one_embedding_is_refused(value):
         score(split, rows=rows)
 
 
-def test_embeddings_that_differ_in_length_alone_are_refused():
+@pytest.mark.parametrize(
+    ("protocol", "message"),
+    [
+        ("simcse", r"every pair of the task has the same similarity \(1\)"),
+        ("mean", r"every pair of subset '\w+' has the same similarity \(1\)"),
+    ],
+)
+def test_embeddings_that_differ_in_length_alone_are_refused(protocol, message):
     # Their cosines differ by rounding, which must not be ranked.
     split = make_split()
     rng = np.random.default_rng(0)
@@ -277,12 +284,8 @@ def test_embeddings_that_differ_in_length_alone_are_refused():
     rows = {
         name: (rng.uniform(0.1, 10) * direction).astype(np.float32) for name in make_rows(split)
     }
-    with pytest.raises(EncoderError, match=r"every pair of the task has the same similarity \(1\)"):
-        score(split, rows=rows)
-    with pytest.raises(
-        EncoderError, match=r"every pair of subset '\w+' has the same similarity \(1\)"
-    ):
-        score(split, "mean", rows=rows)
+    with pytest.raises(EncoderError, match=message):
+        score(split, protocol, rows=rows)
 
 
 def odd_similarity() -> tuple[PairSplit, dict[str, npt.NDArray[np.float32]], str]:
@@ -348,9 +351,7 @@ def test_unknown_subsets_offer_only_one_correlation():
         "the data's source does not tell subsets: only the aggregation 'all' is offered",
     )
     for protocol in ("mean", "wmean", "semeval"):
-        with pytest.raises(
-            ProtocolError, match=f"^protocol '{protocol}' averages over subsets, and this source"
-        ):
+        with pytest.raises(ProtocolError, match=f"'{protocol}' averages over subsets"):
             score(split, protocol)
 
 
@@ -362,7 +363,7 @@ def test_tiny_subsets_still_have_an_interval():
 
 def test_other_splits_are_refused():
     split = LabelledSplit(sentences=["a"], labels=np.zeros(1, dtype=np.int64))
-    with pytest.raises(DataError, match="the evaluator 'sts' scores sentence pairs"):
+    with pytest.raises(DataError, match="'sts' scores .* pairs"):
         StsEvaluator(protocol=PROTOCOLS["simcse"])(
             {"test": split}, Table({"a": np.ones(2, np.float32)}), seed=0
         )
@@ -380,5 +381,5 @@ def test_the_evaluator_of_a_result_has_all_of_its_protocol():
     card, protocol = Catalogue().task("sts12"), asdict(PROTOCOLS["semeval"])
     assert make_task_evaluator("sts12", card, protocol).protocol == PROTOCOLS["semeval"]
     del protocol["metric"]
-    with pytest.raises(ProtocolError, match="protocol 'semeval': 'metric' is missing"):
+    with pytest.raises(ProtocolError, match="'semeval': 'metric' .* missing"):
         make_task_evaluator("sts12", card, protocol)

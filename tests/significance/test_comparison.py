@@ -272,7 +272,7 @@ def test_what_only_one_has_is_left_out_and_said():
     assert found.notes[0] == "Skipped: not scored for every encoder: mr"
     with pytest.raises(DataError, match="'a' and 'b' have no task in common"):
         compare({"a": [more], "b": [b]}, effort=FEW)
-    with pytest.raises(DataError, match="no task in common by protocol 'wmean'"):
+    with pytest.raises(DataError, match="by protocol 'wmean'"):
         compare({"a": [a], "b": [b]}, protocol="wmean", effort=FEW)
 
 
@@ -399,18 +399,17 @@ def test_encoders_are_found_by_name_mark_and_folder(tmp_path):
     found = read_folder(write(tmp_path, a, b))
     assert not found.problems and len(results_of("a", found.results)) == 1
     known = read_folder(write(tmp_path, other)).all_results
-    with pytest.raises(
-        DataError, match=r"different fingerprints or cards; say 'a \[123456\]' or 'a \[print \]'"
-    ):
+    with pytest.raises(DataError, match=r"fingerprints .* 'a \[123456\]' or 'a \[print \]'"):
         results_of("a", known)
     for spec in ("a [123456]", "a[123456]"):
         assert results_of(spec, known)[0].fingerprint == "123456789"
-    with pytest.raises(UnknownName, match="unknown encoder 'bb'; did you mean 'b'"):
+    with pytest.raises(UnknownName, match="mean 'b'") as caught:
         results_of("bb", known)
+    assert (caught.value.kind, caught.value.name) == ("encoder", "bb")
     alone = read_folder(tmp_path / "b")
-    assert [one.encoder for one in alone.results] == ["b"] and not alone.problems
+    assert [result.encoder for result in alone.results] == ["b"] and not alone.problems
     encoders = EncoderDirectory(ResultFolder(known, []))
-    with pytest.raises(DataError, match=r"holds results of 2 encoders \(a, b\)"):
+    with pytest.raises(DataError, match=r"of 2 encoders \(a, b\)"):
         encoders.require_one_encoder("here", known)
     with pytest.raises(DataError, match="holds no results"):
         encoders.require_one_encoder("here", [])
@@ -421,31 +420,37 @@ def test_broken_items_are_one_clear_line(tmp_path):
     write(tmp_path, a, b)
     items_path(b.path_in(tmp_path)).unlink()
     known = read_folder(tmp_path).results
-    again = "which tests need; run: stsbench run --fresh"
     with pytest.raises(
-        DataError, match=f"^no per-item columns of b on sts12, {again} b --tasks sts12 --results"
+        DataError,
+        match="^no per-item columns of b on sts12, which tests need; "
+        "run: stsbench run --fresh b --tasks sts12 --results",
     ):
         compare({name: results_of(name, known) for name in "ab"}, effort=FEW)
     items_path(b.path_in(tmp_path)).write_text("no columns")
-    with pytest.raises(DataError, match=r"sts12.*items.parquet: cannot be read"):
+    with pytest.raises(DataError, match="sts12.*items.parquet: "):
         compare({name: results_of(name, known) for name in "ab"}, effort=FEW)
-    with pytest.raises(
-        DataError, match=f"^no per-item columns of a on sts12, {again} a --tasks sts12$"
-    ):
-        bare = msgspec.structs.replace(a, per_item={})
+    bare = msgspec.structs.replace(a, per_item={})
+    with pytest.raises(DataError, match=" a on sts12, .* sts12$"):
         compare({"a": [bare], "b": [b]}, effort=FEW)
 
 
-def test_items_of_other_pairs_are_refused():
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda columns: {**columns, "gold": np.roll(columns["gold"], 1)},
+            "gold scores are not the same",
+        ),
+        (
+            lambda columns: {name: values[1:] for name, values in columns.items()},
+            "not of the same items",
+        ),
+    ],
+)
+def test_items_of_other_pairs_are_refused(change, message):
     a, b = pair()
-    gold = np.roll(b.per_item["gold"], 1)
-    with pytest.raises(DataError, match="gold scores are not the same"):
-        other = msgspec.structs.replace(b, per_item={**b.per_item, "gold": gold}, items="other")
-        compare({"a": [a], "b": [other]}, effort=FEW)
-    with pytest.raises(DataError, match="not of the same items"):
-        other = msgspec.structs.replace(
-            b, per_item={k: v[1:] for k, v in b.per_item.items()}, items="other"
-        )
+    other = msgspec.structs.replace(b, per_item=change(b.per_item), items="other")
+    with pytest.raises(DataError, match=message):
         compare({"a": [a], "b": [other]}, effort=FEW)
 
 

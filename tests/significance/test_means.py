@@ -298,7 +298,7 @@ def test_a_table_without_ranks_stays_beside_one_that_has_them():
     }
     assert [row.label for row in second.rows()] == ["a", "b"]
     assert second.measured_notes[-1].startswith("Rank: no per-item columns of a on sts12")
-    with pytest.raises(DataError, match="no per-item columns of a on sts12"):
+    with pytest.raises(DataError, match="of a on sts12"):
         rank_tables(refused)
 
 
@@ -529,7 +529,5 @@ def test_rows_without_a_task_in_common_are_not_told_apart():
 def test_scores_made_differently_are_refused():
     a, b = pair()
     other = msgspec.structs.replace(b, data="e" * 64)
-    with pytest.raises(
-        ProtocolError, match="sts12: 'a' and 'b' cannot be ranked together: data hash differs"
-    ):
+    with pytest.raises(ProtocolError, match="sts12: 'a' and 'b' .* hash"):
         rank_rows({"a": [[a]], "b": [[other]]}, effort=FEW)

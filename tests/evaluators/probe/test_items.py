@@ -58,13 +58,16 @@ def test_zero_rows_and_sameness_are_noticed():
     assert not make_items(pairs, different, "abs_mul", 1 << 20).pool.is_constant
 
 
-def test_features_must_suit_the_task():
-    with pytest.raises(
-        DataError, match="pairs need features 'abs_mul' or 'concat_mul_abs', not 'u'"
-    ):
-        make_items(*make_pairs(4), "u", 1 << 20)
-    with pytest.raises(DataError, match="single sentences need features 'u'"):
-        make_items(*make_split(4), "abs_mul", 1 << 20)
+@pytest.mark.parametrize(
+    ("make", "features", "message"),
+    [
+        (make_pairs, "u", "pairs need features 'abs_mul' or 'concat_mul_abs', not 'u'"),
+        (make_split, "abs_mul", "single sentences need features 'u'"),
+    ],
+)
+def test_features_must_suit_the_task(make, features, message):
+    with pytest.raises(DataError, match=message):
+        make_items(*make(4), features, 1 << 20)
 
 
 @pytest.mark.parametrize("kind", ["u", "abs_mul", "concat_mul_abs"])
@@ -148,7 +151,7 @@ def test_orders_are_permutations_of_the_seeded_stream_and_a_holdout_is_its_first
         epochs[at].tolist() for at in (2, 0, 1)
     ]
     assert EpochOrders(1111, 99).permutation(0).tolist() == drawn.tolist()
-    with pytest.raises(DataError, match="19 training items are too few to hold 5% of them out"):
+    with pytest.raises(DataError, match="19 training items .* 5% "):
         EpochOrders(1111, 19, holdout=0.05)
 
 
@@ -160,5 +163,5 @@ def test_folds_are_stratified_and_rare_classes_are_borne():
         range(42)
     )
     assert all((held_out.labels == 0).sum() == 4 for _, held_out in folds)
-    with pytest.raises(DataError, match="4 labelled items are too few for 3 folds"):
+    with pytest.raises(DataError, match="4 labelled items .* 3 folds"):
         items.select(np.array([0, 1, 20, 21])).folds(3, 1111)

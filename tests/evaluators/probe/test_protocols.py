@@ -112,7 +112,7 @@ def test_fields_of_no_sense_are_refused(protocols, name, value):
 
 
 def test_another_name_is_no_field():
-    with pytest.raises(ProtocolError, match="protocol 'senteval' has no field 'name'"):
+    with pytest.raises(ProtocolError, match="'senteval' has no .*'name'"):
         replace_fields(PROTOCOLS["senteval"], {"name": "mine"})
 
 
@@ -128,14 +128,12 @@ class Stopwatch:
 def test_an_evaluator_of_one_protocol_is_one_and_of_none_is_not(monkeypatch):
     assert EVALUATORS.load(f"{__name__}:Stopwatch") is Stopwatch
     monkeypatch.setattr(Stopwatch, "PROTOCOLS", {})
-    with pytest.raises(StsbenchError, match="give a class of evaluators, whose PROTOCOLS are"):
+    with pytest.raises(StsbenchError, match="evaluators, whose PROTOCOLS"):
         EVALUATORS.load(f"{__name__}:Stopwatch")
 
 
 def test_a_converged_protocol_needs_positive_penalties():
-    with pytest.raises(
-        StsbenchError, match="protocol 'logreg': penalties: expected a number > 0.0"
-    ):
+    with pytest.raises(StsbenchError, match="'logreg': penalties: .* > 0.0"):
         replace_fields(PROTOCOLS["logreg"], {"penalties": (1.0, 0.0)})
 
 
