@@ -389,7 +389,7 @@ def _embeds_without_words(
     for n_removed in removed_counts:
         removed_rows = frozenset(frequent_rows[:n_removed])
         reduced = _TokenRemovedEncoder(encoder, removed_rows, encoder.name)
-        embeds.append((n_removed, Engine(reduced, EmbeddingStore(None))))
+        embeds.append((n_removed, Engine(reduced, EmbeddingStore(folder=None))))
     return embeds
 
 

@@ -430,7 +430,9 @@ class AlignmentAndUniformity(EncoderAnalysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """Draw encoders coloured by score, and in a panel of its own the path of each training."""
-        points = [_alignment_point(row, "", name=row["encoder"]) for row in tables["encoders"]]
+        points = [
+            _alignment_point(row, panel="", name=row["encoder"]) for row in tables["encoders"]
+        ]
         for row in tables["training"]:
             panel = f"{row['encoder']}, validations"
             points.append(_alignment_point(row, panel, joined=panel))

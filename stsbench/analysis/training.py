@@ -67,7 +67,7 @@ class DomainShift(EncoderAnalysis):
         measurement = _ShiftMeasurement(
             subject.named_encoder.name, training, subject.cosines, subject.pairs()
         )
-        return EncoderFindings({}, measurement)
+        return EncoderFindings(tables={}, measurement=measurement)
 
     def compare_encoders(self, measurements: Mapping[str, _ShiftMeasurement]) -> Tables:
         """Compute the differences from the first encoder, paired over the same items.

@@ -167,7 +167,7 @@ def show_run(make_table: Callable[[], str]) -> Iterator[RunCallbacks]:
     handle = import_module("IPython.display").display({"text/plain": ""}, raw=True, display_id=True)
 
     def show_line(line: str) -> None:
-        html = f"{make_table()}\n{notebook_table([], [], [line])}"
+        html = f"{make_table()}\n{notebook_table(heads=[], rows=[], notes=[line])}"
         handle.update({"text/html": html, "text/plain": line}, raw=True)
 
     try:

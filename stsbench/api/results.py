@@ -410,7 +410,9 @@ class Results(Sequence[Result]):
 
     def _repr_html_(self) -> str:
         if not self:
-            return render_grid([], [], [repr(self)[1:-1], *map(str, self.failures)])
+            return render_grid(
+                columns=[], encoder_groups=[], notes=[repr(self)[1:-1], *map(str, self.failures)]
+            )
         notes = ["scores are times 100, with their 95% intervals below"]
         n_hidden = len(self.runs) - MAX_ROWS
         if n_hidden > 0:

@@ -65,7 +65,7 @@ def open_store(
     """
     identity = encoder_identity(encoder)
     if identity is None:
-        return EmbeddingStore(None)
+        return EmbeddingStore(folder=None)
     encoder_folder = None
     if store is not None:
         if texts_digest:
@@ -346,7 +346,7 @@ class TaskEmbedder:
         shared = self._known_engine
         if shared is None:
             nothing_to_do = self._base_engine is None and not tasks
-            return MissingSentences(0 if nothing_to_do else None, None)
+            return MissingSentences(0 if nothing_to_do else None, tokens=None)
         uncounted = set(self._required_texts(tasks)) - shared.counted_sentences
         shared.counted_sentences.update(uncounted)
         encoder = shared.engine.encoder
@@ -446,7 +446,7 @@ class TaskEmbedder:
         fitted = self._fit(task)
         if isinstance(fitted, FittedEncoder) and find_variant(encoder) is not None:
             return transform_embeddings(self._base_engine.view, fitted.transform)
-        return Engine(fitted, EmbeddingStore(None))
+        return Engine(fitted, EmbeddingStore(folder=None))
 
     def count_encoded(self, task: PlannedTask) -> int:
         """Count the distinct sentences of a task that were embedded, not found in the store."""

@@ -160,7 +160,7 @@ def plan_task(
             f"not by {' and '.join(requested_names)}; run once for each"
         )
     name = requested_names[0] if requested_names else next(iter(protocols))
-    request = requested.get(name, ProtocolRequest(name, {}))
+    request = requested.get(name, ProtocolRequest(name, fields={}))
     evaluator = make_evaluator(
         factory, replace_fields(protocols[name], request.fields), task.card, task.name
     )

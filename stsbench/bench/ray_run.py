@@ -275,7 +275,7 @@ class RayRun:
         shared_embedding = embedder.plan_shared_embedding(tasks_to_score)
         if shared_embedding is None:
             # If embeddings are in memory only, batches are planned over all tasks.
-            yield [self._make_scoring_job(encoder_jobs, embedder, tasks, None)]
+            yield [self._make_scoring_job(encoder_jobs, embedder, tasks, embedded=None)]
             return
         engine = shared_embedding.engine
         encoder_jobs.folder = engine.store.folder

@@ -213,7 +213,7 @@ class RunContext:
         without_columns = [
             result
             for result in believed.unverified.get(NO_COLUMNS, [])
-            if result.items != digest_columns({})
+            if result.items != digest_columns(columns={})
         ]
         if without_columns:
             subject = describe_missing_columns(without_columns)

@@ -78,7 +78,7 @@ def difference_test(pairs: Sequence[CellPair], effort: TestSettings) -> TestResu
             if new_result is not None and old_result is not None:
                 paired += compare_on_task({"old": [old_result], "new": [new_result]}, effort)
     except DataError as error:
-        return TestResult(1.0, "none", problem=str(error))
+        return TestResult(p=1.0, test="none", problem=str(error))
     if len(paired) == len(pairs):
         difference = mean_difference(paired) if len(paired) > 1 else paired[0].difference
         if difference.p is not None:
@@ -302,7 +302,7 @@ def _verify_against_items(
     verdict = replace(cell_verdict.verdict, not_verified="; ".join(reasons))
     if problems:
         verdict = replace(verdict, outcome="unreadable", reason="; ".join(problems))
-        return ToleranceVerdict(verdict, [])
+        return ToleranceVerdict(verdict, pairs=[])
     return cell_verdict._replace(verdict=verdict)
 
 
@@ -421,7 +421,7 @@ def _match_cells_of_task(
             counterpart = unmatched_old.pop((candidates or list(unmatched_old))[0])
         yield MatchedCells(cell, counterpart)
     for old_cell in unmatched_old.values():
-        yield MatchedCells(None, old_cell)
+        yield MatchedCells(new=None, old=old_cell)
 
 
 def _report_missing_encoders(
@@ -449,19 +449,19 @@ def _compare_cells(matched: MatchedCells, tolerances: Mapping[str, Tolerance]) -
     if old is None:
         assert new is not None, "a match has a cell"
         verdict = Verdict.of_cell(new, "new", "the old results have no such cell", new=new.score)
-        return ToleranceVerdict(verdict, [])
+        return ToleranceVerdict(verdict, pairs=[])
     if new is None:
         verdict = Verdict.of_cell(
             old, "missing", "the new results have no such cell", old=old.score
         )
-        return ToleranceVerdict(verdict, [])
+        return ToleranceVerdict(verdict, pairs=[])
     mismatch = describe_mismatch(new, old)
     for seed in ("train_seed", "eval_seed"):
         if mismatch is None and getattr(new, seed) != getattr(old, seed):
             mismatch = f"{seed} differs: {getattr(new, seed)} against {getattr(old, seed)}"
     verdict = Verdict.of_cell(new, "not comparable", mismatch or "", new=new.score, old=old.score)
     if mismatch is not None:
-        return ToleranceVerdict(verdict, [])
+        return ToleranceVerdict(verdict, pairs=[])
     tolerance = tolerances[classify(new, old)]
     return ToleranceVerdict(apply_tolerance(verdict, tolerance, new.n), [CellPair(new, old)])
 

@@ -199,7 +199,9 @@ class CheckSide(NamedTuple):
 
     def directory(self, catalogue: Catalogue) -> EncoderDirectory:
         """Return a directory of its results, by the names of encoders in tables."""
-        return EncoderDirectory(ResultFolder(self.results(), [], self.older), catalogue)
+        return EncoderDirectory(
+            ResultFolder(self.results(), problems=[], older=self.older), catalogue
+        )
 
     def results(self) -> list[Result]:
         """Return the Results of its cells; empty for a lock file."""
@@ -464,7 +466,7 @@ def read_side(path: Path, *, tasks: Sequence[str] | None = None) -> CheckSide:
         return tasks is None or task in tasks
 
     if not path.is_dir() and (path.exists() or path.suffix == ".json"):
-        return CheckSide([cell for cell in read_lock(path) if is_requested(cell.task)], [])
+        return CheckSide([cell for cell in read_lock(path) if is_requested(cell.task)], problems=[])
     folder = read_folder(path)
     problems = [*folder.problems, *find_lost_results(path)]
     return CheckSide(

@@ -156,7 +156,7 @@ def _write_outcome(
         if not isinstance(error, StsbenchError):
             raise
         return CheckOutcome(report, error)
-    return CheckOutcome(report, None)
+    return CheckOutcome(report, error=None)
 
 
 def _write_reports(report: CheckReport, junit: Path | None, summary: Path | None) -> None:

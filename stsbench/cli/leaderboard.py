@@ -131,7 +131,7 @@ def _read_directory(folder: Path, catalogue: Catalogue, *, is_optional: bool) ->
 
     is_missing = is_optional and not folder.is_dir()
     directory = EncoderDirectory(
-        ResultFolder([], []) if is_missing else read_folder(folder), catalogue
+        ResultFolder(results=[], problems=[]) if is_missing else read_folder(folder), catalogue
     )
     print_errors("skipped", (problem.message for problem in directory.folder.problems))
     return directory

@@ -160,7 +160,9 @@ TasksToScore = Annotated[
 ]
 OnlyTasks = Annotated[str | None, _option("Only these tasks and suites.", "--tasks -t", task_names)]
 OneTask = Annotated[str, _option("The task whose sentences are used.", "--tasks -t", task_names)]
-Suite = Annotated[str, _option("The suite whose results are shown.", "", complete_names("suites"))]
+Suite = Annotated[
+    str, _option("The suite whose results are shown.", flags="", complete=complete_names("suites"))
+]
 Protocols = Annotated[
     str | None, _option("Protocols, e.g. simcse, wmean, mean, semeval.", "--protocol -p")
 ]
@@ -319,7 +321,9 @@ Independent = Annotated[
 Table = Annotated[
     str | None,
     _option(
-        "A table of a paper or of ours, or a TOML file of yours.", "", complete_names("tables")
+        "A table of a paper or of ours, or a TOML file of yours.",
+        flags="",
+        complete=complete_names("tables"),
     ),
 ]
 Show = Annotated[

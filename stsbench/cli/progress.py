@@ -175,7 +175,7 @@ class RunProgress:
             job = jobs_by_worker.get(worker) or JobProgress(label="waiting")
             status = ""
             if job.fraction:
-                time_left = self.display.describe_time_left(worker, job.fraction, 1.0)
+                time_left = self.display.describe_time_left(worker, job.fraction, total=1.0)
                 status = ", ".join([f"{job.fraction:.0%}", *time_left])
             label = shorten_line(f"{worker} {job.label}".strip(), MAX_LABEL)
             self.display.update(worker, job.fraction, 1.0, label=label, status=status)

@@ -54,7 +54,7 @@ def report_command(
     from stsbench.significance.comparison import compare
 
     catalogue = opt.read_cards(cards)
-    analyses = {name: make_analysis(name, {}) for name in split_names(figures)}
+    analyses = {name: make_analysis(name, parameters={}) for name in split_names(figures)}
     store_folder = opt.resolve_store(store, no_store=no_store)
     plan = plan_encoders(
         encoder,

@@ -151,7 +151,7 @@ def _expand_encoders(
     if own_names:
         raise StsbenchError("names of your own have no effect beside --variants; leave them out")
     expanded = expand_variants(specs, variants, params)
-    return RunEncoders(expanded.specs, {}, expanded.params)
+    return RunEncoders(expanded.specs, names={}, params=expanded.params)
 
 
 def _print_unfinished_runs(specs: Sequence[str]) -> None:
@@ -248,7 +248,7 @@ def _forecast(plan: RunPlan, *, as_json: bool) -> int:
     from stsbench.bench.run import forecast_run
     from stsbench.cli.progress import describe_origin, run_progress
 
-    with run_progress(None, events=as_json) as progress:
+    with run_progress(out=None, events=as_json) as progress:
         forecasts = list(forecast_run(plan, progress.callbacks()))
     if as_json:
         print_json(

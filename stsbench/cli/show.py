@@ -325,7 +325,7 @@ def _read_curves(name: str) -> list[_TrainingCurve]:
         for run in trained
     ]
     curves += [
-        _TrainingCurve(run.recipe, run.start.seed, run.curve, run.selection, None)
+        _TrainingCurve(run.recipe, run.start.seed, run.curve, run.selection, kept_step=None)
         for run in unfinished
     ]
     return curves

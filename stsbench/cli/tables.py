@@ -327,7 +327,9 @@ def print_table(layout: Layout) -> None:
     print_text("\n".join(fold_lines(layout.caption, console.width)) + "\n")
     for gap, has_deviation_lines in BOARD_SETTINGS:
         columns = _make_board_columns(layout, has_deviation_lines=has_deviation_lines)
-        parts = _split_columns(columns, 1, gap, console.width, break_words=False)
+        parts = _split_columns(
+            columns, n_repeated=1, gap=gap, max_width=console.width, break_words=False
+        )
         if len(parts) == 1:
             break
     if len(parts) > 1:

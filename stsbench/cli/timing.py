@@ -339,7 +339,7 @@ def _read_published() -> list[TimedRow]:
         if (row.paper, row.table) == ("sgopt", "table-6"):
             seconds = {score.metric: score.value for score in row.scores}
             training, inference = seconds.get("training_seconds"), seconds["inference_seconds"]
-            rows.append(TimedRow(row.row, training, inference, None))
+            rows.append(TimedRow(row.row, training, inference, at_once=None))
     return rows
 
 

@@ -288,13 +288,13 @@ def try_training(plan: TrainPlan) -> TrainingTrial:
     from stsbench.recipes.train_plan import find_missing
 
     try:
-        return TrainingTrial(load_trainer(plan).forecast(), {})
+        return TrainingTrial(load_trainer(plan).forecast(), missing={})
     except StsbenchError as error:
         missing = find_missing(plan)
         if str(error) not in map(str, missing.values()):
             raise
         messages = {name: describe_error_line(problem) for name, problem in missing.items()}
-        return TrainingTrial(None, messages)
+        return TrainingTrial(forecast=None, missing=messages)
 
 
 def _forecast_runs(plans: Sequence[TrainPlan], *, as_json: bool) -> int:

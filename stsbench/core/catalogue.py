@@ -140,7 +140,7 @@ class Catalogue:
             base_card = self.encoder(base)
             # A base has no base itself: encoders fitted on texts are made from those that are not.
             base_digest = cards.encoder_digest(
-                base_card.kind, base_card.params, base_card.overlap, None
+                base_card.kind, base_card.params, base_card.overlap, base_digest=None
             )
         return cards.encoder_digest(card.kind, card.params, card.overlap, base_digest)
 

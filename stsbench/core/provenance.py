@@ -290,10 +290,10 @@ def commit() -> CheckoutState:
     """Return the commit of the checkout that stsbench runs from, and whether it has changes."""
     folder = Path(__file__).resolve().parents[2]
     if not (folder / ".git").exists():
-        return CheckoutState(None, None)
+        return CheckoutState(commit=None, is_dirty=None)
     head = _git(folder, "rev-parse", "HEAD")
     if not head:
-        return CheckoutState(None, None)
+        return CheckoutState(commit=None, is_dirty=None)
     status = _git(folder, "status", "--porcelain", "--untracked-files=no")
     return CheckoutState(head, None if status is None else bool(status))
 

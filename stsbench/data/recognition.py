@@ -352,7 +352,11 @@ def find_tables(source: Path) -> SplitTables:
         raise DataError(
             f"'{source}' does not exist; give a file, or a folder with train, dev or test files"
         )
-    files = _find_split_files(source) if source.is_dir() else SplitFiles({NO_SPLIT: [source]}, [])
+    files = (
+        _find_split_files(source)
+        if source.is_dir()
+        else SplitFiles({NO_SPLIT: [source]}, doubts=[])
+    )
     tables_by_split = {
         split: [_read_guessed_table(path) for path in paths] for split, paths in files.paths.items()
     }
@@ -428,7 +432,7 @@ def _find_split_files(folder: Path) -> SplitFiles:
         if len(splits) == 1:
             paths_by_split.setdefault(splits[0], []).append(path)
     if not paths_by_split and len(tables) == 1:
-        return SplitFiles({NO_SPLIT: tables}, [])
+        return SplitFiles({NO_SPLIT: tables}, doubts=[])
     if not paths_by_split:
         names = format_names([path.name for path in tables])
         raise DataError(

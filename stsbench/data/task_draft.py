@@ -339,7 +339,7 @@ def _guess_scale(splits: Mapping[str, Split]) -> _Scale | None:
     low = min(float(scores.min()) for scores in gold)
     high = max(float(scores.max()) for scores in gold)
     if (low, high) in SCALES:
-        return _Scale((low, high), "")
+        return _Scale((low, high), doubt="")
     fitting_scales = (scale for scale in SCALES if scale[0] <= low and high <= scale[1])
     first, last = next(fitting_scales, (low, high if high > low else low + 1))
     doubt = (

@@ -329,7 +329,7 @@ def plain_transformer_params(folder: Path) -> dict[str, Any] | None:
     if (transformer_folder / "adapter_config.json").is_file():
         return None
     config = _read_config(folder)
-    prompt = find_prompt(folder, None)
+    prompt = find_prompt(folder, prompt_name=None)
     pooling_config = read_optional_json(folder / modules[1].path / "config.json")
     pooling = _plain_pooling(pooling_config, has_prompt=bool(prompt))
     last_config = read_optional_json(folder / modules[-1].path / "config.json")
@@ -490,7 +490,7 @@ def describe(folder: Path, catalogue: Catalogue, model: str = "") -> Description
         saved = _read_saved(path)
         return Description(saved.kind, saved.params, is_saved=True)
     if is_model2vec(folder):
-        return Description("model2vec", {})
+        return Description("model2vec", params={})
     family = find_family(model, catalogue)
     params = plain_transformer_params(folder)
     has_modules = (folder / "modules.json").is_file()
@@ -526,5 +526,5 @@ def _find_sts_prompt(folder: Path) -> str:
     prompts = _read_config(folder).prompts or {}
     for name, text in prompts.items():
         if text and name.casefold() in _STS_PROMPTS:
-            return "" if find_prompt(folder, None) == text else name
+            return "" if find_prompt(folder, prompt_name=None) == text else name
     return ""

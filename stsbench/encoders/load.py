@@ -98,7 +98,7 @@ def load_encoder(
 
 def load_run(run: TrainedRun, catalogue: Catalogue) -> Encoder:
     """Return the encoder of a finished run, under the name of its recipe."""
-    return attach_name(_from_run(run, run.recipe, {}, catalogue))
+    return attach_name(_from_run(run, run.recipe, params={}, catalogue=catalogue))
 
 
 def make_processor(
@@ -200,7 +200,7 @@ def check_loadable(spec: str, catalogue: Catalogue) -> None:
         UnknownName: The name stands for nothing.
         EncoderError: The name is that of a recipe which has not been trained.
     """
-    _find_loader(spec, {}, catalogue)
+    _find_loader(spec, params={}, catalogue=catalogue)
 
 
 def _stem(spec: str) -> str:
@@ -225,14 +225,14 @@ def _find_runs(spec: str, catalogue: Catalogue) -> _RecipeRuns:
     # A folder of runs may be found by the name of a recipe, and by no other name.
     is_other_name = stem in cards or _is_location(stem) or stem in _entry_points()
     if is_other_name and stem not in catalogue.paths("trainers"):
-        return _RecipeRuns(spec, {}, [])
+        return _RecipeRuns(spec, params={}, runs=[])
     for name, params in split_params(spec):
         if runs := trained_runs(name):
             return _RecipeRuns(name, params, runs)
         if unfinished := unfinished_runs(name):
             hint = "with another folder of runs in STSBENCH_RUNS, its card's checkpoint is used"
             raise EncoderError(str(unfinished[0]), hint=hint if stem in cards else "")
-    return _RecipeRuns(spec, {}, [])
+    return _RecipeRuns(spec, params={}, runs=[])
 
 
 def _is_location(stem: str) -> bool:
@@ -510,7 +510,9 @@ def _call(
 
 def _from_address(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
     """Return the encoder of a user's own class, function or object, or of an entry point."""
-    encoder = _build(ENCODERS.load(spec), "", params, f"encoder '{spec}'", kind=spec)
+    encoder = _build(
+        ENCODERS.load(spec), name="", params=params, where=f"encoder '{spec}'", kind=spec
+    )
     name = spec if catalogue.is_taken(encoder.name) else encoder.name
     return NamedEncoder(name=variant_name(name, params), encoder=encoder)
 

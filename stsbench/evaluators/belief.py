@@ -276,7 +276,7 @@ def believe(
     """
     results = list(results)
     unverified: dict[str, list[Result]] = {}
-    believed = Believed([], [], unverified)
+    believed = Believed(results=[], problems=[], unverified=unverified)
     cards = {
         task: catalogue.task(task)
         for task in {result.task for result in results} & catalogue.paths("tasks").keys()

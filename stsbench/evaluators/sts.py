@@ -249,7 +249,7 @@ def _aggregate(
     else:
         correlations_of_all = {}
     if not correlations_of_all:
-        correlations_of_all = _correlations(similarity, gold, "")
+        correlations_of_all = _correlations(similarity, gold, subset="")
     averages = {name: weigh for name, weigh in AGGREGATIONS.items() if weigh is not None}
     scores = {
         f"{metric}.{name}": value

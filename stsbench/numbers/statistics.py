@@ -501,7 +501,7 @@ def standard_error(
     """
     n_effective = dependence.effective_sample_size(weights)
     if n_effective < 2:
-        return StandardError(float("nan"), 1.0)
+        return StandardError(float("nan"), df=1.0)
     variance = dependence.variance(influences) * n_effective / (n_effective - 1)
     return StandardError(float(np.sqrt(variance)), n_effective - 1)
 

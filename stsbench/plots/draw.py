@@ -155,7 +155,12 @@ def draw_dots(
             for dot in dots:
                 if dot.series == name:
                     _draw_dot(
-                        axes, dot, tops[dot.group] + series_index, look(series_index), SIZE, 1.5
+                        axes,
+                        dot,
+                        tops[dot.group] + series_index,
+                        look(series_index),
+                        SIZE,
+                        width=1.5,
                     )
         axes.set_xlabel(x_label)
         axes.set_title(drawn_name(title), fontsize="medium", loc="left")
@@ -235,7 +240,7 @@ def draw_panels(
             _draw_bands(axes, len(row_labels), has_zero_line=has_zero_line)
             for dot in dots:
                 if dot.series == panel:
-                    _draw_dot(axes, dot, row_indices[dot.group], look(0), 4.5, 1.2)
+                    _draw_dot(axes, dot, row_indices[dot.group], look(0), size=4.5, width=1.2)
             axes.tick_params(axis="x", labelsize="x-small")
             axes.locator_params(axis="x", nbins=3)
         all_axes[0].set_yticks(range(len(row_labels)), [*map(drawn_name, row_labels.values())])

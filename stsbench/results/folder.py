@@ -409,7 +409,7 @@ def read_states(folder: Path, encoder: str | None = None) -> ResultFolder:
     """
     if not folder.is_dir():
         raise OutputError(f"results folder '{folder}' does not exist", remedy=Remedy("score"))
-    all_states = ResultFolder([], [])
+    all_states = ResultFolder(results=[], problems=[])
     for path in _result_files(folder, encoder, all_states.problems):
         try:
             all_states.results.append(read_result(path))

@@ -432,7 +432,7 @@ def _sentences(first: str, second: str, differences: Sequence[Difference]) -> st
         if won:
             tasks = ", ".join(
                 f"{labels[difference.task, difference.split]} "
-                f"({_signed(100 * difference.difference * sign, 2)})"
+                f"({_signed(100 * difference.difference * sign, decimals=2)})"
                 for difference in won
             )
             count = ""
@@ -553,7 +553,7 @@ def _difference_row(difference: Difference, labels: Mapping[tuple[str, str], str
     return [
         labels[difference.task, difference.split],
         *scores,
-        _signed(100 * difference.difference, 2),
+        _signed(100 * difference.difference, decimals=2),
         " to ".join(bounds) or "–",
         format_p(difference.p),
         format_p(difference.p_williams),

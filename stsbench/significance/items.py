@@ -227,7 +227,7 @@ def find_tested_column(
     """
     for column in SCORE_OF_COLUMN:
         if column in columns:
-            return TestedColumn(column, None)
+            return TestedColumn(column, metric=None)
     metric = CORRELATIONS.get(str(protocol.get("metric")))
     value_column = next((name for name in ("similarity", "prediction") if name in columns), None)
     if "gold" not in columns or value_column is None or metric is None:

@@ -178,7 +178,7 @@ def _interval_of_mean(row: RowItems[int], tasks: Sequence[int]) -> Interval | No
         return None
     items_by_task = row.select(list(counts))
     task_weights = [count / len(tasks) for count in counts.values()]
-    mean = estimate_mean_difference(items_by_task, None, 0, task_weights)
+    mean = estimate_mean_difference(items_by_task, first=None, second=0, task_weights=task_weights)
     if all(items.paired.is_proportion for items in items_by_task):
         # By Student's t the interval of a mean near 1 would end above it, and that of 1 would
         # have no width.

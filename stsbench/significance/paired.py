@@ -67,7 +67,7 @@ class Paired(ABC):
     @property
     def weights(self) -> Float64Array:
         """The items' shares of the score, (n,)."""
-        n_items = self.influences(0).shape[1]
+        n_items = self.influences(encoder=0).shape[1]
         return np.full(n_items, 1 / n_items)
 
     @abstractmethod
@@ -254,7 +254,9 @@ class PairedMean(Paired):
         first_values = self.values[first][0]
         second_values = self.values[second][0]
         if np.isin([first_values, second_values], (0.0, 1.0)).all():
-            return mcnemar(first_values > second_values, second_values > first_values)
+            return mcnemar(
+                only_first=first_values > second_values, only_second=second_values > first_values
+            )
         return super().exact_p(first, second, n_permutations=n_permutations, rng=rng)
 
 
@@ -348,7 +350,7 @@ def _swapped_differences(
         scale = np.sqrt(len(half_sum) * np.where(is_constant, 1.0, variance))
         return np.where(is_constant, 0.0, covariance / scale)
 
-    return correlation(1) - correlation(-1)
+    return correlation(sign=1) - correlation(sign=-1)
 
 
 def permutation_p(observed: float, permuted: Float64Array) -> float:
@@ -392,7 +394,7 @@ def combine_williams(tests: Sequence[Williams], weights: Float64Array) -> Willia
 
 def _williams(difference: float, error: float, upper_tail: Callable[[float], float]) -> Williams:
     if abs(difference) <= TIE_TOLERANCE:
-        return Williams(0.0, error, 1.0)
+        return Williams(difference=0.0, error=error, p=1.0)
     p = float(2 * upper_tail(abs(difference) / error)) if error else 0.0
     return Williams(difference, error, p)
 

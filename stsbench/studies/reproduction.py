@@ -167,7 +167,7 @@ def _empty_lines(card: AblationCard) -> Iterator[tuple[AblationRow, AblationLine
     """
     if card.figure is not None:
         for row in card.rows:
-            yield row, AblationLine(row.row, row.published, "")
+            yield row, AblationLine(row.row, row.published, group="")
         return
     table = read_table_card(card.table)
     rows_by_name = {row.row: row for row in card.rows}
@@ -287,7 +287,11 @@ def table_beside(
                 column.key: TableCell(measured=numbers.get(column.key)) for column in table_columns
             },
             # Added rows state which tests their training texts contain.
-            overlap=EncoderResults("", "", "", None, results).overlap if results else "",
+            overlap=EncoderResults(
+                encoder="", label="", state_tag="", card=None, results=results
+            ).overlap
+            if results
+            else "",
             is_added=True,
             is_listed=True,
             results=results,
@@ -347,7 +351,13 @@ def _measured(
     """Compute one line's numbers by column, from its results and the records of its trainings."""
     results = _results(outcomes)
     runs = [outcome.run for outcome in outcomes if outcome.run is not None]
-    numbers = filler.measured_numbers(EncoderResults("", "", "", None, results)) if results else {}
+    numbers = (
+        filler.measured_numbers(
+            EncoderResults(encoder="", label="", state_tag="", card=None, results=results)
+        )
+        if results
+        else {}
+    )
     suites = filler.catalogue.suites()
     for column in columns:
         spec = column.spec

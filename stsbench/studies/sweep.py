@@ -465,7 +465,7 @@ def score_trial(sweep: Sweep, trial: Trial, halving: str, callbacks: TrialCallba
         return SweepScore(stop.score, early=True)
     if outcome.failures or not outcome.results:
         reasons = "; ".join(join_lines(error) for _, error in outcome.failures)
-        return SweepScore(None, reasons or "it has no score")
+        return SweepScore(score=None, failure=reasons or "it has no score")
     result = outcome.results[0]
     if decide.metric:
         return SweepScore(look_up("metric", decide.metric, result.scores))
@@ -588,7 +588,7 @@ def _check_shared_files(ray: Any, sweep: Sweep) -> None:  # noqa: ANN401 - the m
         *environment.catalogue.folders,
     ]
     check_shared(ray, read_folders, settings.runs_folder())
-    check_shared(ray, [], sweep.folder)
+    check_shared(ray, read_paths=[], written_folder=sweep.folder)
 
 
 def _score_on_worker(
@@ -602,8 +602,12 @@ def _score_on_worker(
 
 def _score_of(outcome: SweepScore | Exception) -> SweepScore:
     if isinstance(outcome, WorkerLost):
-        return SweepScore(None, f"its worker has failed {TRIES} times")
-    return SweepScore(None, join_lines(outcome)) if isinstance(outcome, Exception) else outcome
+        return SweepScore(score=None, failure=f"its worker has failed {TRIES} times")
+    return (
+        SweepScore(score=None, failure=join_lines(outcome))
+        if isinstance(outcome, Exception)
+        else outcome
+    )
 
 
 CARRIERS = Registry(

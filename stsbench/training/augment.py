@@ -50,7 +50,7 @@ def token_cutoff(
     Padding is never drawn; [CLS] and [SEP] may be. At rate 0.15 sentences of six tokens or fewer
     stay as they are.
     """
-    is_cut = _draw_exact_share(mask != 0, rate, generator)  # (b, t)
+    is_cut = _draw_exact_share(eligible=mask != 0, rate=rate, generator=generator)  # (b, t)
     return embeddings.masked_fill(is_cut[:, :, None], 0)
 
 

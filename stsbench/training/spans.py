@@ -70,7 +70,7 @@ def sample_spans(
         )
         raise DataError(f"{message}: leave short documents out, or take fewer or shorter anchors")
     blocks = list(range(0, n_tokens - max_len + 1, max_len))
-    spans = Spans([], [])
+    spans = Spans(anchors=[], positives=[])
     for remaining in range(anchors, 0, -1):
         length = _draw_length(rng, ANCHOR_LENGTHS, min_len, max_len)
         # If a block from the middle could leave too few blocks, choose the first or the last.

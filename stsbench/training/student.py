@@ -519,7 +519,7 @@ def save_student(
     cpu_weights = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     write_atomically(folder / "model.safetensors", save(cpu_weights, {"format": "pt"}))
     if middle_modules:
-        write_saved(folder, "sentence_transformer", {})
+        write_saved(folder, "sentence_transformer", params={})
         return
     params: dict[str, Any] = {"pooling": str(student.test_pooling)}
     if prompt is not None:

@@ -382,7 +382,7 @@ def find_model(result: Result, catalogue: Catalogue) -> HubModel:
     name = result.encoder if "/" in result.encoder else f"stsbench/{result.encoder}"
     dimensions = result.run.get("dimensions")
     if card is None or "+" in result.encoder:
-        return HubModel(name, revision, None, dimensions)
+        return HubModel(name, revision, parameters=None, dimensions=dimensions)
     checkpoint = str(card.params.get("model", ""))
     is_hub_id = checkpoint.count("/") == 1
     if is_hub_id and _count_cards_by_checkpoint(catalogue)[checkpoint] == 1:

@@ -94,8 +94,8 @@ def _export_order(result: Result) -> tuple[str, str, str, int, str]:
 
 def _result_path(result: Result, task: MtebTask, out: Path, catalogue: Catalogue) -> Path:
     model = find_model(result, catalogue)
-    model_folder = safe_file_name(model.name.replace("/", "__").replace(" ", "_"), 255)
-    revision_folder = safe_file_name(model.revision, 255)
+    model_folder = safe_file_name(model.name.replace("/", "__").replace(" ", "_"), max_bytes=255)
+    revision_folder = safe_file_name(model.revision, max_bytes=255)
     return out / "results" / model_folder / revision_folder / f"{task.name}.json"
 
 
@@ -126,12 +126,12 @@ def _match_task(result: Result, catalogue: Catalogue) -> _TaskMatch:
     if result.task in catalogue.paths("tasks"):
         task = find_mteb_task(result.task, catalogue)
     if task is None:
-        return _TaskMatch(None, "its data are not those of a task of MTEB's")
+        return _TaskMatch(task=None, problem="its data are not those of a task of MTEB's")
     has_correlations = {"spearman.all", "pearson.all"} <= set(result.scores)
     if result.protocol.get("similarity") != "cosine" or not has_correlations:
-        return _TaskMatch(None, "MTEB scores by the Spearman correlation of cosines")
+        return _TaskMatch(task=None, problem="MTEB scores by the Spearman correlation of cosines")
     if result.split not in task.splits:
-        return _TaskMatch(None, f"MTEB has no split '{result.split}' of it")
+        return _TaskMatch(task=None, problem=f"MTEB has no split '{result.split}' of it")
     return _TaskMatch(task)
 
 

@@ -190,7 +190,7 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(),
     ),
-    **dict.fromkeys(("spearman_change", "spearman_edit_distance"), Metric("")),
+    **dict.fromkeys(("spearman_change", "spearman_edit_distance"), Metric(better="")),
     **dict.fromkeys(
         (
             "mse",
@@ -204,10 +204,11 @@ METRICS: dict[str, Metric] = {
         Metric("low", in_points=False),
     ),
     **dict.fromkeys(
-        ("steps", "million_parameters", "dimensions", "mean_norm"), Metric("", in_points=False)
+        ("steps", "million_parameters", "dimensions", "mean_norm"),
+        Metric(better="", in_points=False),
     ),
     **{
-        f"knn{k}_{kind}": Metric("", in_points=False)
+        f"knn{k}_{kind}": Metric(better="", in_points=False)
         for k in (3, 5, 7)
         for kind in ("distance", "dot")
     },

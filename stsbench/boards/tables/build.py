@@ -233,8 +233,12 @@ class TableRequest:
         request = replace(self, results=selected.results)
         boards = request.make_suite_boards(name, suite, split_by_task)
         if self.imported and not any(is_scored_as_mteb(board.columns) for board in boards):
-            card = _make_board_card(name, suite, MTEB_PROTOCOL, [], BoardFacts(published=False))
-            boards.append(build_table(suite.name or name, [], self.catalogue, card))
+            card = _make_board_card(
+                name, suite, MTEB_PROTOCOL, all_protocols=[], board=BoardFacts(published=False)
+            )
+            boards.append(
+                build_table(suite.name or name, results=[], catalogue=self.catalogue, card=card)
+            )
         return self._finish(boards, selected.omitted, self._no_results_error(name))
 
     def _no_results_error(self, suite_name: str) -> DataError:

@@ -436,7 +436,9 @@ def _check_computed_columns(
 def _average_spec(card: TableCard, facts: AverageFacts, metric: str) -> ColumnSpec:
     """Describe the published score that is the average of a table."""
     protocol = "" if facts.composite else card.protocol
-    return ColumnSpec(facts.task, "test", "test", protocol, metric, "", has_no_subsets=True)
+    return ColumnSpec(
+        facts.task, "test", "test", protocol, metric, evaluator="", has_no_subsets=True
+    )
 
 
 def _make_column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> TableColumn:
@@ -559,7 +561,7 @@ class PublishedProtocol(NamedTuple):
 def published_protocol(protocol: str) -> PublishedProtocol:
     """Return the name and aggregation that published scores of a protocol have."""
     if protocol == UNKNOWN:
-        return PublishedProtocol("", "unknown")
+        return PublishedProtocol(name="", aggregation="unknown")
     return PublishedProtocol(protocol, protocols().get(protocol, UNKNOWN_PROTOCOL).aggregation)
 
 

@@ -156,7 +156,7 @@ def _paper_rows(
         yield replace(
             row_without_published,
             label=f"{label} [{encoder_group.state_tag or encoder_group.encoder}]",
-            cells=filler.make_cells({}, measured),
+            cells=filler.make_cells(published={}, measured=measured),
             results=encoder_group.results,
         )
 
@@ -308,8 +308,8 @@ def _unmeasured_row(filler: TableFiller, encoder: str, published: PublishedNumbe
     return encoder_row(
         filler,
         card.name if card else label,
-        None,
-        published,
+        encoder_group=None,
+        published=published,
         encoder=encoder if card else "",
         traits=read_traits(filler.catalogue, card, published.row),
     )

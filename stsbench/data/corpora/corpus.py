@@ -407,7 +407,9 @@ class TextFile(NamedTuple):
 TEXT_FILES: Mapping[str, TextFile] = {
     ".txt": TextFile(_parse_lines, by_line=True),
     ".csv": TextFile(lambda path, content, header: _parse_delimited(content, header, ",", '"')),
-    ".tsv": TextFile(lambda path, content, header: _parse_delimited(content, header, "\t", False)),
+    ".tsv": TextFile(
+        lambda path, content, header: _parse_delimited(content, header, "\t", quote=False)
+    ),
     ".jsonl": TextFile(lambda path, content, header: read_json_lines(path, content)),
     ".parquet": TextFile(lambda path, content, header: read_parquet(path, content), is_utf8=False),
 }

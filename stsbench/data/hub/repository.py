@@ -459,7 +459,7 @@ class Repository:
         """
         listing = self.listing
         if listing.unreached:
-            some_files = format_some(sorted(listing.files), 4)
+            some_files = format_some(sorted(listing.files), max_items=4)
             raise SourceError(
                 f"{listing.unreached}; the cache holds files of it ({some_files}), but no list of "
                 "all it needs: one that is missing might change the score; "

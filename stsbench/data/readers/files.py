@@ -506,7 +506,7 @@ def read_delimited(path: Path, layout: FileLayout, *, by_name: bool) -> TextTabl
         for delimiter, split in splits.items()
     }
     best_delimiter = max(ranks, key=ranks.__getitem__, default="")
-    rows, numbers = splits.get(best_delimiter, _SplitText([], []))
+    rows, numbers = splits.get(best_delimiter, _SplitText(rows=[], numbers=[]))
     if failures and _width(rows) < 2:
         raise failures[0]
     if not rows:
@@ -570,7 +570,7 @@ def _split_at(path: Path, text: str, delimiter: str, layout: FileLayout) -> _Spl
     can_have_quotes = '"' in text and len(delimiter) == 1 and delimiter != '"'
     if layout.quoting is False or (layout.quoting is None and not can_have_quotes):
         return unquoted
-    quoted = _SplitText([], [])
+    quoted = _SplitText(rows=[], numbers=[])
     number = 1
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:

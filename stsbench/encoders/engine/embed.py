@@ -231,7 +231,7 @@ class BatchShare(NamedTuple):
         return texts[start:stop]
 
 
-FULL_SHARE = BatchShare(0, 1)
+FULL_SHARE = BatchShare(number=0, n_workers=1)
 """All batches: those of a single worker."""
 
 
@@ -261,7 +261,7 @@ class Engine:
             on_notice: Called with a message for the user that is no error.
         """
         self.encoder = encoder
-        self.store = store or EmbeddingStore(None)
+        self.store = store or EmbeddingStore(folder=None)
         self.on_progress = on_progress
         self.on_notice = on_notice
         self.encoded_keys: list[Keys] = []

@@ -266,9 +266,9 @@ class ServerClient:
             ) from error
         except httpx2.TimeoutException:
             message = f"no answer in {seconds:g} s (`params=timeout=SECONDS` waits longer)"
-            return _Response(0, message.encode())
+            return _Response(status=0, content=message.encode())
         except httpx2.HTTPError as error:
-            return _Response(0, f"{type(error).__name__}: {error}".encode())
+            return _Response(status=0, content=f"{type(error).__name__}: {error}".encode())
         return _Response(response.status_code, bytes(content), response.headers)
 
     def _keep_rate(self, tokens: int, stop: threading.Event) -> None:

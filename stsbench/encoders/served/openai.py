@@ -335,7 +335,7 @@ class OpenAIEncoder:
     @property
     def notes(self) -> list[str]:
         """The note for its results that its weights are not known."""
-        report = self._report or ServerReport({})
+        report = self._report or ServerReport(description={})
         note = (
             f"embedded by a server that calls its model '{self.model}': "
             "which weights those are is not known"

@@ -149,11 +149,11 @@ def _parse_line(line: bytes, width: int, where: str) -> tuple[str, FloatArray]:
     vector = _parse_numbers([b" ".join(fields)], width)
     # The last part of a word with blanks is no number.
     word_end = word.rpartition(b" ")[2]
-    if vector is not None and (b" " not in word or _parse_numbers([word_end], 1) is None):
+    if vector is not None and (b" " not in word or _parse_numbers([word_end], width=1) is None):
         return word.decode(), vector
     first_field, *fields = line.rstrip().split(b" ")
     label = f"the word is '{_format_bytes(first_field)}'"
-    bad_fields = [field for field in fields[-width:] if _parse_numbers([field], 1) is None]
+    bad_fields = [field for field in fields[-width:] if _parse_numbers([field], width=1) is None]
     if bad_fields and len(fields) >= width:
         raise DataError(
             f"{where}: '{_format_bytes(bad_fields[0])}' is not a finite number ({label})"

@@ -340,7 +340,9 @@ class ProbeEvaluator:
             score=accuracy,
             scores={**accuracies, **result.scores, "accuracy": accuracy},
             per_subset={
-                name: result.per_subset.get(str(index), _class_scores(0, 0, 0))
+                name: result.per_subset.get(
+                    str(index), _class_scores(n_hits=0, n_predicted=0, support=0)
+                )
                 for index, name in enumerate(class_names)
             },
             per_item=columns,

@@ -206,7 +206,7 @@ class MinibatchSolver(Solver, ABC):
         decays = self.protocol.weight_decays
         classifiers = self.fit(
             [
-                Fold(train, development, self._orders(len(train), 0.0), decays)
+                Fold(train, development, self._orders(len(train), holdout=0.0), decays)
                 for train, development in folds
             ]
         )

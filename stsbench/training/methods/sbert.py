@@ -228,7 +228,7 @@ class CoSENT(ScoredPairs):
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """Return the logarithm of one plus the sum over wrongly ordered pairs of all ranks."""
-        u, v = gather_pairs(self.student.embed(batch["views"]), 2)
+        u, v = gather_pairs(self.student.embed(batch["views"]), views=2)
         return {"loss": library_loss(self.loss, u, v, labels=gather_views(batch["scores"]))}
 
 
@@ -290,7 +290,7 @@ class AnglE(ScoredPairs):
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """Return the weighted sum over the pairs of all ranks, and its parts."""
-        u, v = gather_pairs(self.student.embed(batch["views"]), 2)
+        u, v = gather_pairs(self.student.embed(batch["views"]), views=2)
         scores = gather_views(batch["scores"])
         losses = {}
         for name in self.weights:

@@ -245,7 +245,7 @@ class SelfGuided(ContrastiveLearner):
         """Return the contrastive loss with the distance from the initial weights."""
         anchors = self.projector(self.student.embed(batch["views"]))
         if self.variant == "translation":
-            contrastive = nt_xent(*gather_pairs(anchors, 2), temperature=self.temperature)
+            contrastive = nt_xent(*gather_pairs(anchors, views=2), temperature=self.temperature)
         else:
             hidden = self.fixed_layers(batch["views"])
             if "layers" in batch:

@@ -313,7 +313,7 @@ class CLEAR(ContrastiveLearner):
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """Return the sum of both losses, and each."""
         first_views, second_views = gather_pairs(
-            self.projector(self.student.embed(batch["views"])), 2
+            self.projector(self.student.embed(batch["views"])), views=2
         )
         contrastive = nt_xent(first_views, second_views, temperature=self.temperature)
         if not self.mlm_weight:
