@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -21,6 +19,7 @@ from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.run import run
 from stsbench.encoders.engine import embed as engine
 from stsbench.results.folder import read_items, read_states
+from tests.bench.processes import finish, start_process
 from tests.cli.commands import Outcome
 from tests.own_tasks import outside_run
 
@@ -40,41 +39,10 @@ as what a script starts in the background does.
 FAKE = ["--encoder", "tests.encoders.fakes:SLOW", "--tasks", "quickstart-en,quickstart-es-en"]
 
 
-def started(
-    folder: Path, code: str, arguments: Sequence[str], **environment: str
-) -> subprocess.Popen[bytes]:
-    folder.mkdir(exist_ok=True)
-    command = [
-        sys.executable,
-        "-c",
-        code,
-        "run",
-        *arguments,
-        "--store",
-        "store",
-        "--results",
-        "results",
-    ]
-    own = {
-        "STSBENCH_CACHE": str(folder / "cache"),
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-        **environment,
-    }
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        command, cwd=folder, env={**os.environ, **own}, stdout=pipe, stderr=pipe
-    )
-
-
 def start(
     folder: Path, arguments: Sequence[str], *, block: int = 1000, budget: int = 200
 ) -> subprocess.Popen[bytes]:
-    return started(folder, START.format(block=block, budget=budget), arguments)
-
-
-def finish(process: subprocess.Popen[bytes]) -> Outcome:
-    out, err = process.communicate(timeout=300)
-    return Outcome.of(process.returncode, out.decode(), err.decode())
+    return start_process(folder, START.format(block=block, budget=budget), arguments)
 
 
 def check_sound(folder: Path) -> int:

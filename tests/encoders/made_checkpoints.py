@@ -1,6 +1,7 @@
-"""Small checkpoints with random weights, saved by sentence-transformers itself."""
+"""Small checkpoints with random weights, saved by the libraries that read them."""
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -124,3 +125,71 @@ def save_all(root: Path, bert: Path) -> Mapping[str, Path]:
 
 def change(path: Path, **values: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def write_saved_model(
+    tensorflow: Any, folder: Path, *, form: str = "call", scale: float = 1.0
+) -> Path:
+    """A SavedModel in a form of the releases: callable, with a dict, or by its signature."""
+
+    class Tiny(tensorflow.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = tensorflow.Variable(
+                scale * np.sin(np.arange(64 * 8)).reshape(64, 8), dtype="float32"
+            )
+
+        def embed(self, text: Any) -> Any:
+            words = tensorflow.strings.split(text)
+            rows = tensorflow.strings.to_hash_bucket_fast(words, 64)
+            return tensorflow.reduce_sum(tensorflow.gather(self.table, rows), axis=1)
+
+    model = Tiny()
+    signature = [tensorflow.TensorSpec([None], tensorflow.string)]
+    forms = {
+        "dict": lambda text: {"outputs": model.embed(text)},
+        "odd": lambda text: {"a": text, "b": text},
+    }
+    function = tensorflow.function(forms.get(form, model.embed), input_signature=signature)
+    if form == "signature":
+        default = tensorflow.function(
+            lambda text: {"default": model.embed(text)}, input_signature=signature
+        )
+        tensorflow.saved_model.save(model, str(folder), signatures={"default": default})
+    else:
+        model.__call__ = function
+        tensorflow.saved_model.save(model, str(folder))
+    return folder
+
+
+def write_plain(
+    bert: Path,
+    folder: Path,
+    *,
+    pooling: Mapping[str, Any],
+    own: Mapping[str, Any],
+    normalise: bool,
+    prompt: str,
+    at: str,
+    side: str = "right",
+) -> Path:
+    """Write a checkpoint as the library's versions before 5.4 did."""
+    shutil.copytree(bert, folder / at)
+    kinds = [
+        ("Transformer", at),
+        ("Pooling", "1_Pooling"),
+        *([("Normalize", "2_Normalize")] if normalise else []),
+    ]
+    listed = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (kind, path) in enumerate(kinds)
+    ]
+    (folder / "modules.json").write_text(json.dumps(listed))
+    (folder / at / "sentence_bert_config.json").write_text(json.dumps(own))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    if prompt:
+        config = {"prompts": {"sts": prompt}, "default_prompt_name": "sts"}
+        (folder / "config_sentence_transformers.json").write_text(json.dumps(config))
+    change(folder / at / "tokenizer_config.json", padding_side=side)
+    return folder

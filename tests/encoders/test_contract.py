@@ -21,13 +21,12 @@ from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.kinds import ENCODERS, KINDS
 from stsbench.results.folder import read_states
 from tests.cli.commands import Command
-from tests.encoders.made_checkpoints import save
-from tests.encoders.served.test_use import write_model
-from tests.encoders.words.test_model2vec import write_model2vec
+from tests.encoders.made_checkpoints import save, write_saved_model
 from tests.encoders.words.word_encoders import (
     write_fastsent,
     write_halves,
     write_infersent,
+    write_model2vec,
     write_vectors,
 )
 from tests.encoders.words.word_files import cache
@@ -94,7 +93,7 @@ def of_infersent(folder: Path, bert: Path) -> Mapping[str, Any]:
 def of_use(folder: Path, bert: Path) -> Mapping[str, Any]:
     import tensorflow
 
-    return {"model": str(write_model(tensorflow, folder / "use"))}
+    return {"model": str(write_saved_model(tensorflow, folder / "use"))}
 
 
 def over_bert(folder: Path, bert: Path) -> dict[str, Any]:

@@ -1,7 +1,3 @@
-import json
-import shutil
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,46 +7,13 @@ from stsbench.core.errors import EncoderError
 from stsbench.encoders.described import plain_transformer_params, read_modules
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
-from tests.encoders.made_checkpoints import SENTENCES, change, save
+from tests.encoders.made_checkpoints import SENTENCES, change, save, write_plain
 
 MEAN = {
     "word_embedding_dimension": 16,
     "pooling_mode_mean_tokens": True,
     "pooling_mode_cls_token": False,
 }
-
-
-def plain(
-    bert: Path,
-    folder: Path,
-    *,
-    pooling: Mapping[str, Any],
-    own: Mapping[str, Any],
-    normalise: bool,
-    prompt: str,
-    at: str,
-    side: str = "right",
-) -> Path:
-    """Write a checkpoint as the library's versions before 5.4 did."""
-    shutil.copytree(bert, folder / at)
-    kinds = [
-        ("Transformer", at),
-        ("Pooling", "1_Pooling"),
-        *([("Normalize", "2_Normalize")] if normalise else []),
-    ]
-    listed = [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for i, (kind, path) in enumerate(kinds)
-    ]
-    (folder / "modules.json").write_text(json.dumps(listed))
-    (folder / at / "sentence_bert_config.json").write_text(json.dumps(own))
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
-    if prompt:
-        config = {"prompts": {"sts": prompt}, "default_prompt_name": "sts"}
-        (folder / "config_sentence_transformers.json").write_text(json.dumps(config))
-    change(folder / at / "tokenizer_config.json", padding_side=side)
-    return folder
 
 
 def old(mode: str) -> dict[str, Any]:
@@ -89,7 +52,7 @@ DEFAULTS: dict[str, Any] = {"pooling": MEAN, "own": {}, "normalise": False, "pro
 @pytest.mark.parametrize("case", PLAIN)
 def test_our_engine_gives_what_the_library_gives(bert, tmp_path, case):
     made, expected = PLAIN[case]
-    folder = plain(bert, tmp_path / "model", **{**DEFAULTS, **made})
+    folder = write_plain(bert, tmp_path / "model", **{**DEFAULTS, **made})
     params = plain_transformer_params(folder)
     assert params == {"pooling": "mean", "normalise": False, **expected}
     ours = TransformerEncoder(str(folder), **(params or {}), device="cpu").encode(SENTENCES)
@@ -138,7 +101,7 @@ OTHER_MODELS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("case", [*NOT_PLAIN, *OTHER_MODELS], ids=str)
 def test_what_only_the_library_does_is_left_to_it(bert, tmp_path, case):
-    folder = plain(
+    folder = write_plain(
         bert,
         tmp_path / "model",
         **{**DEFAULTS, **(NOT_PLAIN[case] if isinstance(case, str) else {})},
@@ -149,7 +112,9 @@ def test_what_only_the_library_does_is_left_to_it(bert, tmp_path, case):
 
 @pytest.mark.parametrize("length", ["x", 3.5, -3, [8], True])
 def test_a_longest_input_that_is_no_number_of_tokens_is_one_line(bert, tmp_path, length):
-    folder = plain(bert, tmp_path / "model", **{**DEFAULTS, "own": {"max_seq_length": length}})
+    folder = write_plain(
+        bert, tmp_path / "model", **{**DEFAULTS, "own": {"max_seq_length": length}}
+    )
     with pytest.raises(EncoderError, match="'max_seq_length' is ") as caught:
         read_modules(folder)
     assert "sentence_bert_config.json" in str(caught.value)

@@ -14,7 +14,7 @@ from stsbench.encoders.base import DeviceEncoder, DeviceMemory
 from stsbench.encoders.engine.drift import read_environment
 from stsbench.encoders.transformer import cpu_kernels as kernels
 from tests.encoders.fakes import Plain
-from tests.encoders.transformer.test_encoder import make
+from tests.encoders.tiny import make_encoder
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> torch.device:
 
 
 def test_memory_is_what_is_free_and_what_torch_keeps_unused(gpu, tiny):
-    encoder = make(tiny, "bert")
+    encoder = make_encoder(tiny, "bert")
     assert isinstance(encoder, DeviceEncoder) and encoder.device_memory() is None
     depth, width = encoder.backbone.depth, encoder.backbone.width
     encoder.backbone.device = gpu

@@ -15,7 +15,7 @@ from stsbench.data.card_draft import Draft, locate_card
 from stsbench.encoders.described import write_saved
 from stsbench.encoders.encoder_draft import draft_encoder
 from stsbench.encoders.load import load_encoder
-from tests.encoders.test_described import plain
+from tests.encoders.made_checkpoints import write_plain
 
 VECTORS = "3 2\nthe 1 2\ncat 3 4\nsat 5 6\n"
 
@@ -62,7 +62,7 @@ def test_a_readme_tells_licence_and_base(bert, tmp_path):
 def test_a_plain_sentence_transformer_is_run_by_our_engine(bert, tmp_path):
     pooling = {"embedding_dimension": 16, "pooling_mode": "cls", "include_prompt": True}
     own = {"max_seq_length": 24, "do_lower_case": False}
-    folder = plain(
+    folder = write_plain(
         bert,
         tmp_path / "model",
         pooling=pooling,

@@ -1,13 +1,15 @@
-"""Transformers of three layers of 16 with random weights, each with a tokenizer built on the spot."""
+"""Transformers of three layers of 16 with random weights, and tokenizers of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from stsbench.encoders.transformer.encoder import TransformerEncoder
 
 SIZES: dict[str, Any] = {
     "hidden_size": 16,
@@ -156,3 +158,23 @@ MAKES: dict[str, Callable[[Path], Path]] = {
     # An architecture without torch's fused attention.
     "mpnet": partial(make_roberta, kind="MPNet"),
 }
+
+
+ENCODERS: dict[str, dict[str, Any]] = {
+    "bert": {"pooling": "mean"},
+    "bert left": {"pooling": "cls_before_pooler", "padding_side": "left"},
+    "bert head": {"pooling": "cls", "normalise": True},
+    "roberta": {"pooling": "mean(1,-1)"},
+    "roberta left": {"pooling": "last_token", "padding_side": "left"},
+    "gpt2": {"pooling": "mean"},
+    "gpt2 left": {"pooling": "last_token", "padding_side": "left"},
+    "qwen left": {"pooling": "last_token", "padding_side": "left", "prompt": "query: "},
+    "mpnet left": {"pooling": "mean", "padding_side": "left"},
+}
+
+
+def make_encoder(tiny: Mapping[str, Path], name: str, **changes: Any) -> TransformerEncoder:
+    """Return one of the encoders, with other parameters if they are given."""
+    return TransformerEncoder(
+        str(tiny[name.split()[0]]), **{"device": "cpu", **ENCODERS[name], **changes}
+    )

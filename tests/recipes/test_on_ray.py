@@ -27,7 +27,7 @@ from stsbench.recipes.ray_training import RayTraining, explain_worker_loss
 from stsbench.recipes.train import LAUNCHERS, run_training
 from stsbench.recipes.train_plan import TrainPlan
 from stsbench.training.learner import TrainingProgress
-from tests.bench.cluster.test_kill_ray import workers_of
+from tests.bench.processes import workers_of
 from tests.recipes.little import little_recipe
 from tests.training.students import sentences
 

@@ -1,4 +1,4 @@
-"""What tests of studies get: a recipe that trains in a second, cards that name it, and a folder of runs."""
+"""What tests of studies get: a recipe of a second, cards that name it, and a folder of runs."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +9,7 @@ import pytest
 from stsbench.core.catalogue import Catalogue
 from stsbench.recipes.train import Trainer, load_trainer
 from stsbench.recipes.train_plan import TrainPlan
-from stsbench.studies.sweep import Sweep
+from stsbench.studies.sweep import Sweep, SweepScore, SweepState
 from stsbench.studies.trials import TrialEnvironment
 from tests.cli.little_recipe import RECIPE
 from tests.training.students import sentences
@@ -121,3 +121,8 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
 
     monkeypatch.setattr("stsbench.recipes.train.load_trainer", loading)
     return lambda: list(begun)
+
+
+def scores(book: SweepState) -> dict[str, SweepScore]:
+    """Return the score of each trial of a sweep, by the name of its encoder."""
+    return {trial.encoder: row.scores[trial.plan.seed] for row in book.rows for trial in row.trials}

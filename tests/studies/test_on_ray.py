@@ -12,7 +12,7 @@ from stsbench.core.errors import StsbenchError
 from stsbench.encoders.runs import unfinished_runs
 from stsbench.studies.sweep import CARRIERS, Sweep, SweepRow, SweepState
 from stsbench.studies.trials import Trial, TrialCallbacks
-from tests.studies.test_sweep import scores
+from tests.studies.conftest import scores
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray", "ignore::ResourceWarning")
 """Of Ray's own parts."""

@@ -22,6 +22,7 @@ from stsbench.recipes.train_plan import TrainPlan, read_recipe
 from stsbench.studies.search import SweepSetting
 from stsbench.studies.sweep import CARRIERS, JOURNAL, SweepScore, SweepState, winner_card
 from stsbench.studies.trials import TrialCallbacks, carry_out_trial, plan_trials
+from tests.studies.conftest import scores
 
 
 @pytest.mark.parametrize(
@@ -108,10 +109,6 @@ def drawn(
         found.append((values["temperature"], seed))
         book.close(trial, score(values, seed))
     return found
-
-
-def scores(book: SweepState) -> dict[str, SweepScore]:
-    return {trial.encoder: row.scores[trial.plan.seed] for row in book.rows for trial in row.trials}
 
 
 def test_each_trial_is_handed_out_once_and_a_new_book_goes_on(sweep):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.test_kill import finish, started
+from tests.bench.processes import finish, programs_below, start_process, workers_of
 from tests.own_tasks import outside_run
 
 pytestmark = pytest.mark.skipif(
@@ -51,33 +51,7 @@ FAKE = [
 
 def start(folder: Path, *arguments: str, workers: int = 2) -> subprocess.Popen[bytes]:
     own = {"RAY_OVERRIDE_RESOURCES": f'{{"CPU": {workers}}}', "OMP_NUM_THREADS": "1"}
-    return started(folder, START, [*FAKE, *arguments], **own)
-
-
-def programs_below(driver: int) -> dict[int, str]:
-    """Return the programs that a driver has started, and those that they have, by process."""
-    parents, titles = {}, {}
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            parents[int(place.name)] = int(
-                (place / "stat").read_text().rpartition(")")[2].split()[1]
-            )
-            titles[int(place.name)] = (place / "cmdline").read_bytes()
-        except OSError:
-            continue
-
-    def is_below(pid: int) -> bool:
-        return pid == driver or (pid in parents and is_below(parents[pid]))
-
-    return {
-        pid: os.fsdecode(title.split(b"\0")[0]) for pid, title in titles.items() if is_below(pid)
-    }
-
-
-def workers_of(driver: int) -> list[int]:
-    """The processes of Ray's workers that a driver has started, but for Ray's own agents."""
-    programs = programs_below(driver).items()
-    return [pid for pid, name in programs if name.startswith("ray::") and "Agent" not in name]
+    return start_process(folder, START, [*FAKE, *arguments], **own)
 
 
 @pytest.fixture(scope="module")

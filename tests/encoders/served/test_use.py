@@ -9,6 +9,7 @@ from stsbench.core.errors import CardError, EncoderError, SourceError
 from stsbench.core.parameters import call_with_params
 from stsbench.encoders.served import use
 from stsbench.encoders.served.use import UniversalSentenceEncoder
+from tests.encoders.made_checkpoints import write_saved_model
 
 SENTENCES = [
     "the cat sat",
@@ -33,44 +34,11 @@ def tensorflow():
     return tensorflow
 
 
-def write_model(tensorflow: Any, folder: Path, *, form: str = "call", scale: float = 1.0) -> Path:
-    """A SavedModel in each of the forms of the releases: callable, callable with a dict, signature only."""
-
-    class Tiny(tensorflow.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = tensorflow.Variable(
-                scale * np.sin(np.arange(64 * 8)).reshape(64, 8), dtype="float32"
-            )
-
-        def embed(self, text: Any) -> Any:
-            words = tensorflow.strings.split(text)
-            rows = tensorflow.strings.to_hash_bucket_fast(words, 64)
-            return tensorflow.reduce_sum(tensorflow.gather(self.table, rows), axis=1)
-
-    model = Tiny()
-    signature = [tensorflow.TensorSpec([None], tensorflow.string)]
-    forms = {
-        "dict": lambda text: {"outputs": model.embed(text)},
-        "odd": lambda text: {"a": text, "b": text},
-    }
-    function = tensorflow.function(forms.get(form, model.embed), input_signature=signature)
-    if form == "signature":
-        default = tensorflow.function(
-            lambda text: {"default": model.embed(text)}, input_signature=signature
-        )
-        tensorflow.saved_model.save(model, str(folder), signatures={"default": default})
-    else:
-        model.__call__ = function
-        tensorflow.saved_model.save(model, str(folder))
-    return folder
-
-
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("form", ["call", "dict", "signature"])
 def test_any_form_of_saved_model_embeds(tensorflow, tmp_path, form):
     encoder = UniversalSentenceEncoder(
-        str(write_model(tensorflow, tmp_path / "m", form=form)), batch=3
+        str(write_saved_model(tensorflow, tmp_path / "m", form=form)), batch=3
     )
     embeddings = encoder.encode(SENTENCES)
     np.testing.assert_array_equal(embeddings[0], embeddings[6])
@@ -102,7 +70,7 @@ def test_a_module_of_the_first_format_embeds(tensorflow, tmp_path):
 
 
 def save_odd(tensorflow: Any, folder: Path) -> None:
-    write_model(tensorflow, folder, form="odd")
+    write_saved_model(tensorflow, folder, form="odd")
 
 
 def save_nothing(tensorflow: Any, folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,27 +21,10 @@ from stsbench.encoders.transformer.encoder import (
     with_pooling,
 )
 from stsbench.encoders.transformer.pooling import Pooling
-from tests.encoders.tiny import LONGEST, SENTENCES, bytes_tokenizer, save
-from tests.encoders.transformer.test_pooling import NAMES, literal_pool
+from tests.encoders.tiny import ENCODERS, LONGEST, SENTENCES, bytes_tokenizer, make_encoder, save
+from tests.encoders.transformer.literal import POOLINGS, literal_pool
 
 Array = np.ndarray[Any, np.dtype[np.floating]]
-KINDS: dict[str, dict[str, Any]] = {
-    "bert": {"pooling": "mean"},
-    "bert left": {"pooling": "cls_before_pooler", "padding_side": "left"},
-    "bert head": {"pooling": "cls", "normalise": True},
-    "roberta": {"pooling": "mean(1,-1)"},
-    "roberta left": {"pooling": "last_token", "padding_side": "left"},
-    "gpt2": {"pooling": "mean"},
-    "gpt2 left": {"pooling": "last_token", "padding_side": "left"},
-    "qwen left": {"pooling": "last_token", "padding_side": "left", "prompt": "query: "},
-    "mpnet left": {"pooling": "mean", "padding_side": "left"},
-}
-
-
-def make(tiny: Mapping[str, Path], kind: str, **changes: Any) -> TransformerEncoder:
-    return TransformerEncoder(
-        str(tiny[kind.split()[0]]), **{"device": "cpu", **KINDS[kind], **changes}
-    )
 
 
 @cache
@@ -76,10 +58,10 @@ def alone(folder: Path, sentence: str, pooling: str) -> Array:
     return literal_pool(pooling, states)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ENCODERS)
 def test_equals_transformers_one_sentence_at_a_time(tiny, kind, monkeypatch):
     monkeypatch.setattr(engine, "TOKEN_BUDGET", 300)
-    encoder, folder = make(tiny, kind), tiny[kind.split()[0]]
+    encoder, folder = make_encoder(tiny, kind), tiny[kind.split()[0]]
     full = [s for s in SENTENCES if s or not kind.startswith("gpt2")]
     expected = np.stack(
         [alone(folder, encoder.prompt.text + s, str(encoder.pooling)) for s in full]
@@ -91,7 +73,7 @@ def test_equals_transformers_one_sentence_at_a_time(tiny, kind, monkeypatch):
 
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize(
-    "pooling", [n for n in NAMES if n != "mean(0,1,2,3,4)" and n != "wk(2)"] + ["cls", "wk(1)"]
+    "pooling", [n for n in POOLINGS if n != "mean(0,1,2,3,4)" and n != "wk(2)"] + ["cls", "wk(1)"]
 )
 def test_every_pooling_equals_its_loop(tiny, pooling, left):
     encoder = TransformerEncoder(
@@ -106,7 +88,7 @@ def test_every_pooling_equals_its_loop(tiny, pooling, left):
 
 
 def test_no_tokens_at_all_is_a_zero_vector(tiny):
-    encoder = make(tiny, "gpt2", normalise=True)
+    encoder = make_encoder(tiny, "gpt2", normalise=True)
     embeddings = encoder.encode(["", "dog", ""])
     assert not embeddings[[0, 2]].any()
     assert np.linalg.norm(embeddings[1]) == pytest.approx(1)
@@ -114,17 +96,17 @@ def test_no_tokens_at_all_is_a_zero_vector(tiny):
 
 
 def test_long_text_is_cut(tiny):
-    encoder = make(tiny, "bert", max_length=10)
+    encoder = make_encoder(tiny, "bert", max_length=10)
     assert encoder.tokenize(["a dog " * 99]).lengths.tolist() == [10]
     long, cut = encoder.encode(["a dog " * 99, "a dog " * 4])
     np.testing.assert_allclose(long, cut, atol=1e-6)
-    assert make(tiny, "bert").tokenize(["a dog " * 99]).lengths.tolist() == [LONGEST]
+    assert make_encoder(tiny, "bert").tokenize(["a dog " * 99]).lengths.tolist() == [LONGEST]
 
 
 def test_prompts_and_templates(tiny):
-    plain, prompted = make(tiny, "bert"), make(tiny, "bert", prompt="query {}: ")
+    plain, prompted = make_encoder(tiny, "bert"), make_encoder(tiny, "bert", prompt="query {}: ")
     assert prompted.encode(["dog"]).tobytes() == plain.encode(["query {}: dog"]).tobytes()
-    around = make(tiny, "bert", prompt_template='the "{}" means')
+    around = make_encoder(tiny, "bert", prompt_template='the "{}" means')
     assert around.encode(["{} dog"]).tobytes() == plain.encode(['the "{} dog" means']).tobytes()
 
 
@@ -160,7 +142,7 @@ def test_the_mask_token_of_a_template(tiny, left):
 )
 def test_wrong_choices_are_refused_at_once(tiny, choice, message):
     with pytest.raises(CardError) as caught:
-        make(tiny, "bert", **choice)
+        make_encoder(tiny, "bert", **choice)
     assert message in str(caught.value)
 
 
@@ -177,7 +159,7 @@ def test_wrong_choices_are_refused_at_once(tiny, choice, message):
     ],
 )
 def test_wrong_choices_are_refused_at_the_first_sentence(tiny, kind, choice, message):
-    encoder = make(tiny, kind, **choice)
+    encoder = make_encoder(tiny, kind, **choice)
     with pytest.raises((CardError, EncoderError)) as caught:
         encoder.encode(["dog"])
     assert message in str(caught.value)

@@ -13,33 +13,15 @@ import torch
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.transformer import pooling
 from stsbench.encoders.transformer.pooling import ALIASES, Pooling, Prompt, wk_pool
+from tests.encoders.transformer.literal import (
+    POOLINGS,
+    Array,
+    literal_pool,
+    literal_token,
+    literal_wk,
+)
 
-Array = np.ndarray[Any, np.dtype[np.floating[Any]]]
 DEPTH, WIDTH = 4, 6
-NAMES = [
-    "cls_before_pooler", "mean", "max", "last_token", "cls(2)", "cls(0)", "max(1)", "max(-2)",
-    "mean(1,-1)", "mean(0,-1)", "mean(-2,-1)", "mean(3)", "mean(0,1,2,3,4)", "wk(0)", "wk(2)", "wk(-3)",
-]  # fmt: skip
-
-
-def literal_pool(name: str, states: Sequence[np.ndarray[Any, Any]]) -> Array:
-    """Pool one sentence's hidden states, (t, h) a layer from the word embeddings up, token by token in float64."""
-    kind, _, rest = ALIASES.get(name, name).partition("(")
-    layers = [int(i) for i in rest.rstrip(")").split(",")] if rest else [-1]
-    if kind == "wk":
-        woven: Array = literal_wk(np.stack(states[layers[0] :]).astype(np.float64))
-        return woven
-    total = np.zeros(states[0].shape[1])
-    for layer in layers:
-        tokens = [np.asarray(token, np.float64) for token in states[layer]]
-        if kind == "mean":
-            total += sum(tokens) / len(tokens)
-        elif kind == "max":
-            total += [max(token[k] for token in tokens) for k in range(len(total))]
-        else:
-            total += tokens[-1] if kind == "last_token" else tokens[0]
-    pooled: Array = total / len(layers)
-    return pooled
 
 
 def random_batch(left: bool) -> tuple[list[list[Any]], list[torch.Tensor], torch.Tensor]:
@@ -61,14 +43,14 @@ def pooled_by(name: str, states: Sequence[torch.Tensor], mask: torch.Tensor | No
 
 
 @pytest.mark.parametrize("left", [False, True])
-@pytest.mark.parametrize("name", [*NAMES, *ALIASES])
+@pytest.mark.parametrize("name", [*POOLINGS, *ALIASES])
 def test_poolings_are_their_loops(name, left):
     single, states, mask = random_batch(left)
     expected = [literal_pool(name, one) for one in single]
     np.testing.assert_allclose(pooled_by(name, states, mask), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", POOLINGS)
 def test_no_mask_is_a_mask_of_ones(name):
     states = [
         torch.from_numpy(state)
@@ -99,7 +81,7 @@ def test_broken_padding_does_not_reach_the_embedding():
             assert torch.equal(pooled_by(name, broken, mask), pooled_by(name, states, mask))
 
 
-@pytest.mark.parametrize("name", ["cls", "mask", *NAMES])
+@pytest.mark.parametrize("name", ["cls", "mask", *POOLINGS])
 def test_names_read_back(name):
     assert str(Pooling.parse(name)) == name
     assert Pooling.parse(str(Pooling.parse(name))) == Pooling.parse(name)
@@ -174,34 +156,6 @@ def waves(layers: int, tokens: int, width: int, shift: int = 0) -> npt.NDArray[n
     return states
 
 
-def literal_wk(states: Array) -> Array:
-    """WK of one sentence (l, t, h), [SEP] included, as published: a QR for every token and layer."""
-    tokens = [_literal_token(states[:, i]) for i in range(states.shape[1] - 1)]
-    spreads = []
-    for i in range(states.shape[1] - 1):
-        unit = states[:, i] / np.linalg.norm(states[:, i], axis=1, keepdims=True)
-        spreads.append(np.var([unit[k] @ unit[k + 1] for k in range(len(unit) - 1)]))
-    embedding: Array = np.average(tokens, axis=0, weights=spreads)
-    return embedding
-
-
-def _literal_token(x: Array) -> Array:
-    alignment, novelty = [], []
-    for k in range(len(x)):
-        # Window 2 of the published codes: layers 0 and 1 have no neighbour below.
-        below = x[k - 2 : k] if k >= 2 else x[:0]
-        stack = np.concatenate([below, x[k + 1 : k + 3], x[k : k + 1]])
-        triangle = np.linalg.qr(stack.T)[1]
-        r = triangle[:, -1]
-        columns = triangle[:-1, :-1] / np.linalg.norm(triangle[:-1, :-1], axis=0)
-        similarity = columns.mean(axis=1) @ r[:-1] / np.linalg.norm(r[:-1])
-        alignment.append(1 / (2 * len(stack) * similarity))
-        novelty.append(abs(r[-1]) / np.linalg.norm(r))
-    alpha = np.array(alignment) / sum(alignment) + np.array(novelty) / sum(novelty)
-    token: Array = alpha / alpha.sum() @ x
-    return token
-
-
 def pool_one(states: Array) -> Array:
     pooled: Array = wk_pool([torch.tensor(state)[None] for state in states], None)[0].numpy()
     return pooled
@@ -250,8 +204,8 @@ def test_a_padded_batch_is_its_single_sentences(left):
 def test_short_sentences():
     states = waves(5, 3, 12)
     # [CLS] [SEP]: all the weight is on [CLS]. One token alone is kept. Nothing at all gives zeros.
-    np.testing.assert_allclose(pool_one(states[:, :2]), _literal_token(states[:, 0]), rtol=1e-12)
-    np.testing.assert_allclose(pool_one(states[:, :1]), _literal_token(states[:, 0]), rtol=1e-12)
+    np.testing.assert_allclose(pool_one(states[:, :2]), literal_token(states[:, 0]), rtol=1e-12)
+    np.testing.assert_allclose(pool_one(states[:, :1]), literal_token(states[:, 0]), rtol=1e-12)
     np.testing.assert_array_equal(pool_one(states[:, :0]), np.zeros(12))
 
 

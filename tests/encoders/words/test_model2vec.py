@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,30 +16,7 @@ from stsbench.encoders.load import load_encoder, load_named
 from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 from stsbench.encoders.words.model2vec import Model2VecEncoder
 from tests.encoders.made_checkpoints import SENTENCES, change
-
-MODULES = [
-    {"idx": 0, "name": "0", "path": ".", "type": "sentence_transformers.models.StaticEmbedding"}
-]
-
-
-def write_model2vec(
-    folder: Path, bert: Path, *, size: int = 8, quantised: bool = False, **config: Any
-) -> Path:
-    """Save random vectors with the tokenizer of a checkpoint, as model2vec does."""
-    folder.mkdir(parents=True)
-    shutil.copy(bert / "tokenizer.json", folder)
-    tokens = Tokenizer.from_file(str(bert / "tokenizer.json")).get_vocab_size()
-    draw = np.random.default_rng(0)
-    tensors: dict[str, Any] = {
-        "embeddings": draw.normal(size=(7 if quantised else tokens, size)).astype(np.float32)
-    }
-    if quantised:
-        tensors["mapping"] = draw.integers(0, 7, tokens)
-        tensors["weights"] = draw.uniform(0.5, 2, tokens).astype(np.float32)
-    save_file(tensors, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps({"model_type": "model2vec", **config}))
-    (folder / "modules.json").write_text(json.dumps(MODULES))
-    return folder
+from tests.encoders.words.word_encoders import write_model2vec
 
 
 def literal(folder: Path, sentence: str) -> Any:

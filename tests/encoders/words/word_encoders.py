@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
 
 from stsbench.core.files import file_digest
 from stsbench.encoders.words.recurrent import BiLstm, GruTable, HalvesConfig, InferSentConfig
@@ -48,7 +52,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def gru_step(weights: Mapping[str, np.ndarray], word: np.ndarray, state: np.ndarray) -> np.ndarray:
-    """The released Skip-Thoughts' step in float64: reset behind the recurrent product, no recurrent bias."""
+    """The released Skip-Thoughts' step in float64: reset after the product, no recurrent bias."""
     h = len(state)
     w, u, b = weights["weight_ih_l0"], weights["weight_hh_l0"], weights["bias_ih_l0"]
     b2 = weights["bias_hh_l0"]
@@ -104,4 +108,29 @@ def write_fastsent(folder: Path) -> Path:
     write_word_folder(
         folder, kind="fastsent", config=FastSentConfig(size=4), tensors=table, words=WORDS
     )
+    return folder
+
+
+MODULES = [
+    {"idx": 0, "name": "0", "path": ".", "type": "sentence_transformers.models.StaticEmbedding"}
+]
+
+
+def write_model2vec(
+    folder: Path, bert: Path, *, size: int = 8, quantised: bool = False, **config: Any
+) -> Path:
+    """Save random vectors with the tokenizer of a checkpoint, as model2vec does."""
+    folder.mkdir(parents=True)
+    shutil.copy(bert / "tokenizer.json", folder)
+    tokens = Tokenizer.from_file(str(bert / "tokenizer.json")).get_vocab_size()
+    draw = np.random.default_rng(0)
+    tensors: dict[str, Any] = {
+        "embeddings": draw.normal(size=(7 if quantised else tokens, size)).astype(np.float32)
+    }
+    if quantised:
+        tensors["mapping"] = draw.integers(0, 7, tokens)
+        tensors["weights"] = draw.uniform(0.5, 2, tokens).astype(np.float32)
+    save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({"model_type": "model2vec", **config}))
+    (folder / "modules.json").write_text(json.dumps(MODULES))
     return folder
