@@ -129,7 +129,7 @@ def test_a_head_goes_on_from_a_saved_one(masked_lm, tmp_path):
     save_student(first, tmp_path / "saved")
     second: Any = student(tmp_path / "saved", pooling="cls", head="checkpoint")
     assert torch.equal(first.head.linear.weight, second.head.linear.weight)
-    with pytest.raises(EncoderError, match="no pooler to start from"):
+    with pytest.raises(EncoderError, match="no pooler to"):
         student(masked_lm, pooling="cls", head="checkpoint")
 
 
@@ -177,9 +177,7 @@ def distilbert(masked_lm, tmp_path) -> Path:
 
 
 def test_a_head_needs_a_pooler_to_be_saved_as(distilbert, tmp_path):
-    with pytest.raises(
-        EncoderError, match="DistilBertModel has no pooler to save the head as; use it in training"
-    ):
+    with pytest.raises(EncoderError, match="DistilBertModel .* to save "):
         student(distilbert, pooling="cls")
     made = student(distilbert, pooling="cls", test_pooling="cls_before_pooler")
     save_student(made, tmp_path / "saved")
@@ -208,7 +206,7 @@ def test_the_first_layers_of_a_checkpoint(masked_lm):
 
 def test_a_fresh_language_model_head_only_where_it_is_asked_for(masked_lm, tmp_path):
     save_student(student(masked_lm), tmp_path)
-    with pytest.raises(EncoderError, match="lack its head as a language model"):
+    with pytest.raises(EncoderError, match="lack its head"):
         student(tmp_path, language_model=True)
     made = student(tmp_path, language_model=True, fresh_language_head=True)
     assert made.language_model is not None

@@ -137,7 +137,7 @@ def test_a_sentence_that_is_too_long_is_read_in_part_and_says_so(models, monkeyp
         False,
     ]
     assert lengths[0] == 6 > lengths[1]
-    with pytest.raises(CardError, match="max_tokens 65: .*there reads 64 at most"):
+    with pytest.raises(CardError, match="max_tokens 65: .* 64 "):
         Translator(models[0], decoding=Decoding(max_tokens=65)).translate(LINES[:1])
 
 
@@ -188,23 +188,37 @@ def test_a_corpus_of_pairs_gives_its_sentences_and_odd_ones_are_counted(
     assert (written.rows, written.distinct, written.same, written.cut) == (3, 3, 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("params", "error", "message"),
+    [
+        (
+            {"mode": "greed"},
+            UnknownName,
+            "unknown decoding mode 'greed'; did you mean 'greedy'",
+        ),
+        (
+            {"temperature": 0},
+            CardError,
+            "temperature must be above 0 and max_tokens 1 or more",
+        ),
+    ],
+)
+def test_a_decoding_that_cannot_be_is_one_line(params, error, message):
+    with pytest.raises(error, match=message):
+        Decoding(**params)
+
+
 def test_mistakes_are_one_line(models, tmp_path, monkeypatch):
-    with pytest.raises(UnknownName, match="unknown decoding mode 'greed'; did you mean 'greedy'"):
-        Decoding(mode="greed")  # type: ignore[arg-type]
-    with pytest.raises(CardError, match="temperature must be above 0 and max_tokens 1 or more"):
-        Decoding(temperature=0)
-    with pytest.raises(SourceError, match="checkpoint folder './none' does not exist"):
+    with pytest.raises(SourceError, match="folder './none' "):
         Translator("./none")
-    with pytest.raises(CardError, match="batch_size 0: must be 1 or more"):
+    with pytest.raises(CardError, match="batch_size 0: "):
         Translator(models[0], batch_size=0)
     broken = Path(make_marian(tmp_path / "broken"))
     (broken / "model.safetensors").write_bytes(b"\0" * 100)
     with pytest.raises(EncoderError, match="broken"):
         Translator(str(broken)).translate(["a dog"])
     monkeypatch.setattr(translation, "find_spec", lambda name: None)
-    with pytest.raises(
-        StsbenchError, match="needs sentencepiece; install it with: pip install 'stsbench.tr"
-    ):
+    with pytest.raises(StsbenchError, match="needs sentencepiece; .*'stsbench.tr"):
         Translator(models[0])
 
 

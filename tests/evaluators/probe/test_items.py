@@ -66,8 +66,9 @@ def test_zero_rows_and_sameness_are_noticed():
     ],
 )
 def test_features_must_suit_the_task(make, features, message):
+    split, embed = make(4)
     with pytest.raises(DataError, match=message):
-        make_items(*make(4), features, 1 << 20)
+        make_items(split, embed, features, 1 << 20)
 
 
 @pytest.mark.parametrize("kind", ["u", "abs_mul", "concat_mul_abs"])

@@ -77,7 +77,7 @@ def test_nothing_is_kept_that_a_loss_not_yet_read_has_spoilt(
 ):
     monkeypatch.setitem(loop.READ_EVERY, "cpu", 100)
     heard: list[Any] = []
-    with pytest.raises(TrainingError, match="the loss is nan at step 4; lower"):
+    with pytest.raises(TrainingError, match="nan at step 4; "):
         loop.train_learner(
             learner(masked_lm, Breaking),
             run_facts(tmp_path, 50, on_progress=heard.append, **options),

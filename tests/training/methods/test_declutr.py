@@ -96,9 +96,7 @@ def test_one_loss_alone(masked_lm):
 
 
 def test_a_document_too_short_is_named_and_spans_have_a_length(masked_lm):
-    with pytest.raises(
-        CardError, match="spans of 13 to 12 tokens: min_span must be at most max_span"
-    ):
+    with pytest.raises(CardError, match="13 to 12 tokens: "):
         learner(masked_lm, min_span=13)
     short = [*DOCUMENTS[:2], "a dog sleeps in the house", *DOCUMENTS]
     with pytest.raises(
@@ -114,7 +112,7 @@ def test_of_many_documents_the_shortest_are_checked_first_and_the_others_as_they
     # Long in letters, short in tokens.
     letters = " ".join(["antidisestablishmentarianism" * 30] * 20)
     made = learner(masked_lm, documents=[*DOCUMENTS[:4], letters])
-    with pytest.raises(DataError, match=r"document 5 \('antidis.*20 tokens.* need 48"):
+    with pytest.raises(DataError, match="document 5 .*20 tokens.* 48"):
         first_batch(made, 5)
     with pytest.raises(DataError, match="document 3 .*6 tokens"):
         learner(masked_lm, documents=[*DOCUMENTS[:2], "a dog sleeps in the house", letters])

@@ -153,14 +153,25 @@ def test_detection_teaches_the_student_through_its_embedding_alone(masked_lm):
     assert all(p.grad is None for p in made.guesser.parameters())
 
 
-def test_a_generator_of_other_words_or_none_at_all_is_one_line(masked_lm, tmp_path):
-    other = save_bert(
-        tmp_path / "other", "BertForMaskedLM", [*WORDS, "more"], positions=40, layers=1
-    )
-    with pytest.raises(EncoderError, match="a generator must have the student's vocabulary"):
-        learner(masked_lm, generator=str(other))
-    bare = save_bert(tmp_path / "bare", "BertModel", WORDS, positions=40, layers=1)
-    with pytest.raises(EncoderError, match="no masked language model: the weights lack"):
-        learner(masked_lm, generator=str(bare))
-    smaller = save_bert(tmp_path / "smaller", "BertForMaskedLM", WORDS, positions=40, layers=1)
-    assert learner(masked_lm, generator=str(smaller)).guesser.config.num_hidden_layers == 1
+@pytest.mark.parametrize(
+    ("kind", "words", "message"),
+    [
+        (
+            "BertForMaskedLM",
+            [*WORDS, "more"],
+            "a generator must have the student's vocabulary",
+        ),
+        ("BertModel", WORDS, "no masked language model: the weights lack"),
+    ],
+)
+def test_a_generator_of_other_words_or_none_at_all_is_one_line(
+    masked_lm, tmp_path, kind, words, message
+):
+    generator = save_bert(tmp_path, kind, words, positions=40, layers=1)
+    with pytest.raises(EncoderError, match=message):
+        learner(masked_lm, generator=str(generator))
+
+
+def test_a_generator_may_be_smaller_than_the_student(masked_lm, tmp_path):
+    generator = save_bert(tmp_path, "BertForMaskedLM", WORDS, positions=40, layers=1)
+    assert learner(masked_lm, generator=str(generator)).guesser.config.num_hidden_layers == 1

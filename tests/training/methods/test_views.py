@@ -92,7 +92,7 @@ def test_as_released_roberta_s_shuffled_positions_count_from_0(masked_lm, tmp_pa
             assert sorted(row[:n].tolist()) == list(range(start, start + int(n)))
     assert values(own, first_batch(own)) != values(released, first_batch(released))
     for folder, views in ((masked_lm, ("shuffle", "none")), (roberta, ("none", "token_cutoff"))):
-        with pytest.raises(CardError, match="positions_from_zero changes nothing"):
+        with pytest.raises(CardError, match="positions_from_zero.*nothing"):
             unsupervised(folder, views=views, positions_from_zero=True)
 
 
@@ -179,7 +179,7 @@ def test_a_batch_in_parts_moves_the_same_rows(masked_lm):
 
 def test_one_label_is_no_classification(masked_lm):
     made = ConSERT(student(masked_lm), objective="joint")
-    with pytest.raises(TrainingError, match="all pairs have the label 'x'"):
+    with pytest.raises(TrainingError, match="the label 'x'"):
         made.prepare({"first": TEXTS, "second": TEXTS, "label": ["x"] * 40})
 
 

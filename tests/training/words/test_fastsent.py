@@ -121,17 +121,27 @@ def test_it_learns_a_small_text(tmp_path):
     assert neighbours_are_near(load_encoder(tmp_path / "run"))
 
 
-def test_blocks_and_documents_part_neighbours(tmp_path):
-    # Blocks of two sentences: nobody has two neighbours.
-    with pytest.raises(TrainingError, match="no sentence has a neighbour with known words"):
-        FastSentTraining(size=4, min_count=1, batch_size=2).fit(STORY, folder=tmp_path, seed=1)
-    alone = {**STORY, "document_id": range(len(STORY["text"]))}
-    with pytest.raises(TrainingError, match="no sentence has a neighbour"):
-        FastSentTraining(size=4, min_count=1).fit(alone, folder=tmp_path, seed=1)
-    with pytest.raises(TrainingError, match="no word occurs 10000 times"):
-        FastSentTraining(size=4, min_count=10000).fit(STORY, folder=tmp_path, seed=1)
-    with pytest.raises(TrainingError, match=r"ordered text of 1 sentence\(s\)"):
-        FastSentTraining(size=4).fit({"text": ["a"]}, folder=tmp_path, seed=1)
+ALONE = {**STORY, "document_id": range(len(STORY["text"]))}
+"""Each sentence is a document."""
+
+
+@pytest.mark.parametrize(
+    ("params", "columns", "message"),
+    [
+        # In blocks of two sentences nobody has two neighbours.
+        (
+            {"min_count": 1, "batch_size": 2},
+            STORY,
+            "no sentence has a neighbour with known words",
+        ),
+        ({"min_count": 1}, ALONE, "no sentence has a neighbour with known words"),
+        ({"min_count": 10000}, STORY, "no word occurs 10000 times"),
+        ({}, {"text": ["a"]}, r"ordered text of 1 sentence\(s\)"),
+    ],
+)
+def test_text_without_neighbours_or_words_is_refused(tmp_path, params, columns, message):
+    with pytest.raises(TrainingError, match=message):
+        FastSentTraining(size=4, **params).fit(columns, folder=tmp_path, seed=1)
 
 
 @pytest.mark.parametrize("first", [0.3, math.nan])

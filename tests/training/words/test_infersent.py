@@ -143,13 +143,15 @@ def test_best_accuracy_is_kept_and_validation_watches(tmp_path, vectors):
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == files
 
 
-def test_nothing_to_learn_from_is_one_line(tmp_path, vectors):
-    one = {name: values[:1] for name, values in pairs().items()}
-    with pytest.raises(TrainingError, match="all pairs have the label 'no'"):
-        make(vectors).fit(one, folder=tmp_path, seed=1)
-    with pytest.raises(TrainingError, match="2 pairs, of which 2 to learn from"):
-        make(vectors).fit(
-            {name: values[:2] for name, values in pairs().items()}, folder=tmp_path, seed=1
-        )
-    with pytest.raises(TrainingError, match="the loss is nan at step"):
-        make(vectors, learning_rate=1e30, clip=1e30).fit(pairs(), folder=tmp_path, seed=1)
+@pytest.mark.parametrize(
+    ("n", "params", "message"),
+    [
+        (1, {}, "all pairs have the label 'no'"),
+        (2, {}, "2 pairs, of which 2 to learn from"),
+        (None, {"learning_rate": 1e30, "clip": 1e30}, "the loss is nan at step"),
+    ],
+)
+def test_nothing_to_learn_from_is_one_line(tmp_path, vectors, n, params, message):
+    columns = {name: values[:n] for name, values in pairs().items()}
+    with pytest.raises(TrainingError, match=message):
+        make(vectors, **params).fit(columns, folder=tmp_path, seed=1)

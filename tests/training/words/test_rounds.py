@@ -96,7 +96,7 @@ def test_a_state_is_forgotten_without_resume_and_of_another_text_refused(tmp_pat
     )
     assert again == fresh
     less = {name: values[:60] for name, values in columns.items()}
-    with pytest.raises(TrainingError, match="of another training; pass `fresh` to train again"):
+    with pytest.raises(TrainingError, match="another training; .*`fresh`"):
         training.fit({**less, "text": ["a b c"] * 60}, folder=tmp_path / "run", seed=1, resume=True)
 
 
