@@ -227,7 +227,8 @@ def _rank_influence(values: Float64Array, gap: Float64Array) -> Float64Array:
     return rank_sums / ranks.std()  # type: ignore[no-any-return]
 
 
-def _read_sharing(first: Sequence[str], second: Sequence[str]) -> ItemDependence:
+def _shared_sentences(first: Sequence[str], second: Sequence[str]) -> ItemDependence:
+    """Return which pairs share a sentence: their errors are not independent."""
     return read_dependence(sentence_columns(first, second), len(first))
 
 
@@ -301,7 +302,7 @@ class Mistakes(EncoderAnalysis):
 
 def _slice_rows(pairs: PairSplit, cosines: Float64Array) -> list[PlainRow]:
     """Return the costs of each kind of pairs by each rule, in points."""
-    sharing = _read_sharing(*pairs.sides)
+    sharing = _shared_sentences(*pairs.sides)
     rows: list[PlainRow] = []
     for name, kinds in slices(*pairs.sides).items():
         for kind in sorted(set(kinds)):
@@ -438,7 +439,7 @@ def score_change(
         )
         for index in (0, 1)
     )
-    sharing = _read_sharing(*split.sides)
+    sharing = _shared_sentences(*split.sides)
     return EstimatedDifference.estimate(first, second, sharing, correlations.weights)
 
 
@@ -499,6 +500,10 @@ class Robustness(EncoderAnalysis):
         }
 
     def _measure_suppression(self, subject: EncoderOnTask, split: PairSplit) -> dict[str, float]:
+        """Measure the suppression of negations, with its 95% interval and the mean cosines.
+
+        The sentences are the first ones of positive pairs; pairs of equal sentences are omitted.
+        """
         rows = subject.positives(split, self.above)
         pairs = [(split.sentences1[row], split.sentences2[row]) for row in rows]
         pairs = [(sentence, paraphrase) for sentence, paraphrase in pairs if sentence != paraphrase]
@@ -512,7 +517,8 @@ class Robustness(EncoderAnalysis):
         to_negation = subject.cosines_of(sentences, negations)
         to_paraphrase = subject.cosines_of(sentences, paraphrases)
         is_suppressed = (to_negation >= to_paraphrase).astype(np.float64)
-        low, high = share_interval(is_suppressed, _read_sharing(sentences, paraphrases))
+        dependence = _shared_sentences(sentences, paraphrases)
+        low, high = share_interval(is_suppressed, dependence)
         return {
             "suppression": suppression(to_negation, to_paraphrase),
             "low": low,

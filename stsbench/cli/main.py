@@ -87,10 +87,15 @@ def _invoke(arguments: Sequence[str]) -> int:
         app._main_shell_completion({}, "stsbench", None)  # noqa: SLF001 - typer's own main calls it so
         with app.make_context("stsbench", [*arguments]) as context:
             exit_code = app.invoke(context) or 0
-    except (Exit, SystemExit) as stop:
-        if not _is_from_cli(stop):
+    except Exit as exit_request:
+        if not _is_from_cli(exit_request):
             raise
-        exit_code = stop.exit_code if isinstance(stop, Exit) else int(stop.code or 0)
+        exit_code = exit_request.exit_code
+    except SystemExit as exit_request:
+        # A user's encoder that ends the program is an error of the encoder: main prints it.
+        if not _is_from_cli(exit_request):
+            raise
+        exit_code = int(exit_request.code or 0)
     except ValueError:
         # The Hub's library raises it when imported, if it cannot read an environment variable.
         check_hub()

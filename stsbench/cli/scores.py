@@ -98,24 +98,25 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
 
 
 def _group_seeds(results: Sequence[Result], catalogue: Catalogue) -> list[ScoredTask]:
-    """Group results by encoder, then by task and split.
+    """Group the results that differ only in their seeds: of one encoder, task and split.
 
     Encoders that share a name in the results, but are different, have different printed names.
+    Encoders and tasks are in the order of their first result.
     """
-    names_by_result_id = {
+    # By id(), because results cannot be keys of a dict. Each result belongs to one group.
+    name_by_result_id = {
         id(result): encoder_results.name
         for encoder_results in group_by_encoder(results, catalogue)
         for result in encoder_results.results
     }
-    groups: dict[str, dict[tuple[str, str], list[Result]]] = {}
+    results_by_name: dict[str, dict[tuple[str, str], list[Result]]] = {}
     for result in results:
-        if name := names_by_result_id.get(id(result)):
-            results_by_split = groups.setdefault(name, {})
-            results_by_split.setdefault((result.task, result.split), []).append(result)
+        results_by_split = results_by_name.setdefault(name_by_result_id[id(result)], {})
+        results_by_split.setdefault((result.task, result.split), []).append(result)
     return [
-        ScoredTask(name, seeds)
-        for name, results_by_split in groups.items()
-        for seeds in results_by_split.values()
+        ScoredTask(name, results_of_seeds)
+        for name, results_by_split in results_by_name.items()
+        for results_of_seeds in results_by_split.values()
     ]
 
 

@@ -332,14 +332,20 @@ def to_layout(report: Record) -> Layout:
 
 
 def _read_published() -> list[TimedRow]:
+    """Return the seconds that the sgopt paper prints for STS-B, one row per line of its table 6."""
     from stsbench.boards.published.rows import published_rows
 
     rows = []
     for row in published_rows().values():
         if (row.paper, row.table) == ("sgopt", "table-6"):
             seconds = {score.metric: score.value for score in row.scores}
-            training, inference = seconds.get("training_seconds"), seconds["inference_seconds"]
-            rows.append(TimedRow(row.row, training, inference, at_once=None))
+            timed_row = TimedRow(
+                label=row.row,
+                training=seconds.get("training_seconds"),
+                inference=seconds["inference_seconds"],
+                at_once=None,
+            )
+            rows.append(timed_row)
     return rows
 
 

@@ -410,9 +410,9 @@ class ValueRange(StrictRecord, frozen=True, kw_only=True, rename={"low": "from",
         step = self.step or 1
         # The small number outweighs rounding if high is the last of the numbers.
         n_points = int((self.high - self.low) / step + 1e-9) + 1
-        return [self.number(self.low + index * step) for index in range(n_points)]
+        return [self.round_number(self.low + index * step) for index in range(n_points)]
 
-    def number(self, value: float) -> float | int:
+    def round_number(self, value: float) -> float | int:
         """Round a number of the range as names print it: whole, or to four digits."""
         has_whole_limits = isinstance(self.low, int) and isinstance(self.high, int)
         has_whole_step = self.step is None or self.step % 1 == 0
@@ -514,13 +514,13 @@ def recipe_digest(card: RecipeCard, *, start: Any = None) -> str:  # noqa: ANN40
 
 
 def trained_digest(card: RecipeCard, *, start: Any, files: Mapping[str, str], corpus: str) -> str:  # noqa: ANN401
-    """Return the hash of a trained encoder: the recipe's, and that of base files and text.
+    """Return the hash of a trained encoder: the recipe's hash, and that of base files and text.
 
     Seeds of one recipe share it if they share base files and text.
 
     Args:
         card: The recipe.
-        start: As for :func:`recipe_digest`.
+        start: The files that training started from; None if they are those that the card names.
         files: The sha256 of the base's files, by name.
         corpus: The sha256 of the training text.
     """

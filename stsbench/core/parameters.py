@@ -50,6 +50,7 @@ def call_with_params(
         CardError: A parameter is unknown to the factory, of the wrong type, or missing.
     """
     arguments = check_params(factory, params, where=where, other_keys=other_keys)
+    # A user's factory may call sys.exit: that is an error of the factory.
     with catch_exit(where):
         return factory(**arguments)
 

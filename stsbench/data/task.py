@@ -192,21 +192,26 @@ def _missing_files_hint(source: FileSource, split: str, data: Path | None) -> st
 def _read_checked(
     task: str, card: TaskCard, source: FileSource, split: str, data: Path | None
 ) -> Split:
-    """Read a split from files, and check it and their bytes against the card."""
+    """Read a split from its files; check its items, and the hash of each file, by the card."""
     split_data = _read_files(task, source, split, data)
     where = f"{task} ({split}) in {locate(source, data)}"
     check_split(split_data, card.splits[split], gold_range=card.gold_range, where=where)
     # Hashes come last: the problem that a reader finds says more than "the bytes differ".
-    for path, section in source_files(source, split, data):
-        check_file(path, section)
+    for path, file_section in source_files(source, split, data):
+        check_file(path, file_section)
     return split_data
 
 
 def _read_files(task: str, source: FileSource, split: str, data: Path | None) -> Split:
     """Read a split from its files with the reader that the card names."""
     files = [
-        DataFile(path=path, subset=section.subset, label=section.label, pinned=bool(section.sha256))
-        for path, section in source_files(source, split, data)
+        DataFile(
+            path=path,
+            subset=file_section.subset,
+            label=file_section.label,
+            pinned=bool(file_section.sha256),
+        )
+        for path, file_section in source_files(source, split, data)
     ]
     if not files:
         raise CardError(f"task {task}: no files for split '{split}'")

@@ -55,17 +55,17 @@ IGNORED_SUFFIXES = {
 
 They are weights, of which the loaded ones are hashed separately, and pages for people.
 """
-_IN_TOKENIZERS = re.compile(
+_CLASSES_OF_TOKENIZERS = re.compile(
     "(Bert|DistilBert|Electra|MPNet|Roberta|XLMRoberta|Camembert|Albert|T5|GPT2|Qwen2|Llama)"
     "Tokenizer(Fast)?|PreTrainedTokenizerFast|TokenizersBackend"
 )
 """The tokenizer classes that need only the package ``tokenizers`` if there is a tokenizer.json."""
-_TOKENIZER_PACKAGES = (
+_OTHER_TOKENIZER_PACKAGES = (
     "sentencepiece", "tiktoken", "mistral-common", "sacremoses", "emoji", "fugashi", "ipadic",
     "unidic", "unidic-lite", "sudachipy", "sudachidict-core", "rhoknp", "rjieba", "pythainlp",
     "phonemizer", "nltk",
 )  # fmt: skip
-"""The packages that other tokenizers may use."""
+"""The packages that tokenizers of other classes may use."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +105,11 @@ class Checkpoint:
     def libraries(self) -> list[str]:
         """Return the packages whose version may change what its tokenizer and its model compute."""
         config = read_optional_json(self.folder / "tokenizer_config.json")
-        needs_tokenizers_only = (
-            self.folder / "tokenizer.json"
-        ).is_file() and _IN_TOKENIZERS.fullmatch(str(config.get("tokenizer_class")))
-        other_packages = () if needs_tokenizers_only else _TOKENIZER_PACKAGES
+        has_tokenizer_json = (self.folder / "tokenizer.json").is_file()
+        # A checkpoint that does not name its class matches none, and may use any package.
+        class_name = str(config.get("tokenizer_class"))
+        needs_tokenizers_only = has_tokenizer_json and _CLASSES_OF_TOKENIZERS.fullmatch(class_name)
+        other_packages = () if needs_tokenizers_only else _OTHER_TOKENIZER_PACKAGES
         return ["tokenizers", "transformers", *other_packages]
 
     def max_length(self) -> int | None:

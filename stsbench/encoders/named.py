@@ -97,14 +97,16 @@ def variant_name(name: str, params: Mapping[str, Any], *, excluded: Sequence[str
 
     Args:
         name: The name of the encoder.
-        params: The values that replace its parameters. Its device, the folders of files and
-            secrets are no part of the name.
+        params: The values that replace its parameters. The parameters that only decide where it
+            runs (``RUNTIME_PARAMETERS``) are no part of the name; a file has no folder in it, and
+            a secret is replaced by ``REDACTED``.
         excluded: Other parameters that are no part of the name.
     """
     parts = [name]
     for key, value in sorted(params.items()):
         if key not in RUNTIME_PARAMETERS and key not in excluded:
-            parts.append(f"{key}={format_parameter(redact(strip_folders(value), key))}")
+            public_value = redact(strip_folders(value), name=key)
+            parts.append(f"{key}={format_parameter(public_value)}")
     return "+".join(parts)
 
 

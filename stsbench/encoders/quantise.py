@@ -33,13 +33,14 @@ SENTENCES = 300
 SMOOTHING = 0.7
 """The share of the activations' range that moves into the weights (SmoothQuant's alpha)."""
 WriteFunction = Callable[[Encoder, RuntimeModel, Path], str]
-"""Writes an int8 file, and returns the line that describes how it was made."""
+"""Writes the int8 file of an encoder, from the float32 model that the runtime has loaded, to a
+path; returns the line for the copy's notes that describes how the file was made."""
 
 
 def quantise_onnx(name: str | Path, out: Path) -> None:
-    """Write a checkpoint's copy with an int8 file by ONNX Runtime.
+    """Write a copy of a checkpoint that ONNX Runtime runs from an int8 file.
 
-    The file takes the range of activations from each input.
+    The quantisation is dynamic: the range of activations is computed for each input.
 
     Args:
         name: The encoder: a name, or a checkpoint's folder.
@@ -51,24 +52,24 @@ def quantise_onnx(name: str | Path, out: Path) -> None:
         OutputError: The folder exists, or cannot be written.
     """
 
-    def write(encoder: Encoder, model: RuntimeModel, path: Path) -> str:
+    def write_onnx(encoder: Encoder, model: RuntimeModel, path: Path) -> str:
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
-        # By default there is one scale per matrix, which moves embeddings much farther.
+        # The library's default, one scale per matrix, moves embeddings much farther.
         quantize_dynamic(model.file.path, path, weight_type=QuantType.QInt8, per_channel=True)
         return (
             "made int8 by the dynamic quantisation of onnxruntime "
             f"{version('onnxruntime')}, a scale a channel"
         )
 
-    _write_copy(name, out, "onnx", ONNX_FILE, write)
+    _write_copy(name, out, backend="onnx", int8_name=ONNX_FILE, write=write_onnx)
 
 
 def quantise_openvino(name: str | Path, out: Path, corpus: Corpus) -> None:
-    """Write a checkpoint's copy with an int8 file by NNCF with SmoothQuant.
+    """Write a copy of a checkpoint that OpenVINO runs from an int8 file, made by NNCF.
 
-    The method is that of Xiao et al. 2022 (arXiv 2211.10438). The range of activations is measured
-    on up to 300 sentences of the corpus, drawn with seed 0.
+    The method is SmoothQuant, Xiao et al. 2022 (arXiv 2211.10438). The range of activations is
+    measured on up to 300 sentences of the corpus, drawn with seed 0.
 
     Args:
         name: The encoder: a name, or a checkpoint's folder.
@@ -85,7 +86,7 @@ def quantise_openvino(name: str | Path, out: Path, corpus: Corpus) -> None:
     texts = corpus.sentences()
     texts = texts.take(np.random.default_rng(0).permutation(len(texts))[:SENTENCES].tolist())
 
-    def write(encoder: Encoder, model: RuntimeModel, path: Path) -> str:
+    def write_openvino(encoder: Encoder, model: RuntimeModel, path: Path) -> str:
         import nncf
         import openvino
 
@@ -115,7 +116,7 @@ def quantise_openvino(name: str | Path, out: Path, corpus: Corpus) -> None:
             f"{len(texts)} sentences of {Path(texts.name).name} (sha256 {texts.sha256[:12]})"
         )
 
-    _write_copy(name, out, "openvino", OPENVINO_FILE, write)
+    _write_copy(name, out, backend="openvino", int8_name=OPENVINO_FILE, write=write_openvino)
 
 
 def _write_copy(

@@ -66,7 +66,7 @@ def setting_at(card: SweepCard, places: Mapping[str, Any]) -> SweepSetting:
             be of any type.
     """
     values = {
-        key: axis.number(places[key]) if isinstance(axis, ValueRange) else axis[places[key]]
+        key: axis.round_number(places[key]) if isinstance(axis, ValueRange) else axis[places[key]]
         for key, axis in axes(card).items()
     }
     return SweepSetting(str(values.pop(RECIPE)), values)
@@ -151,7 +151,11 @@ def propose_setting(card: SweepCard, tried: Sequence[FrozenTrial]) -> FrozenTria
 def _draw_points(
     card: SweepCard, tried: Sequence[FrozenTrial], distributions: dict[str, Any]
 ) -> Iterator[Sequence[Any]]:
-    """Draw points of a sweep's space by its sampler, each with another seed."""
+    """Draw points of a sweep's space by its sampler, each with another seed.
+
+    A point has one value per axis, as trials of Optuna hold them: a number of a range, else the
+    index of a value.
+    """
     import optuna
 
     search = SEARCHES[card.search]
@@ -164,6 +168,6 @@ def _draw_points(
         study.add_trials(tried)
         params = study.ask(distributions).params
         yield [
-            axis.number(params[key]) if isinstance(axis, ValueRange) else params[key]
+            axis.round_number(params[key]) if isinstance(axis, ValueRange) else params[key]
             for key, axis in axes(card).items()
         ]

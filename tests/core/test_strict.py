@@ -170,11 +170,11 @@ def test_ranges_in_steps():
 
 
 def test_numbers_have_four_digits_and_stay_inside():
-    assert ValueRange(low=0.0, high=1.0).number(0.123456) == 0.1235
-    assert ValueRange(low=0.0, high=0.12344).number(0.12344) == 0.1234
-    assert ValueRange(low=0.123456, high=1.0).number(0.1234561) == 0.1235
-    assert ValueRange(low=0.12344, high=1.0).number(0.12344) == 0.12344
-    assert ValueRange(low=8, high=64, log=True).number(11.7) == 12
+    assert ValueRange(low=0.0, high=1.0).round_number(0.123456) == 0.1235
+    assert ValueRange(low=0.0, high=0.12344).round_number(0.12344) == 0.1234
+    assert ValueRange(low=0.123456, high=1.0).round_number(0.1234561) == 0.1235
+    assert ValueRange(low=0.12344, high=1.0).round_number(0.12344) == 0.12344
+    assert ValueRange(low=8, high=64, log=True).round_number(11.7) == 12
 
 
 TASK_CARD = Catalogue().task("sts12")

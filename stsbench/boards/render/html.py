@@ -249,8 +249,8 @@ class RowDistinction(NamedTuple):
     """What distinguishes a row from others of the same label."""
 
     text: str
-    by_group: bool
-    """Whether the title of its group says it already."""
+    is_group_title: bool
+    """Whether the text is the title of the row's group, which is printed above it already."""
 
 
 def distinguish_rows(table: Table) -> Mapping[int, RowDistinction]:
@@ -285,25 +285,28 @@ def _describe_row(row: Row) -> Iterator[str]:
 
 
 def _distinguish(texts_by_row: Sequence[Sequence[str]]) -> list[RowDistinction]:
-    """Return the first text that differs in every row, or as many texts as are needed.
+    """Return a text for each row that no other row has.
 
-    Numbers are added if no texts distinguish the rows.
+    That is the first kind of text that differs in every row; else all kinds that differ in some
+    rows, joined; else these with a number.
 
     Args:
         texts_by_row: The same kinds of text for each row; the first kind is the group's title.
     """
-    titles = tuple(texts[0] for texts in texts_by_row)
-    differing_kinds = [texts for texts in zip(*texts_by_row, strict=True) if len(set(texts)) > 1]
-    for texts in differing_kinds:
-        if len(set(texts)) == len(texts_by_row) and all(texts):
-            return [RowDistinction(text, by_group=texts == titles) for text in texts]
-    joined_texts = [
-        ", ".join(dict.fromkeys(filter(None, texts)))
-        for texts in zip(*differing_kinds, strict=True)
-    ] or [""] * len(texts_by_row)
-    if len(set(joined_texts)) < len(texts_by_row) or not all(joined_texts):
+    n_rows = len(texts_by_row)
+    kinds = list(zip(*texts_by_row, strict=True))
+    titles = kinds[0]
+    differing_kinds = [kind for kind in kinds if len(set(kind)) > 1]
+    for kind in differing_kinds:
+        if len(set(kind)) == n_rows and all(kind):
+            return [RowDistinction(text, is_group_title=kind == titles) for text in kind]
+    joined_texts = []
+    for row in range(n_rows):
+        row_texts = [kind[row] for kind in differing_kinds if kind[row]]
+        joined_texts.append(", ".join(dict.fromkeys(row_texts)))
+    if len(set(joined_texts)) < n_rows or not all(joined_texts):
         joined_texts = [
-            ", ".join(filter(None, (text, f"no. {number}")))
+            f"{text}, no. {number}" if text else f"no. {number}"
             for number, text in enumerate(joined_texts, start=1)
         ]
-    return [RowDistinction(text, by_group=False) for text in joined_texts]
+    return [RowDistinction(text, is_group_title=False) for text in joined_texts]

@@ -212,7 +212,9 @@ class TableRequest:
         return self._finish([table], selected.omitted, no_number, [hidden] if hidden else [])
 
     def make_boards(self, name: str) -> TableSet:
-        """Make a suite's boards: one for each protocol of its results, and one of imported rows.
+        """Make a suite's boards: one for each protocol of its results.
+
+        Imported rows join a board that is scored as MTEB scores; without one they get their own.
 
         Raises:
             UnknownName: There is no such suite.
@@ -236,9 +238,11 @@ class TableRequest:
             card = _make_board_card(
                 name, suite, MTEB_PROTOCOL, all_protocols=[], board=BoardFacts(published=False)
             )
-            boards.append(
-                build_table(suite.name or name, results=[], catalogue=self.catalogue, card=card)
+            empty_board = build_table(
+                suite.name or name, results=[], catalogue=self.catalogue, card=card
             )
+            boards.append(empty_board)
+        # It adds the imported rows.
         return self._finish(boards, selected.omitted, self._no_results_error(name))
 
     def _no_results_error(self, suite_name: str) -> DataError:

@@ -83,21 +83,29 @@ def select_column_results(results: Sequence[Result], spec: ColumnSpec) -> list[R
 
 
 def _find_score(result: Result, spec: ColumnSpec) -> float | None:
-    """Return the score that a column takes of a result; None if the protocol is another one."""
+    """Return the score of a result that belongs in a column; None if the result has no such score.
+
+    The column has the exact protocol of a result, or the name of a published protocol.
+    """
     if spec.protocol_fields:
         return result.score if result.protocol == spec.protocol_fields else None
     protocol_facts = protocols().get(spec.protocol)
     if protocol_facts is None:
         return None
     if protocol_facts.aggregation:
+        # Published protocols of STS differ only in aggregation, and each STS result holds the
+        # scores by all aggregations, whichever its own is.
         if "aggregation" not in result.protocol:
             return None
         score = result.scores.get(f"{spec.metric}.{protocol_facts.aggregation}")
         if score is None and spec.has_no_subsets:
             return result.scores.get(f"{spec.metric}.all")
         return score
-    required = {"name": spec.protocol, **protocol_facts.fields.get(spec.evaluator, {})}
-    is_of_protocol = all(result.protocol.get(key) == value for key, value in required.items())
+    evaluator_fields = protocol_facts.fields.get(spec.evaluator, {})
+    required_fields = {"name": spec.protocol, **evaluator_fields}
+    is_of_protocol = all(
+        result.protocol.get(key) == value for key, value in required_fields.items()
+    )
     return result.scores.get(spec.metric) if is_of_protocol else None
 
 

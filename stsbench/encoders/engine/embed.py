@@ -280,10 +280,12 @@ class Engine:
         """Return how many distinct sentences of these the engine has embedded itself."""
         if not self.encoded_keys:
             return 0
-        requested = np.unique(text_keys(sentences)["hi"])
-        encoded = np.concatenate([keys["hi"] for keys in self.encoded_keys])
+        # The first half of a hash, 64 bits, distinguishes the texts of a run well enough for a
+        # count; numpy cannot compare whole keys this way.
+        requested_halves = np.unique(text_keys(sentences)["hi"])
+        encoded_halves = np.concatenate([keys["hi"] for keys in self.encoded_keys])
         # By default numpy 2.0 may choose a method that fails for numbers of this size.
-        return int(np.isin(requested, encoded, kind="sort").sum())
+        return int(np.isin(requested_halves, encoded_halves, kind="sort").sum())
 
     def missing_texts(self, sentences: Sequence[str]) -> list[str]:
         """Return the distinct sentences of these that the store lacks."""

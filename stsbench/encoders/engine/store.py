@@ -28,7 +28,7 @@ from stsbench.encoders.base import Embeddings, FloatArray
 from stsbench.encoders.engine.drift import DriftMonitor, archive_folder
 
 KEY = np.dtype([("hi", "<u8"), ("lo", "<u8")])
-"""The two halves of a text's hash."""
+"""The first and the second half of a text's hash, as two numbers."""
 BLOCK_BYTES = 16 << 20
 """The size of the rows, in bytes, at which a block is written."""
 FLUSH_SECONDS = 30.0
@@ -38,7 +38,7 @@ Keys = npt.NDArray[Any]
 
 
 def text_keys(texts: Sequence[str]) -> Keys:
-    """Return the key of each text, a structured array (n,)."""
+    """Return the key of each text, its 128-bit hash: an array (n,) with the fields of ``KEY``."""
     digests = [
         hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         for text in texts

@@ -7,6 +7,7 @@ Source: SentEval (arXiv 1803.05449), README and ``senteval/tools`` at 5d6dc11 (2
 
 from __future__ import annotations
 
+import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -237,7 +238,7 @@ class MinibatchSolver(Solver, ABC):
         return self._orders_by_size[n, holdout]
 
 
-_LOCKSTEP_ROWS = 64
+_MAX_LOCKSTEP_ROWS = 64
 """The maximum number of weight rows in lockstep, so that they stay in the core's own cache."""
 _NOT_SOFT = np.empty((0, 0), dtype=np.float32)
 """The soft labels of items with hard labels."""
@@ -250,29 +251,36 @@ class CompiledSolver(MinibatchSolver):
         """Draw the first weights, (c, w)."""
         super().__init__(protocol, run)
         self._cancelled = threading.Event()
-        self._start = starting_weights(self.seed, run.width, run.classes)
+        self._starting_weights = starting_weights(self.seed, run.width, run.classes)
 
     def fit(self, folds: Sequence[Fold]) -> list[list[TrainedClassifier]]:
-        """Train one classifier per fold and weight decay of it."""
-        total = sum(len(fold.decays) for fold in folds)
-        size = max(1, min(_LOCKSTEP_ROWS // len(self._start), -(-total // self.run.threads)))
+        """Train one classifier per fold and weight decay of it.
+
+        A job trains several weight decays of one fold in lockstep, on one thread.
+        """
+        n_classes = len(self._starting_weights)
+        n_classifiers = sum(len(fold.decays) for fold in folds)
+        classifiers_per_thread = math.ceil(n_classifiers / self.run.threads)
+        job_size = max(1, min(_MAX_LOCKSTEP_ROWS // n_classes, classifiers_per_thread))
         jobs = [
-            replace(fold, decays=fold.decays[start : start + size])
+            replace(fold, decays=fold.decays[start : start + job_size])
             for fold in folds
-            for start in range(0, len(fold.decays), size)
+            for start in range(0, len(fold.decays), job_size)
         ]
         with ThreadPoolExecutor(self.run.threads) as pool:
             try:
-                classifiers = chain.from_iterable(list(pool.map(self._fit_lockstep, jobs)))
+                classifiers_by_job = list(pool.map(self._fit_lockstep, jobs))
             except BaseException:
                 # Ctrl-C too: running jobs end with their epoch, waiting ones never start.
                 self._cancelled.set()
                 raise
+        # Jobs are in the order of folds, so that the next classifiers are those of the next fold.
+        classifiers = chain.from_iterable(classifiers_by_job)
         return [list(islice(classifiers, len(fold.decays))) for fold in folds]
 
     def _fit_lockstep(self, fold: Fold) -> list[TrainedClassifier]:
         return train_until_stopped(
-            Lockstep(fold, self._start, self.protocol, self._cancelled), self.protocol
+            Lockstep(fold, self._starting_weights, self.protocol, self._cancelled), self.protocol
         )
 
     def predict(self, classifier: TrainedClassifier, items: ProbeItems) -> IndexArray:

@@ -305,24 +305,28 @@ class AnglE(ScoredPairs):
     def positive_mask(self, scores: torch.Tensor) -> torch.Tensor:
         """Return which sentences are positives of which, bool (2b, 2b).
 
-        All first sentences are before all second ones.
+        Row and column i < b are the first sentence of pair i, and b + i is its second sentence.
+
+        Args:
+            scores: The gold score of each pair, (b,).
         """
         b = len(scores)
         sentences = torch.arange(2 * b, device=scores.device)
         partners = sentences.roll(b)
-        is_positive = (scores >= self.lowest_positive).repeat(2)
-        # Sentences are positives if the key of one is the partner's key of the other.
+        has_high_score = (scores >= self.lowest_positive).repeat(2)
+        # Sentences i and j are positives if the key of j is the key of i's partner.
         keys = sentences
         partner_keys = partners
         if self.positives == "released":
-            # The code has the sentences of a pair next to each other, and rounds scores down.
-            factors = scores.floor().long().repeat(2)
-            interleaved = 2 * (sentences % b) + sentences // b
-            keys = interleaved * factors
-            partner_keys = interleaved[partners] * factors
-        return (
-            (partner_keys[:, None] == keys[None, :]) & is_positive[:, None] & is_positive[None, :]
-        )
+            # The official code numbers the sentences pair after pair (0 and 1 are a pair), and
+            # multiplies the numbers by the scores, rounded down. That is right for the scores 0
+            # and 1; other scores give equal keys to some sentences of different pairs too.
+            numbers = 2 * (sentences % b) + sentences // b
+            whole_scores = scores.floor().long().repeat(2)
+            keys = numbers * whole_scores
+            partner_keys = numbers[partners] * whole_scores
+        is_partner = partner_keys[:, None] == keys[None, :]
+        return is_partner & has_high_score[:, None] & has_high_score[None, :]
 
 
 def _rows_with_new_texts(ids: torch.Tensor) -> list[int]:

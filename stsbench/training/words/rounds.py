@@ -183,25 +183,39 @@ class _CheckpointWriter:
         *,
         resume: bool,
     ) -> None:
-        """Score the first weights, or restore the earlier rounds of a training that is resumed."""
+        """Restore the rounds of a training that is resumed; else begin with the first weights.
+
+        Otherwise the checkpoints of an earlier training are removed, and the first weights are
+        scored as step 0 of the curve. That score is no round's: it selects nothing.
+
+        Args:
+            prepared: The model and its data.
+            folder: The folder of the encoder.
+            validate: A function that scores an encoder; None if there is none.
+            resume: Continue from the checkpoint in the folder, if there is one.
+        """
         self.prepared = prepared
         self.folder = folder
         self.validate = validate
         self.trial = folder / "trial"
+        """The folder of the weights that are scored; it is removed after each score."""
         self.curve: list[dict[str, Any]] = []
+        """The points of the curve, as its file has them."""
         self.chosen: dict[str, Any] | None = None
         """The step whose weights are stored, and its score; None if none are stored yet."""
         self.best = -math.inf
         """The best selection score so far."""
-        if resume and (folder / STATE_FILE).is_file():
+        checkpoint = folder / STATE_FILE
+        if resume and checkpoint.is_file():
             self._restore()
         else:
-            shutil.rmtree((folder / STATE_FILE).parent, ignore_errors=True)
+            shutil.rmtree(checkpoint.parent, ignore_errors=True)
             score = prepared.score(self.trial, validate)
             if score is not None:
                 self.curve.append({"step": 0, "score": float(score), **read_measures(score)})
         shutil.rmtree(self.trial, ignore_errors=True)
         self.write_point = open_curve(folder, self.curve)
+        """A function that adds a point to the curve's file."""
 
     @property
     def step(self) -> int:
