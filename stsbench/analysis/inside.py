@@ -79,7 +79,12 @@ class Layers(EncoderAnalysis):
         rows = tables["layers"]
         if self.picture == "heat":
             cells = [
-                HeatCell(row["pooling"], f"{row['layer']}", 100 * row["score"], row["encoder"])
+                HeatCell(
+                    row["pooling"],
+                    column=f"{row['layer']}",
+                    value=100 * row["score"],
+                    panel=row["encoder"],
+                )
                 for row in rows
             ]
             return draw_heat(
@@ -90,7 +95,7 @@ class Layers(EncoderAnalysis):
                 title=title,
             )
         points = [
-            _score_point(row, row["pooling"], row["layer"], row["encoder"])
+            _score_point(row, series=row["pooling"], x=row["layer"], panel=row["encoder"])
             for row in rows
             if not math.isnan(row["score"])
         ]
@@ -100,7 +105,13 @@ class Layers(EncoderAnalysis):
 
 
 def _score_point(row: PlainRow, series: str, x: int, panel: str = "") -> LinePoint:
-    return LinePoint(series, x, 100 * row["score"], (100 * row["low"], 100 * row["high"]), panel)
+    return LinePoint(
+        series,
+        size=x,
+        value=100 * row["score"],
+        interval=(100 * row["low"], 100 * row["high"]),
+        panel=panel,
+    )
 
 
 def transformer_of(subject: EncoderOnTask) -> TransformerEncoder:
@@ -388,7 +399,7 @@ def _embeds_without_words(
     embeds: list[tuple[int, Embed]] = []
     for n_removed in removed_counts:
         removed_rows = frozenset(frequent_rows[:n_removed])
-        reduced = _TokenRemovedEncoder(encoder, removed_rows, encoder.name)
+        reduced = _TokenRemovedEncoder(base=encoder, removed_rows=removed_rows, name=encoder.name)
         embeds.append((n_removed, Engine(reduced, EmbeddingStore(folder=None))))
     return embeds
 
@@ -401,7 +412,9 @@ def _draw_bands(rows: Sequence[PlainRow], title: str) -> Chart:
     for row, column in product(rows, columns):
         ratio = row[column] / first_row_by_encoder[row["encoder"]][column]
         band = f"{row['from']} to {row['to']}"
-        cells.append(HeatCell(band, column.replace("_", " "), ratio, row["encoder"]))
+        cells.append(
+            HeatCell(row=band, column=column.replace("_", " "), value=ratio, panel=row["encoder"])
+        )
     return draw_heat(
         cells,
         row_label="rank",

@@ -435,7 +435,7 @@ def score_change(
         ScoreSample(
             correlations.scores(index),
             correlations.influences(index),
-            tuple(range(len(correlations.values[index]))),
+            seeds=tuple(range(len(correlations.values[index]))),
         )
         for index in (0, 1)
     )

@@ -138,7 +138,9 @@ class Spectrum(EncoderAnalysis):
         Values that are rounding errors are omitted.
         """
         rows = [row for row in tables["values"] if row["value"] > 1e-6]
-        points = [LinePoint(row["encoder"], row["index"], row["value"]) for row in rows]
+        points = [
+            LinePoint(series=row["encoder"], size=row["index"], value=row["value"]) for row in rows
+        ]
         return draw_lines(
             points,
             x_label="index of the singular value",
@@ -186,8 +188,10 @@ class Projection(NamedTuple):
 
 
 PROJECTIONS: Mapping[str, Projection] = {
-    "pca": Projection(_project_by_pca, "first main direction", "second main direction"),
-    "tsne": Projection(_project_by_tsne, "t-SNE 1", "t-SNE 2"),
+    "pca": Projection(
+        _project_by_pca, x_label="first main direction", y_label="second main direction"
+    ),
+    "tsne": Projection(_project_by_tsne, x_label="t-SNE 1", y_label="t-SNE 2"),
 }
 
 
@@ -237,7 +241,7 @@ class SentenceMap(EncoderAnalysis):
     def draw(self, tables: Tables, title: str) -> Chart:
         """Draw one panel per encoder."""
         points = [
-            ScatterPoint(row["x"], row["y"], row["encoder"], joined=f"{row['pair']}")
+            ScatterPoint(x=row["x"], y=row["y"], panel=row["encoder"], joined=f"{row['pair']}")
             for row in tables["points"]
         ]
         projection = PROJECTIONS[self.method]
@@ -361,7 +365,7 @@ class Neighbours(EncoderAnalysis):
     def draw(self, tables: Tables, title: str) -> Chart:
         """Draw which encoders find the same neighbours."""
         cells = [
-            HeatCell(row["encoder"], row["other"], 100 * row["shared"])
+            HeatCell(row["encoder"], column=row["other"], value=100 * row["shared"])
             for row in tables["agreement"]
         ]
         return draw_heat(
@@ -458,7 +462,7 @@ def _mean_alignment(subject: EncoderOnTask, pairs: PairSplit, positives: list[in
 
 def _alignment_point(row: PlainRow, panel: str, **fields: str) -> ScatterPoint:
     score = 100 * row["score"]
-    return ScatterPoint(row["uniformity"], row["alignment"], panel, score, **fields)
+    return ScatterPoint(x=row["uniformity"], y=row["alignment"], panel=panel, value=score, **fields)
 
 
 MAX_DRAWN_PAIRS = 2000
@@ -553,7 +557,9 @@ class GoldAgainstCosine(EncoderAnalysis):
     def draw(self, tables: Tables, title: str) -> Chart:
         """Draw one panel per encoder: its pairs, and the density of the cosines of each bin."""
         pairs = tables["pairs"]
-        points = [ScatterPoint(pair["gold"], pair["cosine"], pair["encoder"]) for pair in pairs]
+        points = [
+            ScatterPoint(x=pair["gold"], y=pair["cosine"], panel=pair["encoder"]) for pair in pairs
+        ]
         return draw_spots(
             points,
             violins=list(_make_violins(pairs, tables["bins"])),
@@ -577,4 +583,6 @@ def _make_violins(pairs: Sequence[PlainRow], bins: Sequence[PlainRow]) -> Iterat
             if pair["encoder"] == encoder and low <= pair["gold"] < limit
         ]
         if len(set(cosines)) > 1:
-            yield Violin(encoder, (low + high) / 2, 0.9 * (high - low), cosines)
+            yield Violin(
+                panel=encoder, x=(low + high) / 2, width=0.9 * (high - low), values=cosines
+            )

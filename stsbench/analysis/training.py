@@ -198,7 +198,10 @@ class SweepCells(Analysis):
             return _draw_line(points, by, title)
         dots = [
             DotPoint(
-                f"{by} = {row['value']}", row["recipe"], 100 * row["score"], _deviation_bounds(row)
+                group=f"{by} = {row['value']}",
+                series=row["recipe"],
+                value=100 * row["score"],
+                interval=_deviation_bounds(row),
             )
             for row in points
         ]
@@ -320,7 +323,10 @@ def _is_number(value: object) -> bool:
 
 def _draw_grid(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
     row_key, _, column_key = by.partition(" x ")
-    cells = [HeatCell(row["row"], row["column"], 100 * row["score"], row["recipe"]) for row in rows]
+    cells = [
+        HeatCell(row["row"], column=row["column"], value=100 * row["score"], panel=row["recipe"])
+        for row in rows
+    ]
     return draw_heat(
         cells,
         row_label=row_key,
@@ -334,7 +340,12 @@ def _draw_line(points: Sequence[PlainRow], by: str, title: str) -> Chart:
     values = [point["value"] for point in points]
     is_wide = min(values) > 0 and max(values) > 20 * min(values)
     line_points = [
-        LinePoint(point["recipe"], point["value"], 100 * point["score"], _deviation_bounds(point))
+        LinePoint(
+            series=point["recipe"],
+            size=point["value"],
+            value=100 * point["score"],
+            interval=_deviation_bounds(point),
+        )
         for point in points
     ]
     return draw_lines(

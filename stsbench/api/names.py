@@ -510,7 +510,9 @@ def _read_compared(
             results = directory.folder.results
         else:
             directory = reader.read(results_folder)
-            results = select_results([spec], directory, reader.catalogue, results_folder)
+            results = select_results(
+                [spec], encoders=directory, catalogue=reader.catalogue, location=results_folder
+            )
         results_by_spec[spec] = directory.require_one_encoder(spec, results)
     return results_by_spec
 

@@ -162,7 +162,10 @@ def plan_task(
     name = requested_names[0] if requested_names else next(iter(protocols))
     request = requested.get(name, ProtocolRequest(name, fields={}))
     evaluator = make_evaluator(
-        factory, replace_fields(protocols[name], request.fields), task.card, task.name
+        factory,
+        protocol=replace_fields(protocols[name], request.fields),
+        card=task.card,
+        task=task.name,
     )
     default_split = task.card.score_split
     score_split = split or default_split

@@ -288,7 +288,7 @@ class RayRun:
             )
         )
         yield [
-            self._make_scoring_job(encoder_jobs, embedder, [task], embedded)
+            self._make_scoring_job(encoder_jobs, embedder, tasks=[task], embedded=embedded)
             for task in tasks_to_score
         ]
 

@@ -248,7 +248,7 @@ class RunContext:
             encoder,
             tasks,
             self.plan,
-            callbacks or self.callbacks,
+            callbacks=callbacks or self.callbacks,
             shared_state=self._shared_state,
             read_only=callbacks is None,
         )
@@ -432,7 +432,11 @@ def run(
     add_clean_score = None
     if plan.clean is not None:
         add_clean_score = CleanScorer(
-            plan.clean, plan, context.tasks.values(), encoder_plans, callbacks
+            settings=plan.clean,
+            plan=plan,
+            tasks=context.tasks.values(),
+            encoder_plans=encoder_plans,
+            callbacks=callbacks,
         )
     callbacks.on_plan(encoder_plans)
     for result in executor(context, encoder_plans):

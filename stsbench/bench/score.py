@@ -86,7 +86,9 @@ def find_current_result(
     if encoder.fingerprint is None:
         return None
     file_id = cell_id(task.protocol, encoder.fingerprint, encoder.train_seed, seed)
-    path = result_path(folder, encoder.name, task.name, task.split, file_id)
+    path = result_path(
+        folder, encoder=encoder.name, task=task.name, split=task.split, file_id=file_id
+    )
     if not path.is_file():
         return None
     try:
@@ -113,7 +115,11 @@ def is_name_taken(folder: Path, name: str, named_encoder: NamedEncoder) -> bool:
     that is recorded in the results.
     """
     results = []
-    for path in sorted(result_path(folder, name, "task", "split", "cell").parent.glob("*.json")):
+    for path in sorted(
+        result_path(folder, encoder=name, task="task", split="split", file_id="cell").parent.glob(
+            "*.json"
+        )
+    ):
         with suppress(StsbenchError):
             results.append(read_result(path))
     state = named_encoder.fingerprint and strip_texts(named_encoder.fingerprint)
@@ -206,7 +212,11 @@ def _score(
         items=digest_columns(scores.per_item),
         notes=notes,
         run=_run_block(
-            embedder, task, embed, time.perf_counter() - started, is_first_seed=is_first_seed
+            embedder,
+            task,
+            embed,
+            seconds=time.perf_counter() - started,
+            is_first_seed=is_first_seed,
         ),
         per_item=dict(scores.per_item),
     )

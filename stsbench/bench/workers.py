@@ -121,7 +121,7 @@ class ProgressReporter:
         if now - self.last_report >= REPORT_SECONDS:
             self.last_report = now
             worker = f"{socket.gethostname()}:{os.getpid()}"
-            self.report(Report(self.job_id, worker, done / total if total else 0.0))
+            self.report(Report(self.job_id, worker, fraction=done / total if total else 0.0))
 
 
 class VersionMismatch(StsbenchError):

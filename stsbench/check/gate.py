@@ -321,7 +321,7 @@ def _judge_by_test(
     corrected = dict(zip(compared, holm(p_values), strict=True))
     verdicts = [judged.verdict for judged in tolerance_verdicts]
     for index, test in tests.items():
-        verdicts[index] = _add_test(verdicts[index], test, corrected[index], effort.level)
+        verdicts[index] = _add_test(verdicts[index], test, p=corrected[index], level=effort.level)
     return verdicts
 
 

@@ -247,7 +247,10 @@ class CheckSide(NamedTuple):
             cell for cell in self.cells if cell.result is None or id(cell.result) in believed_ids
         ]
         return CheckSide(
-            cells, [*self.problems, *believed.problems], self.older, believed.unverified
+            cells,
+            problems=[*self.problems, *believed.problems],
+            older=self.older,
+            unverified=believed.unverified,
         )
 
     def why_unverified(self, result: Result) -> str:
@@ -311,7 +314,10 @@ def _range_of_row(
         scores = evaluator.recompute({**columns, column.column: values})
         low, high = score_range(evaluator, scores, counterpart.split)
         error = _level_error(
-            column, np.asarray(values, dtype=np.float64), columns, counterpart.protocol
+            column,
+            values=np.asarray(values, dtype=np.float64),
+            columns=columns,
+            protocol=counterpart.protocol,
         )
     return low - error, high + error
 

@@ -217,7 +217,7 @@ def read_cells(
     from stsbench.data.task import expand_names
 
     all_cells = read_side(path, tasks=expand_names(tasks, catalogue) if tasks else None)
-    side = filter_side(encoders, all_cells, catalogue, path)
+    side = filter_side(encoders, side=all_cells, catalogue=catalogue, location=path)
     directory = side.directory(catalogue)
     if notice := directory.describe_omitted(directory.folder.results):
         print_error(notice)

@@ -64,7 +64,9 @@ def export_command(
     selected_tasks = expand_names(tasks, catalogue) if tasks else []
     directory = EncoderDirectory(read_folder(results), catalogue)
     print_errors("skipped", (problem.message for problem in directory.folder.problems))
-    encoder_results = select_results(encoder, directory, catalogue, results)
+    encoder_results = select_results(
+        encoder, encoders=directory, catalogue=catalogue, location=results
+    )
     if notice := directory.describe_omitted(encoder_results):
         print_error(notice)
     selected_results = [

@@ -80,8 +80,8 @@ def leaderboard_command(
     # requires results.
     is_optional = bool(table or mteb) and not (results or encoder or add)
     directory = _read_directory(folder, catalogue, is_optional=is_optional)
-    added = parse_added_rows(add, directory, catalogue, folder)
-    selected = select_results(encoder, directory, catalogue, folder)
+    added = parse_added_rows(add, encoders=directory, catalogue=catalogue, location=folder)
+    selected = select_results(encoder, encoders=directory, catalogue=catalogue, location=folder)
     selected_ids = {
         id(result) for group in (selected, *(row.results for row in added)) for result in group
     }

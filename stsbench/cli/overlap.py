@@ -75,7 +75,13 @@ def overlap_command(
             for name in corpora_named
         ]
         with show_count("rows read") as progress:
-            report = _find_in_corpora(loaded_corpora, corpora_named, splits, near, progress)
+            report = _find_in_corpora(
+                loaded_corpora,
+                corpus_names=corpora_named,
+                splits=splits,
+                min_similarity=near,
+                progress=progress,
+            )
     else:
         report = _find_in_tests(splits)
     if out is not None:

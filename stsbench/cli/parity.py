@@ -113,7 +113,9 @@ def _compare_encoders(specs: Sequence[str], plan: RunPlan, *, margin: float) -> 
     results_by_spec = {
         spec: measurement.results for spec, measurement in zip(specs, measurements, strict=True)
     }
-    return compare_embeddings(first, second, sentences, compare(results_by_spec), margin=margin)
+    return compare_embeddings(
+        first, second, sentences, comparison=compare(results_by_spec), margin=margin
+    )
 
 
 def _print_parity_json(parity: Parity) -> None:

@@ -157,7 +157,10 @@ def _read_trusted_results(plan: RunPlan, missing: list[str]) -> _TrustedResults:
                 # Results may call an encoder otherwise, for example one whose spec is a path.
                 name = load_named(spec, catalogue=plan.catalogue).name
                 by_encoder[name] = select_results(
-                    [name], directory, plan.catalogue, plan.results_folder
+                    [name],
+                    encoders=directory,
+                    catalogue=plan.catalogue,
+                    location=plan.results_folder,
                 )
         all_results = [result for results in by_encoder.values() for result in results]
         missing.extend(filter(None, [directory.describe_omitted(all_results)]))

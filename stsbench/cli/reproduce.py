@@ -164,7 +164,9 @@ def _forecast_trials(reproduction: Reproduction) -> ReproductionForecast:
                 missing |= dict.fromkeys(training_trial.missing.values())
             seconds = seconds_by_cost[cost_key]
         forecasts.append(
-            TrialForecast(rows, trial.plan.name, trial.plan.seed, trial.state, seconds)
+            TrialForecast(
+                rows, run=trial.plan.name, seed=trial.plan.seed, state=trial.state, seconds=seconds
+            )
         )
     return ReproductionForecast(forecasts, list(missing))
 

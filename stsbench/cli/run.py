@@ -102,7 +102,9 @@ def run_command(
         executor=on,
         timeout=timeout,
         gpus_per_encoder=gpus_per_encoder,
-        clean=CleanScoreSettings(clean, near, corpora) if clean else None,
+        clean=CleanScoreSettings(corpora=clean, min_similarity=near, folder=corpora)
+        if clean
+        else None,
     )
     EXECUTORS.load_at(on)
     if dry_run:

@@ -295,7 +295,9 @@ def _draw_curves(names: str, path: Path) -> None:
         Curve(
             name=f"{curve.recipe} seed {curve.seed}" if has_recipes else f"seed {curve.seed}",
             points=[
-                CurvePoint(point.step or 0, point.score and 100 * point.score, point.loss)
+                CurvePoint(
+                    step=point.step or 0, score=point.score and 100 * point.score, loss=point.loss
+                )
                 for point in curve.points
             ],
             kept_step=curve.kept_step,
@@ -318,14 +320,16 @@ def _read_curves(name: str) -> list[_TrainingCurve]:
         _TrainingCurve(
             run.recipe,
             run.seed,
-            run.curve,
-            run.card.selection,
-            run.chosen.step if run.chosen else None,
+            points=run.curve,
+            selection=run.card.selection,
+            kept_step=run.chosen.step if run.chosen else None,
         )
         for run in trained
     ]
     curves += [
-        _TrainingCurve(run.recipe, run.start.seed, run.curve, run.selection, kept_step=None)
+        _TrainingCurve(
+            run.recipe, run.start.seed, points=run.curve, selection=run.selection, kept_step=None
+        )
         for run in unfinished
     ]
     return curves

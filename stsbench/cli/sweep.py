@@ -83,7 +83,7 @@ def sweep_command(
     if dry_run:
         _forecast_sweep(state, as_json=as_json)
         return 0
-    failures = _run_sweep(state, on, cores, carrier)
+    failures = _run_sweep(state, executor=on, cores=cores, carrier=carrier)
     _write_files(state)
     if plot is not None:
         emit(_draw_sweep(state), plot, silent=True)

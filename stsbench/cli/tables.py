@@ -217,7 +217,9 @@ def _fit_columns(columns: Sequence[PrintedColumn], max_width: int) -> FittedTabl
         or _min_table_width(with_first_number, NARROW_GAP, break_words=True) > max_width
     ):
         n_repeated = 1
-    parts = _split_columns(abbreviated, n_repeated, NARROW_GAP, max_width, break_words=True)
+    parts = _split_columns(
+        abbreviated, n_repeated, gap=NARROW_GAP, max_width=max_width, break_words=True
+    )
     return FittedTable([_widen_columns(part, max_width, break_words=True) for part in parts], key)
 
 
@@ -338,7 +340,7 @@ def print_table(layout: Layout) -> None:
         starts = range(1, len(columns), part_size)
         parts = [[columns[0], *columns[start : start + part_size]] for start in starts]
     for part in parts:
-        _draw_board(console, layout, part, gap)
+        _draw_board(console, layout, columns=part, gap=gap)
         print_text("")
     for note in layout.legend:
         print_text("\n".join(fold_lines(note, console.width, indent="  ")))
@@ -388,7 +390,9 @@ def _draw_board(
     label_column, *score_columns = columns
     label_width = max(label_column.min_width(break_words=False), len(label_column.head))
     widths = [label_width, *(column.min_width(break_words=False) for column in score_columns)]
-    _draw_table(console, [column._replace(cells=[]) for column in columns], gap, widths)
+    _draw_table(
+        console, columns=[column._replace(cells=[]) for column in columns], gap=gap, widths=widths
+    )
     start = 0
     previous_section = ""
     for number, block in enumerate(layout.blocks):

@@ -115,7 +115,13 @@ def train_command(
         return _forecast_runs(plans, as_json=as_json)
     if fresh and not yes:
         _confirm_deletion(plans)
-    _train(plans, on, devices, retype_options(context, "--cards"), as_json=as_json)
+    _train(
+        plans,
+        launcher=on,
+        devices=devices,
+        card_options=retype_options(context, "--cards"),
+        as_json=as_json,
+    )
     return 0
 
 

@@ -245,6 +245,13 @@ def _draw_variants(variants: Sequence[VariantRow], score_label: str, title: str)
         if change := variant.change:
             largest_score = variant.score - change.difference
             interval = 100 * (largest_score + change.low), 100 * (largest_score + change.high)
-        points.append(LinePoint(variant.type, variant.bytes, 100 * variant.score, interval))
+        points.append(
+            LinePoint(
+                series=variant.type,
+                size=variant.bytes,
+                value=100 * variant.score,
+                interval=interval,
+            )
+        )
     x_label = "bytes of an embedding; — 95% interval of the difference from the largest"
     return draw_lines(points, x_label=x_label, y_label=score_label, title=title, x_scale="log2")

@@ -81,7 +81,7 @@ def _convert(split: str, path: Path, target: Path) -> ConvertedSplit:
     with open_atomically(target / f"{split}.safetensors") as stream:
         # From the array itself, not its bytes: a copy of the training images takes 0.9 GB.
         save_file({"features": np.ascontiguousarray(features)}, stream.name)
-    return ConvertedSplit(split, len(features), sum(map(len, captions_by_image)))
+    return ConvertedSplit(split, images=len(features), captions=sum(map(len, captions_by_image)))
 
 
 class _ImageData(NamedTuple):

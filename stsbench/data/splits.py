@@ -152,11 +152,17 @@ def check_form(split: object, *, where: str) -> None:
             f"a split is one of {class_names}"
         )
     for position, name in enumerate(split.text_columns):
-        _check_texts(getattr(split, name), where, name, split.n if position else None)
+        _check_texts(getattr(split, name), where, name, n=split.n if position else None)
     if isinstance(split, PairSplit):
-        _check_array(split.gold, where, "gold", np.float64, (split.n,))
-        _check_rows(np.isfinite(split.gold), split.gold, where, "gold score", "a finite number")
-        _check_texts(split.subset, where, "subset", split.n)
+        _check_array(split.gold, where, name="gold", dtype=np.float64, shape=(split.n,))
+        _check_rows(
+            np.isfinite(split.gold),
+            values=split.gold,
+            where=where,
+            name="gold score",
+            requirement="a finite number",
+        )
+        _check_texts(split.subset, where, name="subset", n=split.n)
         _check_texts(split.ungraded, where, "ungraded")
     elif isinstance(split, CaptionSplit):
         _check_images(split, where)
@@ -166,13 +172,19 @@ def check_form(split: object, *, where: str) -> None:
 
 def _check_labels(split: LabelledSplit | LabelledPairSplit, where: str) -> None:
     """Check that the classes have distinct names, and that each label is one of them."""
-    _check_array(split.labels, where, "labels", np.int64, (split.n,))
+    _check_array(split.labels, where, name="labels", dtype=np.int64, shape=(split.n,))
     _check_texts(split.classes, where, "classes")
     if len(set(split.classes)) < len(split.classes):
         raise DataError(f"{where}: a class is named twice ({', '.join(split.classes)[:200]})")
     n_classes = len(split.classes) or np.inf
     is_valid = (split.labels >= 0) & (split.labels < n_classes)
-    _check_rows(is_valid, split.labels, where, "label", "the place of a class, counted from 0")
+    _check_rows(
+        is_valid,
+        values=split.labels,
+        where=where,
+        name="label",
+        requirement="the place of a class, counted from 0",
+    )
 
 
 def _check_images(split: CaptionSplit, where: str) -> None:
@@ -181,14 +193,20 @@ def _check_images(split: CaptionSplit, where: str) -> None:
     images = split.image_of_caption
     # An array without two axes never has the two numbers of this shape.
     n_images, n_features = (*getattr(features, "shape", ())[:2], 0, 0)[:2]
-    _check_array(features, where, "image_features", np.float32, (n_images, n_features))
+    _check_array(
+        features, where, name="image_features", dtype=np.float32, shape=(n_images, n_features)
+    )
     is_finite = np.isfinite(features).all(axis=1)
     if not is_finite.all():
         raise DataError(f"{where}: the features of image {np.argmin(is_finite)} are not finite")
-    _check_array(images, where, "image_of_caption", np.int64, (split.n,))
+    _check_array(images, where, name="image_of_caption", dtype=np.int64, shape=(split.n,))
     is_valid = (images >= 0) & (images < len(features))
     _check_rows(
-        is_valid, images, where, "image", f"one of the {len(features)} images, counted from 0"
+        is_valid,
+        values=images,
+        where=where,
+        name="image",
+        requirement=f"one of the {len(features)} images, counted from 0",
     )
 
 
@@ -262,7 +280,9 @@ def check_lines(path: Path, section: FileSection) -> None:
         return
     content = path.read_bytes()
     has_open_end = content[-1:] not in (b"", b"\n")
-    _check_fact(str(path), "lines", content.count(b"\n") + has_open_end, section.rows)
+    _check_fact(
+        str(path), name="lines", actual=content.count(b"\n") + has_open_end, expected=section.rows
+    )
 
 
 def describe_difference(path: Path, sha256: str) -> str:
@@ -310,20 +330,37 @@ def check_split(
         DataError: The split is not valid, or differs from a fact.
     """
     check_form(split, where=where)
-    _check_fact(where, "rows", split.n, section.n)
-    _check_fact(where, "characters", count_characters(split), section.characters or None)
+    _check_fact(where, name="rows", actual=split.n, expected=section.n)
+    _check_fact(
+        where,
+        name="characters",
+        actual=count_characters(split),
+        expected=section.characters or None,
+    )
     if isinstance(split, PairSplit):
         _check_gold(split, section, gold_range, where)
         subsets = section.subsets if split.subsets_known else {}
-        _check_fact(where, "pairs a subset", dict(Counter(split.subset)), subsets or None)
+        _check_fact(
+            where,
+            name="pairs a subset",
+            actual=dict(Counter(split.subset)),
+            expected=subsets or None,
+        )
         # Each ungraded pair has two sentences.
         n_ungraded = section.ungraded if split.ungraded_known else None
-        _check_fact(where, "pairs without a gold score", len(split.ungraded) // 2, n_ungraded)
+        _check_fact(
+            where,
+            name="pairs without a gold score",
+            actual=len(split.ungraded) // 2,
+            expected=n_ungraded,
+        )
     if isinstance(split, LabelledSplit | LabelledPairSplit):
         counts = np.bincount(split.labels, minlength=len(split.classes)).tolist()
         classes = split.classes or [str(label) for label in range(len(counts))]
         count_by_class = dict(zip(classes, counts, strict=True))
-        _check_fact(where, "rows a class", count_by_class, section.labels or None)
+        _check_fact(
+            where, name="rows a class", actual=count_by_class, expected=section.labels or None
+        )
 
 
 def _check_gold(
@@ -333,7 +370,9 @@ def _check_gold(
     low, high = gold_range or (-np.inf, np.inf)
     is_inside = (split.gold >= low) & (split.gold <= high)
     requirement = f"in the card's gold_range, {low:g} to {high:g}"
-    _check_rows(is_inside, split.gold, where, "gold score", requirement)
+    _check_rows(
+        is_inside, values=split.gold, where=where, name="gold score", requirement=requirement
+    )
     if section.mean is None:
         return
     mean = np.mean(split.gold)

@@ -95,7 +95,7 @@ def load_split(task: str, card: TaskCard, split: str, *, data: Path | None) -> L
         local = _read_checked(task, card, card.local, split, data)
         return LoadedSplit(split=local, source="local")
     if card.hub is None:
-        raise _missing_data_error(task, card, split, data, "it is local only")
+        raise _missing_data_error(task, card, split, data, problem="it is local only")
     load_from_hub = _load_from_archive if card.hub.archive else _load_from_rows
     try:
         loaded = load_from_hub(task, card, card.hub, split)
@@ -238,7 +238,7 @@ def _load_from_archive(task: str, card: TaskCard, hub: HubSource, split: str) ->
     for path, _ in files:
         if not path.is_file():
             raise SourceError(f"{where}: there is no file {path.relative_to(root)}")
-    split_data = _read_files(task, source, split, root)
+    split_data = _read_files(task, source, split, data=root)
     section = card.splits[split]
     check_split(split_data, section, gold_range=card.gold_range, where=where)
     is_identified = _identifies_split(section, split_data)

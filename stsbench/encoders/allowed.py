@@ -215,7 +215,7 @@ def check_keys(values: Mapping[str, Any], rules: Rules, path: Path, prefix: str 
         if isinstance(rule, Mapping):
             is_allowed = value is None or isinstance(value, dict)
             if is_allowed:
-                check_keys(value or {}, rule, path, f"{prefix}{key}.")
+                check_keys(value or {}, rule, path, prefix=f"{prefix}{key}.")
         else:
             is_allowed = rule(value)
         if not is_allowed:

@@ -189,7 +189,9 @@ def locate_checkpoint(
 
     names = [PurePosixPath(subfolder, name).as_posix() for name in extra_names]
     fetched = fetch_checkpoint(model, revision=revision, extra_names=names)
-    return LocatedCheckpoint(fetched.path / subfolder, fetched.commit, revision)
+    return LocatedCheckpoint(
+        folder=fetched.path / subfolder, revision=fetched.commit, requested_revision=revision
+    )
 
 
 def find_checkpoint(

@@ -141,7 +141,11 @@ class GlowFlow(nn.Module):
         sizes = [d // 2**level for level in range(levels)]
         self.norms = nn.ModuleList([ActNorm(c) for c in sizes for _ in range(depth)])
         self.couplings = nn.ModuleList(
-            [Coupling(c, width, generator) for c in sizes for _ in range(depth)]
+            [
+                Coupling(channels=c, width=width, generator=generator)
+                for c in sizes
+                for _ in range(depth)
+            ]
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

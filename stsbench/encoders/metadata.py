@@ -213,7 +213,7 @@ def check_encoder(candidate: object, subject: str) -> Encoder:
         )
     for name in REQUIRED_ATTRIBUTES:
         try:
-            _check_attribute(candidate, name, getattr(candidate, name), subject)
+            _check_attribute(candidate, name, value=getattr(candidate, name), subject=subject)
         except AttributeError as error:
             # If there is a property of this name, it has failed for another attribute.
             is_missing = str(error).endswith(f"'{name}'")
@@ -225,7 +225,7 @@ def check_encoder(candidate: object, subject: str) -> Encoder:
     encoder = cast(Encoder, candidate)
     check_signature(encoder.encode, f"{subject}: encode of {type(encoder).__name__}")
     if isinstance(encoder, PostProcessor):
-        _check_attribute(encoder, "base", encoder.base, subject)
+        _check_attribute(encoder, name="base", value=encoder.base, subject=subject)
     read_metadata(encoder)
     if not is_own_class(type(encoder)):
         # One of our own may have to be fitted before it has notes.

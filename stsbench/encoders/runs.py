@@ -225,7 +225,9 @@ class TrainingStart(msgspec.Struct, frozen=True, kw_only=True):
         """
         path = folder / START_FILE
         try:
-            return decode_file(path, cls, "is not the record of a run's start", OutputError)
+            return decode_file(
+                path, kind=cls, problem="is not the record of a run's start", error=OutputError
+            )
         except OutputError:
             # A run that ends at this moment removes its record.
             if path.exists():

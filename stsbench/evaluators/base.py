@@ -156,8 +156,8 @@ def score_pairs(
     interval = correlation_interval(
         score,
         metric,
-        x,
-        gold,
+        values=x,
+        gold=gold,
         subset_weights=weigh_subsets(subsets, aggregation),
         dependence=read_dependence(items, n),
     )

@@ -78,7 +78,9 @@ def make_task_evaluator(task: str, card: TaskCard, protocol: Mapping[str, Any]) 
     if missing_fields:
         raise ProtocolError(f"protocol '{name}': '{missing_fields[0]}' is missing")
     values = {key: value for key, value in protocol.items() if key != "name"}
-    return make_evaluator(factory, replace_fields(registered, values), card, task)
+    return make_evaluator(
+        factory, protocol=replace_fields(registered, values), card=card, task=task
+    )
 
 
 def make_evaluator(

@@ -97,7 +97,10 @@ class RelatednessEvaluator:
             EncoderError: The embeddings are too large to train on.
         """
         pair_splits = require_splits(
-            splits, PairSplit, "relatedness", "sentence pairs with gold scores"
+            splits,
+            split_type=PairSplit,
+            evaluator="relatedness",
+            scored_items="sentence pairs with gold scores",
         )
         items_by_split = {
             name: _make_pairs(name, split, embed) for name, split in pair_splits.items()
@@ -139,10 +142,10 @@ class RelatednessEvaluator:
             optimiser=f"{protocol.optimiser},lr={protocol.learning_rate}", **values
         )
         fold = Fold(
-            replace(train, labels=soft_labels(train.labels)),
-            validation,
-            EpochOrders(seed, len(train)),
-            [0.0],
+            train=replace(train, labels=soft_labels(train.labels)),
+            development=validation,
+            orders=EpochOrders(seed, len(train)),
+            decays=[0.0],
         )
         weights = starting_weights(seed, train.pool.width, CLASSES)
         regressor = _Regressor(fold, weights, training_protocol, Event())
@@ -226,7 +229,7 @@ def _make_pairs(name: str, split: PairSplit, embed: Embed) -> ProbeItems:
             f"split '{name}' has gold scores outside 0 to {CLASSES}: "
             "no soft labels can be made of them"
         )
-    return make_items(split, embed, "abs_mul", MEMORY)
+    return make_items(split, embed, features="abs_mul", memory=MEMORY)
 
 
 def correlate(predictions: Float64Array, gold: Float64Array, metric: str) -> float:

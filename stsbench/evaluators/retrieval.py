@@ -108,7 +108,12 @@ class RetrievalEvaluator:
         import torch
 
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
-        caption_splits = require_splits(splits, CaptionSplit, "retrieval", "captions of images")
+        caption_splits = require_splits(
+            splits,
+            split_type=CaptionSplit,
+            evaluator="retrieval",
+            scored_items="captions of images",
+        )
         _check_sizes(caption_splits, self.protocol)
         rows_by_split = {}
         checks = []
@@ -119,9 +124,9 @@ class RetrievalEvaluator:
             # Only the training split is read often enough to be worth the memory.
             hold = name == "train" and 4 * n_values <= self.memory
             rows_by_split[name] = ImagesAndCaptions(
-                IndexedRows(split.image_features, device, hold=hold),
-                IndexedRows(embeddings, device, hold=hold),
-                split.image_of_caption,
+                images=IndexedRows(split.image_features, device, hold=hold),
+                captions=IndexedRows(embeddings, device, hold=hold),
+                image_of_caption=split.image_of_caption,
             )
         trained = train_maps(
             rows_by_split["train"],
@@ -407,8 +412,8 @@ def _batch_loss(
     batch = order[start : start + protocol.batch_size]
     # Contrasts are drawn as captions, then their images are used: the right one may be among them.
     n_contrasts = protocol.contrasts * len(batch)
-    image_contrasts = draw_outside(rng, order, start, len(batch), n_contrasts)
-    caption_contrasts = draw_outside(rng, order, start, len(batch), n_contrasts)
+    image_contrasts = draw_outside(rng, order, start, batch_size=len(batch), size=n_contrasts)
+    caption_contrasts = draw_outside(rng, order, start, batch_size=len(batch), size=n_contrasts)
     images, other_images = (
         project_to_unit(train.images.take(train.image_of_caption[captions]), *maps[:2])
         for captions in (batch, image_contrasts)
@@ -420,9 +425,9 @@ def _batch_loss(
     return ranking_loss(
         images,
         captions,
-        other_images.view(len(batch), protocol.contrasts, -1),
-        other_captions.view(len(batch), protocol.contrasts, -1),
-        protocol.margin,
+        other_images=other_images.view(len(batch), protocol.contrasts, -1),
+        other_captions=other_captions.view(len(batch), protocol.contrasts, -1),
+        margin=protocol.margin,
     )
 
 

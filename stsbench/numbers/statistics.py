@@ -229,18 +229,24 @@ class Correlation:
 
 _CORRELATIONS = (
     Correlation(
-        "spearman",
-        "Spearman",
-        spearman,
-        average_ranks,
-        spearman_influence,
+        name="spearman",
+        label="Spearman",
+        compute=spearman,
+        scale=average_ranks,
+        influence_function=spearman_influence,
         depends_on_ranks_only=True,
     ),
-    Correlation("pearson", "Pearson", pearson, lambda x: x, pearson_influence),
     Correlation(
-        "kendall",
-        "Kendall",
-        kendall,
+        name="pearson",
+        label="Pearson",
+        compute=pearson,
+        scale=lambda x: x,
+        influence_function=pearson_influence,
+    ),
+    Correlation(
+        name="kendall",
+        label="Kendall",
+        compute=kendall,
         influence_function=kendall_influence,
         depends_on_ranks_only=True,
     ),

@@ -414,7 +414,7 @@ def _write_record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -
         **({"base_files": trainer.base.digests()} if trainer.base else {}),
         **({"teachers": teachers.fingerprints()} if teachers.encoders else {}),
         "corpus": {"name": corpus.name, "sha256": corpus.sha256, "rows": len(corpus)},
-        "overlap": find_overlaps(plan, corpus, trainer.base, teachers.encoders),
+        "overlap": find_overlaps(plan, corpus, trainer.base, teachers=teachers.encoders),
         "steps": outcome.steps,
         "chosen": outcome.chosen,
         "curve": outcome.curve,

@@ -447,4 +447,4 @@ def _describe_length(plan: TrainPlan, n_rows: int | None) -> str:
         return epochs
     from stsbench.training.loop.batches import BatchPlan
 
-    return f"{epochs}, {BatchPlan(training, n_rows, plan.seed).steps:,} steps"
+    return f"{epochs}, {BatchPlan(section=training, count=n_rows, seed=plan.seed).steps:,} steps"

@@ -118,7 +118,9 @@ class LoopTrainer(Trainer):
     @property
     def batches(self) -> BatchPlan:
         """The batches of the whole run on one device."""
-        return BatchPlan(self.plan.card.training, len(self.corpus), self.plan.seed)
+        return BatchPlan(
+            section=self.plan.card.training, count=len(self.corpus), seed=self.plan.seed
+        )
 
     @property
     def validations(self) -> int:
@@ -143,7 +145,11 @@ class LoopTrainer(Trainer):
         processes = plan.processes
         run = loop.LoopSettings(
             batches=BatchPlan(
-                plan.card.training, len(self.corpus), plan.seed, processes.rank, processes.ranks
+                section=plan.card.training,
+                count=len(self.corpus),
+                seed=plan.seed,
+                rank=processes.rank,
+                ranks=processes.ranks,
             ),
             selection=plan.card.selection,
             folder=plan.folder,
@@ -224,8 +230,8 @@ def _make_learner(
     transformers.set_seed(plan.seed)
     student = Student(
         checkpoint,
-        card.student,
-        card.base,
+        section=card.student,
+        start=card.base,
         validation_pooling=card.selection.validation_pooling,
         language_model=method.wants_language_model(card.params),
         device=plan.processes.device,

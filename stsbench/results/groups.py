@@ -106,7 +106,7 @@ def _split_into_states(results: Sequence[Result]) -> list[_State]:
             fingerprint = _fingerprint(same_weights[0])
             for same_state in _split_by(same_weights, _versions):
                 versions = dict(_versions(same_state[0]))
-                states.append(_State(fingerprint, card_digest, versions, same_state))
+                states.append(_State(fingerprint, card_digest, versions, results=same_state))
     return states
 
 

@@ -299,7 +299,9 @@ def _sample(paired: Paired, encoder: int, results: Sequence[Result]) -> ScoreSam
         indices = [index for index, result_seed in enumerate(seed_by_result) if result_seed == seed]
         mean_scores.append(scores[indices].mean())
         mean_influences.append(influences[indices].mean(axis=0))
-    return ScoreSample(np.array(mean_scores), np.array(mean_influences), names)
+    return ScoreSample(
+        scores=np.array(mean_scores), influences=np.array(mean_influences), seeds=names
+    )
 
 
 def _stack(columns: AllColumns, name: str) -> list[Float64Array]:

@@ -273,7 +273,9 @@ def compare_embeddings(
         rows=_rows_by_kind(sentences, cosines) if same_form else [],
         distance=distance,
         strays=[
-            OutlierSentence(sentences[index][0], sentences[index][1], float(cosines[index]))
+            OutlierSentence(
+                kind=sentences[index][0], text=sentences[index][1], cosine=float(cosines[index])
+            )
             for index in worst_first
             if cosines[index] < 1 - FLOAT32_TOLERANCE**2
         ],

@@ -147,7 +147,9 @@ def load_ablation(name: str, catalogue: Catalogue, *, small: bool = False) -> Ab
             _check_names(line, catalogue)
     except CardError as error:
         raise CardError(f"{paths[name]}: {error}") from error
-    return Ablation(name, card, card.figure or read_table_card(card.table), lines, small)
+    return Ablation(
+        name, card, table=card.figure or read_table_card(card.table), lines=lines, is_small=small
+    )
 
 
 def _check_names(line: AblationLine, catalogue: Catalogue) -> None:
@@ -188,7 +190,7 @@ def _empty_lines(card: AblationCard) -> Iterator[tuple[AblationRow, AblationLine
             )
         key = f"{table.paper}/{table.table}/{published.row}"
         label = published.label or published.row
-        yield rows_by_name[published.row], AblationLine(label, key, group_title)
+        yield rows_by_name[published.row], AblationLine(label, published=key, group=group_title)
 
 
 def _line(
@@ -485,7 +487,7 @@ class Reproduction:
                     line.encoder,
                     self.environment,
                     scorings,
-                    callbacks.scoring,
+                    callbacks=callbacks.scoring,
                     params=self._encoder_params(line.encoder),
                 )
                 outcomes.append(TrialOutcome(results=results))

@@ -460,7 +460,7 @@ def score_trial(sweep: Sweep, trial: Trial, halving: str, callbacks: TrialCallba
     try:
         if halving:
             callbacks = _with_halving(sweep, trial, halving, callbacks)
-        outcome = carry_out_trial(trial, sweep.environment, [scoring], callbacks)
+        outcome = carry_out_trial(trial, sweep.environment, scorings=[scoring], callbacks=callbacks)
     except StoppedEarly as stop:
         return SweepScore(stop.score, early=True)
     if outcome.failures or not outcome.results:

@@ -214,7 +214,7 @@ def carry_out_trial(
         progress = UNWATCHED if trial.state == "complete" else callbacks.training(trial)
         with progress as on_progress:
             trained_run = run_training(trial.plan, on_progress=on_progress)
-        results = score_encoder(trial.encoder, environment, scorings, scoring)
+        results = score_encoder(trial.encoder, environment, scorings, callbacks=scoring)
     return TrialOutcome(run=trained_run, results=results, failures=failures)
 
 

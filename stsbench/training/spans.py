@@ -72,7 +72,7 @@ def sample_spans(
     blocks = list(range(0, n_tokens - max_len + 1, max_len))
     spans = Spans(anchors=[], positives=[])
     for remaining in range(anchors, 0, -1):
-        length = _draw_length(rng, ANCHOR_LENGTHS, min_len, max_len)
+        length = _draw_length(rng, shape=ANCHOR_LENGTHS, shortest=min_len, longest=max_len)
         # If a block from the middle could leave too few blocks, choose the first or the last.
         if len(blocks) // remaining < remaining:
             block_index = int(rng.choice([0, len(blocks) - 1]))
@@ -101,7 +101,7 @@ def _draw_subsuming(
 ) -> Span:
     """Draw a positive inside an anchor."""
     start, end = anchor
-    length = _draw_length(rng, POSITIVE_LENGTHS, min_len, end - start)
+    length = _draw_length(rng, shape=POSITIVE_LENGTHS, shortest=min_len, longest=end - start)
     positive_start = int(rng.integers(start, end - length + 1))
     return positive_start, positive_start + length
 
@@ -111,7 +111,7 @@ def _draw_adjacent(
 ) -> Span:
     """Draw a positive next to an anchor."""
     start, end = anchor
-    length = _draw_length(rng, POSITIVE_LENGTHS, min_len, max_len)
+    length = _draw_length(rng, shape=POSITIVE_LENGTHS, shortest=min_len, longest=max_len)
     # The official code never takes a span that begins the document; here it is taken if there is
     # no other.
     starts_before = [start - length] if start > length else []
@@ -125,7 +125,7 @@ def _draw_overlapping(
 ) -> Span:
     """Draw a positive that overlaps an anchor, lies next to it or inside it."""
     start, end = anchor
-    length = _draw_length(rng, POSITIVE_LENGTHS, min_len, max_len)
+    length = _draw_length(rng, shape=POSITIVE_LENGTHS, shortest=min_len, longest=max_len)
     positive_start = int(rng.integers(max(0, start - length), min(end, n_tokens - length) + 1))
     return positive_start, positive_start + length
 

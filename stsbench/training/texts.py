@@ -176,7 +176,7 @@ def clear_delete_spans(
         rate: The length of a span as a share of the words, rounded, at least one word.
         marker: The word that stands for a deleted span.
     """
-    starts, length = _draw_spans(words, spans, rate, len(words) - 1, rng)
+    starts, length = _draw_spans(words, spans, rate, max_words=len(words) - 1, rng=rng)
     new_words: list[str] = []
     next_position = 0
     for start in starts.tolist():
@@ -196,7 +196,9 @@ def clear_reorder(
         pairs: The maximum number of pairs.
         rate: The length of a span as in :func:`clear_delete_spans`.
     """
-    starts, length = _draw_spans(words, 2 * pairs, rate, len(words), rng)
+    starts, length = _draw_spans(
+        words, max_spans=2 * pairs, rate=rate, max_words=len(words), rng=rng
+    )
     shuffled_starts = rng.permutation(starts)
     new_words = list(words)
     for first, second in zip(shuffled_starts[0::2], shuffled_starts[1::2], strict=False):

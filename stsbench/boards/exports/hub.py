@@ -142,10 +142,10 @@ def _find_dataset(task: str, card: TaskCard | None, catalogue: Catalogue) -> _Hu
         return None
     if mteb_task := find_mteb_task(task, catalogue):
         name = mteb_task.name if mteb_task.subset == "default" else mteb_task.subset
-        return _HubDataset(mteb_task.repo, name, mteb_task.revision)
+        return _HubDataset(mteb_task.repo, task=name, revision=mteb_task.revision)
     if card.hub is None or card.hub.archive:
         return None
-    return _HubDataset(card.hub.repo, card.hub.config or task, card.hub.revision)
+    return _HubDataset(card.hub.repo, task=card.hub.config or task, revision=card.hub.revision)
 
 
 def _describe_score(score: MeasuredScore) -> str:
@@ -387,7 +387,12 @@ def find_model(result: Result, catalogue: Catalogue) -> HubModel:
     is_hub_id = checkpoint.count("/") == 1
     if is_hub_id and _count_cards_by_checkpoint(catalogue)[checkpoint] == 1:
         name = checkpoint
-    return HubModel(card.hub or name, revision, card.parameters, dimensions or card.dimensions)
+    return HubModel(
+        name=card.hub or name,
+        revision=revision,
+        parameters=card.parameters,
+        dimensions=dimensions or card.dimensions,
+    )
 
 
 @lru_cache(maxsize=4)
@@ -415,7 +420,7 @@ class HubTask(NamedTuple):
 HUB_TASKS = {
     "sts": HubTask("semantic-similarity", "Semantic Similarity"),
     "relatedness": HubTask("semantic-similarity", "Semantic Similarity, trained regressor"),
-    "probe": HubTask("text-classification", "Text Classification", "accuracy"),
+    "probe": HubTask(task="text-classification", name="Text Classification", metric="accuracy"),
     "retrieval": HubTask("image-text-retrieval", "Image-Text Retrieval"),
 }
 OTHER_TASK = HubTask("other", "Other")
@@ -466,7 +471,9 @@ def average_seeds(results: Sequence[Result], catalogue: Catalogue) -> Iterator[M
         yield MeasuredScore(
             results=results_by_seed,
             card=card,
-            hub_result=_make_hub_result(first_result, card, seed_mean.mean, metric_arguments),
+            hub_result=_make_hub_result(
+                first_result, card, score=seed_mean.mean, metric_arguments=metric_arguments
+            ),
             seed_mean=seed_mean,
             interval=interval,
             newest_time=max(times, default=None),

@@ -178,10 +178,10 @@ def table_figure(
             number = line.row.cell(column.key).number(line.number_kind)
             if number is not None:
                 dot = DotPoint(
-                    _row_key(line),
-                    column.key,
-                    number.value,
-                    number.interval,
+                    group=_row_key(line),
+                    series=column.key,
+                    value=number.value,
+                    interval=number.interval,
                     filled=line.number_kind != "published",
                 )
                 dots.append(dot)

@@ -347,7 +347,7 @@ class _FurtherFields(NamedTuple):
 
 
 def _find_further_fields(table: Table) -> _FurtherFields:
-    further = _FurtherFields(set(), set(), set())
+    further = _FurtherFields(with_deviation=set(), with_interval=set(), with_published_row=set())
     for row in table.rows():
         for column in table.columns:
             cell = row.cell(column.key)

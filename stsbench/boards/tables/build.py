@@ -209,7 +209,7 @@ class TableRequest:
             hint="`show=published` prints what papers have",
             remedy=Remedy("score"),
         )
-        return self._finish([table], selected.omitted, no_number, [hidden] if hidden else [])
+        return self._finish([table], selected.omitted, no_number, advice=[hidden] if hidden else [])
 
     def make_boards(self, name: str) -> TableSet:
         """Make a suite's boards: one for each protocol of its results.
@@ -279,7 +279,9 @@ class TableRequest:
         board_facts = BoardFacts(published=self.show not in (None, "measured"))
         boards = []
         for key, protocol in protocols.items():
-            card = _make_board_card(name, suite, protocol, protocols.values(), board_facts)
+            card = _make_board_card(
+                name, suite, protocol, all_protocols=protocols.values(), board=board_facts
+            )
             board = build_table(
                 suite.name or name,
                 results_by_protocol[key],

@@ -445,7 +445,13 @@ def _average_spec(card: TableCard, facts: AverageFacts, metric: str) -> ColumnSp
     """Describe the published score that is the average of a table."""
     protocol = "" if facts.composite else card.protocol
     return ColumnSpec(
-        facts.task, "test", "test", protocol, metric, evaluator="", has_no_subsets=True
+        facts.task,
+        split="test",
+        published_split="test",
+        protocol=protocol,
+        metric=metric,
+        evaluator="",
+        has_no_subsets=True,
     )
 
 

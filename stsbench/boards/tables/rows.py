@@ -109,7 +109,11 @@ def _paper_groups(filler: TableFiller, encoder_groups: Sequence[EncoderResults])
             key = f"{filler.card.paper}/{filler.card.table}/{facts.row}"
             published = published_row(key)
             rows += _paper_rows(
-                filler, group, facts, published, encoders_by_row.get(published.key, [])
+                filler,
+                group,
+                facts,
+                published,
+                encoder_groups=encoders_by_row.get(published.key, []),
             )
         yield Group(title=group.title, section=group.section, rows=rows)
 

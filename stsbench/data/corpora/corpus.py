@@ -406,7 +406,9 @@ class TextFile(NamedTuple):
 
 TEXT_FILES: Mapping[str, TextFile] = {
     ".txt": TextFile(_parse_lines, by_line=True),
-    ".csv": TextFile(lambda path, content, header: _parse_delimited(content, header, ",", '"')),
+    ".csv": TextFile(
+        lambda path, content, header: _parse_delimited(content, header, delimiter=",", quote='"')
+    ),
     ".tsv": TextFile(
         lambda path, content, header: _parse_delimited(content, header, "\t", quote=False)
     ),

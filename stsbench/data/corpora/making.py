@@ -112,7 +112,14 @@ def make_corpus(
     if path.exists():
         raise OutputError(f"{path}: already exists; remove it to make it again")
     make = look_up("way of making a corpus", card.make.way, WAYS)
-    request = _CorpusRequest(card.make, path, cards, corpora, open_tokenizer, progress)
+    request = _CorpusRequest(
+        section=card.make,
+        path=path,
+        cards=cards,
+        corpora=corpora,
+        open_tokenizer=open_tokenizer,
+        on_progress=progress,
+    )
     n_rows = make(request)
     if n_rows != card.rows:
         raise DataError(

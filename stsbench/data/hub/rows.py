@@ -84,7 +84,7 @@ def read_dataset(source: HubSource) -> HubDataset:
     readme = _readme(repository)
     languages = list(filter(None, _iter_texts(readme.get("language"))))
     licenses = filter(None, _iter_texts(readme.get("license")))
-    return HubDataset(repository.commit, tables, languages, ", ".join(licenses))
+    return HubDataset(repository.commit, tables, languages, license=", ".join(licenses))
 
 
 def fetch_rows(source: HubSource, split: str) -> HubRows:
@@ -236,7 +236,7 @@ def _read_splits(
         column_type = str(table.schema.field(name).type)
         if role.startswith("sentence") and column_type not in ("string", "large_string"):
             raise DataError(f"{where}: column '{name}' holds {column_type}, not text")
-    return to_text_table(where, table, range(1, n_rows + 1), "row")
+    return to_text_table(where, table, numbers=range(1, n_rows + 1), unit="row")
 
 
 def _readme(repository: Repository) -> dict[str, Any]:

@@ -355,7 +355,9 @@ def read_table(
         if not is_parquet:
             return _read_json_table(path, content)
         arrow_table = read_parquet(path, content)
-        return to_text_table(path, arrow_table, range(1, arrow_table.num_rows + 1), "row")
+        return to_text_table(
+            path, arrow_table, numbers=range(1, arrow_table.num_rows + 1), unit="row"
+        )
 
 
 def _is_json_lines(path: Path, content: bytes) -> bool:
@@ -395,7 +397,7 @@ def _read_json_table(path: Path, content: bytes) -> TextTable:
         )
     # Empty lines are no rows.
     numbers = [number for number, line in enumerate(text.split(b"\n"), 1) if line.strip()]
-    return to_text_table(path, read_json_lines(path, text), numbers, "line")
+    return to_text_table(path, table=read_json_lines(path, text), numbers=numbers, unit="line")
 
 
 def to_text_table(

@@ -95,7 +95,7 @@ def read_any_table(
         CardError: A parameter does not fit the files, or the role of a column is not clear.
         DataError: A file is broken, or a column or the split is missing.
     """
-    layout = FileLayout(delimiter, header, quoting, fields or None)
+    layout = FileLayout(delimiter, header, quoting, fields=fields or None)
     columns = (sentence, sentence1, sentence2, gold, label)
     column_by_role = {
         role: key for role, key in zip(_ROLES, columns, strict=True) if key is not None
@@ -109,7 +109,11 @@ def read_any_table(
         table = read_table(file.path, layout, by_name=by_name)
         # A delimiter too many shifts columns.
         table.check_even(with_longer=roles.is_gold and file.pinned)
-        parts.append(TableRows(table, _split_rows(table, split_column, split_value), file.subset))
+        parts.append(
+            TableRows(
+                table, positions=_split_rows(table, split_column, split_value), subset=file.subset
+            )
+        )
     return to_split(parts, roles, subset=subset, classes=classes)
 
 

@@ -541,7 +541,12 @@ def _make_plan(
     if isinstance(encoder, DeviceEncoder):
         budget = measure_token_budget(encoder, tokens, TOKEN_BUDGET)
     batches = list(plan_batches(tokens.lengths, budget=TOKEN_BUDGET))
-    return _EmbeddingPlan(tokens.lengths, batches, partial(encoder.embed_tokens, tokens), budget)
+    return _EmbeddingPlan(
+        costs=tokens.lengths,
+        batches=batches,
+        embed=partial(encoder.embed_tokens, tokens),
+        budget=budget,
+    )
 
 
 def _plan_without_tokens(encoder: Encoder, texts: Sequence[str]) -> _EmbeddingPlan:
@@ -554,7 +559,9 @@ def _plan_without_tokens(encoder: Encoder, texts: Sequence[str]) -> _EmbeddingPl
     # For a server each text is one batch: it belongs to the same worker whatever is stored so far.
     size = 1 if is_served else TEXTS_PER_BATCH
     batches = [order[start : start + size] for start in range(0, len(order), size)]
-    return _EmbeddingPlan(costs, batches, lambda rows: encoder.encode([texts[row] for row in rows]))
+    return _EmbeddingPlan(
+        costs, batches, embed=lambda rows: encoder.encode([texts[row] for row in rows])
+    )
 
 
 @dataclass(frozen=True)

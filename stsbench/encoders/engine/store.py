@@ -189,7 +189,10 @@ class EmbeddingStore:
             row_of = np.concatenate([np.empty(0, np.int32), *rows_of_blocks])
             order = np.argsort(keys["hi"], kind="stable")
             self._index = _Index(
-                keys["hi"][order], keys["lo"][order], block_of[order], row_of[order]
+                high=keys["hi"][order],
+                low=keys["lo"][order],
+                block_of=block_of[order],
+                row_of=row_of[order],
             )
         return self._index
 

@@ -269,7 +269,7 @@ class ServerClient:
             return _Response(status=0, content=message.encode())
         except httpx2.HTTPError as error:
             return _Response(status=0, content=f"{type(error).__name__}: {error}".encode())
-        return _Response(response.status_code, bytes(content), response.headers)
+        return _Response(response.status_code, content=bytes(content), headers=response.headers)
 
     def _keep_rate(self, tokens: int, stop: threading.Event) -> None:
         """Wait until a request of so many tokens may be sent, or until ``stop`` is set."""

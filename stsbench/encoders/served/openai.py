@@ -141,7 +141,9 @@ class ServerApi(NamedTuple):
             for row in rows
         ]
         model = table.model if isinstance(table.model, str) else ""
-        return Answer(stacked.astype(np.float32), np.array(has_null), model)
+        return Answer(
+            embeddings=stacked.astype(np.float32), has_null=np.array(has_null), model=model
+        )
 
 
 def _read_numbers(embedding: str | list[float | None]) -> FloatArray:
@@ -470,9 +472,9 @@ class OpenAIEncoder:
             for requests in phases:
                 _run_requests(
                     requests,
-                    lambda rows: pool.submit(self._request_rows, texts, rows, stop),
-                    take_answer,
-                    stop,
+                    send=lambda rows: pool.submit(self._request_rows, texts, rows, stop),
+                    take_answer=take_answer,
+                    stop=stop,
                 )
                 if not self._history.probe and probe in repeated.embeddings:
                     embedding = repeated.embeddings[probe].astype("<f4").tobytes()

@@ -160,7 +160,9 @@ class TransformerEncoder(CheckpointEncoder):
         subfolder_depth = len(PurePath(subfolder).parts)
         self.root = folder.parents[subfolder_depth - 1] if subfolder_depth else folder
         self.prompt = Prompt(
-            find_prompt(self.root, prompt_name, prompt), prompt_template, add_full_stop
+            text=find_prompt(self.root, prompt_name, prompt),
+            template=prompt_template,
+            add_full_stop=add_full_stop,
         )
         if self.pooling.pools_second_copy and self.prompt.n_copies != 2:
             raise CardError(
@@ -268,7 +270,9 @@ class TransformerEncoder(CheckpointEncoder):
         # At the peak: all states that may be requested, and about 24 widths within a layer.
         bytes_per_token = (backbone.depth + 25) * backbone.width * backbone.model.dtype.itemsize
         return DeviceMemory(
-            torch.cuda.get_device_name(device), free_bytes + unused_bytes, bytes_per_token
+            torch.cuda.get_device_name(device),
+            free=free_bytes + unused_bytes,
+            per_token=bytes_per_token,
         )
 
     def embed_tokens(self, tokens: TokenIds, rows: IndexArray) -> FloatArray:

@@ -493,7 +493,9 @@ def cut_to_fit(
     if max_length is not None and texts:
         for row, ids in enumerate(_token_ids(tokenizer, prompt.wrap(texts))):
             if len(ids) > max_length:
-                texts[row] = _cut_sentence(tokenizer, prompt, texts[row], max_length)
+                texts[row] = _cut_sentence(
+                    tokenizer, prompt, sentence=texts[row], max_length=max_length
+                )
     return texts
 
 

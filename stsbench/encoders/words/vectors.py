@@ -83,7 +83,7 @@ def read_blocks(path: Path, limit: int | None = None) -> Iterator[VectorBlock]:
     lines = islice(lines, limit)
     count = 0
     while block_lines := list(islice(lines, READ_ROWS)):
-        yield _parse_block(block_lines, width, path, line_number + count)
+        yield _parse_block(block_lines, width, path, first_number=line_number + count)
         count += len(block_lines)
     if count < (promised if limit is None else min(promised, limit)):
         raise DataError(
@@ -312,7 +312,7 @@ def open_vectors(path: Path, *, sha256: str, limit: int | None = None) -> WordVe
     rows = np.asarray(np.load(folder / "rows.npy", mmap_mode="r", allow_pickle=False))
     vectors_path = folder / "vectors.f32"
     size = vectors_path.stat().st_size // (4 * len(rows))
-    return WordVectors(vectors_path, (len(rows), size), keys, rows)
+    return WordVectors(vectors_path, shape=(len(rows), size), keys=keys, rows=rows)
 
 
 def _convert(path: Path, limit: int | None, folder: Path) -> None:

@@ -177,10 +177,10 @@ def _plan_rounds(
         ]
     if names == ["test", "train"]:
         folds = splits["train"].folds(k, protocol.base_seed + seed)
-        return [_Round(splits["train"], splits["test"], folds)]
+        return [_Round(train=splits["train"], test=splits["test"], folds=folds)]
     if names == ["test", "train", "validation"]:
         folds = [(splits["train"], splits["validation"])]
-        return [_Round(splits["train"], splits["test"], folds)]
+        return [_Round(train=splits["train"], test=splits["test"], folds=folds)]
     raise DataError(
         "a probe needs the splits all, or train and test, or train, validation and test; "
         f"it has {names}"
@@ -357,7 +357,7 @@ class ProbeEvaluator:
         items_by_split: dict[str, ProbeItems] = {}
         free_bytes = self.memory
         for name, split in splits.items():
-            items = make_items(split, embed, self.features, free_bytes)
+            items = make_items(split, embed, self.features, memory=free_bytes)
             free_bytes -= items.pool.resident_bytes
             items_by_split[name] = items
         return items_by_split

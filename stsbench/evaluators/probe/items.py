@@ -140,7 +140,12 @@ class ProbeItems:
         """
         sides = self.pool.sides
         if self.pool.is_resident:
-            yield ItemBlock(np.asarray(sides[0]), np.asarray(sides[-1]), self.indices, self.labels)
+            yield ItemBlock(
+                u=np.asarray(sides[0]),
+                v=np.asarray(sides[-1]),
+                rows=self.indices,
+                labels=self.labels,
+            )
             return
         size = CHUNK_BYTES // (4 * sides[0].shape[1] * len(sides))
         size = max(1, size // multiple_of) * multiple_of
@@ -152,10 +157,10 @@ class ProbeItems:
                 np.require(side.take(chunk[file_order]), np.float32, ["C", "W"]) for side in sides
             ]
             yield ItemBlock(
-                embeddings[0],
-                embeddings[-1],
-                np.argsort(file_order),
-                self.labels[start : start + size],
+                u=embeddings[0],
+                v=embeddings[-1],
+                rows=np.argsort(file_order),
+                labels=self.labels[start : start + size],
             )
 
     def features(
@@ -220,7 +225,7 @@ def make_items(split: AnySplit, embed: Embed, features: Features, memory: int) -
     )
     order = toolkit_order(split, second_first=features == "concat_mul_abs")
     labels = split.gold if isinstance(split, PairSplit) else split.labels
-    return ProbeItems(pool, order, labels[order])
+    return ProbeItems(pool, indices=order, labels=labels[order])
 
 
 def toolkit_order(split: AnySplit, *, second_first: bool = False) -> IndexArray:

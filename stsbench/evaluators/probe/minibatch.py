@@ -223,10 +223,10 @@ class MinibatchSolver(Solver, ABC):
             orders = self._orders(len(items), self.protocol.holdout)
             folds.append(
                 Fold(
-                    items.select(orders.training_items),
-                    items.select(orders.validation_items),
-                    orders,
-                    [self.protocol.weight_decays[choice]],
+                    train=items.select(orders.training_items),
+                    development=items.select(orders.validation_items),
+                    orders=orders,
+                    decays=[self.protocol.weight_decays[choice]],
                 )
             )
         return [row[0] for row in self.fit(folds)]
@@ -280,7 +280,13 @@ class CompiledSolver(MinibatchSolver):
 
     def _fit_lockstep(self, fold: Fold) -> list[TrainedClassifier]:
         return train_until_stopped(
-            Lockstep(fold, self._starting_weights, self.protocol, self._cancelled), self.protocol
+            Lockstep(
+                fold,
+                start=self._starting_weights,
+                protocol=self.protocol,
+                cancelled=self._cancelled,
+            ),
+            self.protocol,
         )
 
     def predict(self, classifier: TrainedClassifier, items: ProbeItems) -> IndexArray:

@@ -152,7 +152,9 @@ class LengthGroups:
                 else torch.from_numpy(np.repeat(~is_token, heads, axis=0)[:, None])
             )
             group_rows = (stop_row - first_row) * heads
-            self.groups.append(LengthGroup(start, group_rows, len(columns), is_padding))
+            self.groups.append(
+                LengthGroup(start, group_rows, width=len(columns), is_padding=is_padding)
+            )
             start += group_heads.size
         all_head_indices = np.concatenate(head_indices)
         is_real = np.concatenate(token_masks)
@@ -292,7 +294,7 @@ class TokenLayout:
         """Return the groups of an attention with this number of heads; computed once."""
         if heads not in self._groups:
             self._groups[heads] = LengthGroups(
-                self._lengths.numpy(), heads, len(self._joined_positions)
+                lengths=self._lengths.numpy(), heads=heads, size=len(self._joined_positions)
             )
         return self._groups[heads]
 

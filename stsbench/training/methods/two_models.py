@@ -209,7 +209,9 @@ class SelfGuided(ContrastiveLearner):
         # Not registered as a module: it is never trained, so checkpoints need not hold it, and a
         # resumed run copies it again.
         fixed = copy.deepcopy(model).requires_grad_(False)
-        self.fixed_backbone = Backbone(student.backbone.tokenizer, fixed, student.device)
+        self.fixed_backbone = Backbone(
+            student.backbone.tokenizer, model=fixed, device=student.device
+        )
         if self.freeze_embeddings:
             if not hasattr(model, "embeddings"):
                 raise EncoderError(

@@ -241,7 +241,9 @@ class SkipThoughtsTraining(NeighbourTraining):
             if key.startswith(("embedding", "gru."))
         }
         params = {"append_eos": self.append_eos, "tokens": self.tokens}
-        return WordEncoderFiles("skip_thoughts", config, tensors, params, words)
+        return WordEncoderFiles(
+            kind="skip_thoughts", config=config, tensors=tensors, params=params, words=words
+        )
 
     def triples(self, tokens: TokenIds, documents: npt.NDArray[np.int64]) -> Rows:
         """Return the rows of sentences with two neighbours, all three shorter than ``max_words``.
@@ -326,11 +328,11 @@ class QuickThoughtsTraining(NeighbourTraining):
             tensors=model.state_dict(),
             optimiser=optimiser,
             encoder_files=WordEncoderFiles(
-                "quick_thoughts",
-                config,
-                model.state_dict(),
-                {"tokens": self.tokens},
-                vocabulary.words,
+                kind="quick_thoughts",
+                config=config,
+                tensors=model.state_dict(),
+                params={"tokens": self.tokens},
+                words=vocabulary.words,
             ),
             batches=lambda: batches,
             learn_batch=learn_batch,
@@ -504,7 +506,12 @@ class InferSentTraining(StandaloneMethod):
             vectors_sha256=vectors_sha256,
             lowercase=self.lowercase,
         )
-        return WordEncoderFiles("infersent", config, encoder.state_dict(), {"tokens": self.tokens})
+        return WordEncoderFiles(
+            kind="infersent",
+            config=config,
+            tensors=encoder.state_dict(),
+            params={"tokens": self.tokens},
+        )
 
     def model(self, word_size: int, n_classes: int) -> PairClassifier:
         """Make encoder and head.
@@ -561,7 +568,7 @@ class InferSentTraining(StandaloneMethod):
                 f"all pairs have the label '{names[0] if names else ''}': nothing to learn"
             )
         labels = torch.tensor([names.index(label) for label in columns["label"]])
-        return LabelledPairs(tokens, labels, torch.from_numpy(table)), len(names)
+        return LabelledPairs(tokens, labels, table=torch.from_numpy(table)), len(names)
 
 
 def accuracy(model: PairClassifier, pairs: LabelledPairs, rows: Rows, *, batch: int = 64) -> float:

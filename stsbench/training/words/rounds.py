@@ -438,7 +438,9 @@ def read_ordered(
         else np.zeros(len(texts), dtype=np.int64)
     )
     sentences = [tokenize(text) for text in texts]
-    return OrderedText(sentences, documents, Vocabulary.from_sentences(sentences, **counting))
+    return OrderedText(
+        sentences, documents, vocabulary=Vocabulary.from_sentences(sentences, **counting)
+    )
 
 
 def rows_with_neighbours(documents: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
