@@ -126,8 +126,6 @@ def spearman_influence(x: Float64Array, y: Float64Array) -> Float64Array:
     Ties have average ranks. The correlation is Pearson's of the mid-distribution functions of x and
     y. An item moves it twice: by its own rank, and by moving the ranks of all items above it.
     """
-    if np.isnan(x).any() or np.isnan(y).any():
-        return np.full(len(x), np.nan)
     u, v = centred_ranks(x), centred_ranks(y)
     variance_u = float(u @ u) / len(u)
     variance_v = float(v @ v) / len(v)

@@ -255,6 +255,16 @@ def test_by_the_statistical_rule_only_a_real_fall_is_a_regression(noise, absolut
         )
 
 
+def test_a_fall_is_real_only_below_the_level_and_not_at_it():
+    new, old = side(noisy(0.05)), side(noisy(0.0, fingerprint="old"))
+    p = check(new, old, rule="statistical", effort=FEW).verdicts[0].p
+    assert p is not None
+    for level, outcome in ((p, "lower"), (p + 0.001, "regression")):
+        effort = TestSettings(n_permutations=199, level=level)
+        report = check(new, old, rule="statistical", effort=effort)
+        assert outcomes(report) == [("sts12", outcome)]
+
+
 def test_without_items_the_intervals_are_tested():
     old, near, far = (made(score, fingerprint=str(score), interval=(score - 0.02, score + 0.02))
                       for score in (0.5, 0.48, 0.46))  # fmt: skip
@@ -374,6 +384,27 @@ def test_a_side_of_some_tasks(tmp_path):
     assert {one.task for one in read_side(tmp_path, tasks=["mr"]).older} == {"mr"}
     (tmp_path / "lock").write_bytes(to_lock(lock_cells([made(), made(task="mr")])))
     assert [cell.task for cell in read_side(tmp_path / "lock", tasks=["mr"]).cells] == ["mr"]
+
+
+def test_an_unreadable_file_of_another_task_is_no_problem_of_those_chosen(tmp_path):
+    write(tmp_path, made(), made(task="mr"))
+    (broken,) = tmp_path.glob("minilm/mr.*.json")
+    broken.write_text("{", encoding="utf-8")
+    # Its name does not tell of which task it is.
+    nameless = tmp_path / "minilm" / "notes.json"
+    nameless.write_text("{", encoding="utf-8")
+    for tasks, paths in ((["sts12"], [nameless]), (["mr"], [broken, nameless])):
+        assert [problem.path for problem in read_side(tmp_path, tasks=tasks).problems] == paths
+
+
+def test_a_locked_column_is_kept_though_another_row_of_the_same_items_has_none():
+    whole = noisy(0.1)
+    bare = msgspec.structs.replace(whole, per_item={})
+    (packed,) = lock_cells([whole])
+    other = msgspec.structs.replace(packed, protocol=WMEAN, paired=None)
+    for earlier in ([packed, other], [other, packed]):
+        (cell,) = lock_cells([bare], earlier)
+        assert cell.paired is not None and cell.paired == packed.paired
 
 
 # Reports.
@@ -601,6 +632,29 @@ def test_seeds_are_their_mean():
     seeds = [simcse("sts12", moved, eval_seed=at) for at, moved in enumerate((-0.3, 0.3))]
     (verdict,) = of_table(published(*seeds))
     assert verdict.outcome == "fine" and verdict.new == pytest.approx(PRINTED["sts12"])
+
+
+@pytest.mark.parametrize(
+    ("deviation", "allowed", "reason"),
+    [
+        (0.04, 0.1, "a score printed to two decimals"),
+        (0.05, 0.1, "a score printed to two decimals"),
+        (0.06, 0.12, "twice the printed deviation"),
+    ],
+)
+def test_twice_a_printed_deviation_is_allowed_where_that_is_more(
+    monkeypatch, deviation, allowed, reason
+):
+    row = published_row(KEY)
+    scores = tuple(msgspec.structs.replace(score, deviation=deviation) for score in row.scores)
+    changed = msgspec.structs.replace(row, scores=scores)
+    monkeypatch.setattr(
+        "stsbench.check.gate.published_row",
+        lambda key: changed if key == KEY else published_row(key),
+    )
+    (verdict,) = of_table(published(simcse("sts12")))
+    assert verdict.points == pytest.approx(allowed)
+    assert f"allowed: {reason}" in verdict.reason
 
 
 def test_probes_are_allowed_as_much_as_other_stacks_drift():

@@ -97,6 +97,15 @@ def test_right_or_wrong_is_one_bit_and_recalls_are_levels():
     assert unpack(same, 5).tolist() == [0.25] * 5
 
 
+def test_only_levels_have_ends():
+    values = np.array([0.3, 0.7, 0.5])
+    right = {"prediction": np.arange(3), "correct": values > 0.4}
+    levels = packed(pack(columns(values), SEMEVAL))
+    assert (levels.low, levels.high) == (0.3, 0.7)
+    for column in (pack(columns(values), SIMCSE), pack(right, SENTEVAL)):
+        assert msgspec.to_builtins(packed(column)).keys() == {"column", "kind", "bits", "text"}
+
+
 def test_what_no_paired_test_is_known_of_is_not_packed():
     unknown = {**SIMCSE, "metric": "mine"}
     assert pack(columns([0.1, 0.2]), unknown) is None

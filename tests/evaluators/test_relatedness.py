@@ -253,12 +253,13 @@ def test_what_is_of_no_use_is_an_error() -> None:
     for given, said in cases:
         with pytest.raises(DataError, match=said):
             evaluate(given, embed, seed=0)
-    with pytest.raises(EncoderError, match="too large"):
-        evaluate(
-            splits,
-            Embedder({key: row * np.float32(1e30) for key, row in embed.vectors.items()}),
-            seed=0,
-        )
+    test_texts = {*test.sentences1, *test.sentences2}
+    for texts in (embed.vectors.keys(), test_texts):
+        scaled = {
+            key: row * np.float32(1e30 if key in texts else 1) for key, row in embed.vectors.items()
+        }
+        with pytest.raises(EncoderError, match="too large"):
+            evaluate(splits, Embedder(scaled), seed=0)
 
 
 @pytest.mark.data

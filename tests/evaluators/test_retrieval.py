@@ -314,6 +314,36 @@ def test_embeddings_are_gathered_batch_by_batch_where_memory_is_short(
     )  # a batch's contrasts are 64
 
 
+@pytest.mark.parametrize(("memory", "held"), [(1 << 20, ["train"]), (0, [])])
+def test_only_the_training_split_is_held_on_the_device(
+    monkeypatch: pytest.MonkeyPatch, memory: int, held: list[str]
+) -> None:
+    splits, embed = make_task()
+    name_by_rows = {splits[name].image_features.shape[0]: name for name in splits}
+    split_names = []
+
+    class WatchedRows(IndexedRows):
+        def __init__(self, source: Any, device: str, *, hold: bool) -> None:
+            super().__init__(source, device, hold=hold)
+            if hold and source.shape[0] in name_by_rows:
+                split_names.append(name_by_rows[source.shape[0]])
+
+    monkeypatch.setattr("stsbench.evaluators.retrieval.IndexedRows", WatchedRows)
+    brief = replace(SMALL, max_epochs=0)
+    RetrievalEvaluator(brief, device="cpu", memory=memory)(splits, embed, seed=0)
+    assert split_names == held
+
+
+def test_a_device_that_is_named_is_used_though_there_is_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    splits, embed = make_task()
+    brief = replace(SMALL, max_epochs=0)
+    alone = RetrievalEvaluator(brief, device="cpu")(splits, embed, seed=0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert RetrievalEvaluator(brief, device="cpu")(splits, embed, seed=0).scores == alone.scores
+
+
 def test_without_a_device_the_one_that_is_there_is_used() -> None:
     splits, embed = make_task()
     on_cpu, anywhere = (

@@ -193,3 +193,7 @@ def test_fewer_numbers_have_length_one():
         length = math.sqrt(math.fsum(value * value for value in whole[:5])) or 1.0
         assert row == pytest.approx([value / length for value in whole[:5]], abs=1e-7)
     assert not found[4].any()
+    # Squares of numbers so large and so small are none of float32.
+    for scale in (1e-30, 1e30):
+        extreme = truncate((x * scale).astype(np.float32), 5)
+        np.testing.assert_allclose(extreme, found, atol=1e-6)

@@ -432,6 +432,9 @@ def test_shares_of_independent_items_have_wilsons_interval():
     assert share_interval(np.ones(40), ItemDependence.without_shared(40)) == pytest.approx(
         (all_right.low, 1.0), abs=1e-12
     )
+    for n in range(2, 40):
+        # No rounding leads out of it.
+        assert share_interval(np.ones(n), ItemDependence.without_shared(n))[1] <= 1.0
     assert share_interval(np.ones(80), grouped(np.repeat(np.arange(40), 2)))[0] == pytest.approx(
         all_right.low, abs=0.01
     )

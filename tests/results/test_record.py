@@ -17,6 +17,7 @@ import pytest
 from stsbench.core.errors import DataError, OutputError
 from stsbench.results.folder import (
     read_columns,
+    read_folder,
     read_items,
     read_result,
     read_states,
@@ -148,6 +149,19 @@ def test_what_is_no_result_is_one_line_and_the_rest_loads(tmp_path, content, mes
     found = read_states(tmp_path)
     assert [r.encoder for r in found.results] == ["good"]
     assert found.problems == [(bad, str(caught.value))]
+
+
+def test_states_of_which_none_is_recorded_as_current_are_told_with_their_files(tmp_path):
+    first, second = (
+        write_result(make_result(fingerprint=fingerprint), tmp_path) for fingerprint in "ab"
+    )
+    (record,) = (
+        path for path in first.parent.iterdir() if path.suffix not in (".json", ".parquet")
+    )
+    record.unlink()
+    (problem,) = read_folder(tmp_path).problems
+    names = ", ".join(sorted([first.name, second.name]))
+    assert f"holds 2 states of 'minilm' on sts12 ({names})" in problem.message
 
 
 @pytest.mark.parametrize(("forge", "said"), FORGERIES.values(), ids=FORGERIES)

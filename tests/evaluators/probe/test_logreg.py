@@ -101,3 +101,27 @@ def test_minimise_finds_the_minima_of_quadratics_of_unlike_curvature():
     )
     assert bool(converged.all())
     torch.testing.assert_close(points, goals, rtol=1e-4, atol=1e-4)
+
+
+def test_minimise_takes_no_more_steps_through_a_curved_valley_than_all_pairs_need():
+    def rosenbrock(points, _numbers):
+        x, y = points.T
+        away = y - x**2
+        gradient = torch.stack([-400 * x * away - 2 * (1 - x), 200 * away], dim=1)
+        return 100 * away**2 + (1 - x) ** 2, gradient
+
+    start = torch.tensor([[-1.2, 1.0]], dtype=torch.float64)
+    # Without the newest pair of its history it takes 84.
+    points, converged = minimise(rosenbrock, start, tolerance=1e-8, max_iterations=70)
+    assert converged.tolist() == [True]
+    torch.testing.assert_close(points, torch.ones_like(start), rtol=0, atol=1e-8)
+
+
+def test_a_minimum_to_start_from_is_found_whatever_the_tolerance():
+    def square(points, _numbers):
+        return (points**2).sum(dim=1), 2 * points
+
+    start = torch.zeros(1, 2, dtype=torch.float64)
+    points, converged = minimise(square, start, tolerance=0.0, max_iterations=1)
+    assert converged.tolist() == [True]
+    assert points.tolist() == [[0.0, 0.0]]

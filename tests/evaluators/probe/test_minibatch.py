@@ -17,6 +17,7 @@ from stsbench.evaluators.probe.evaluator import MinibatchProtocol
 from stsbench.evaluators.probe.items import Features, ProbeItems, ProbeRun, make_items
 from stsbench.evaluators.probe.minibatch import (
     CompiledSolver,
+    Lockstep,
     MinibatchSolver,
     TrainedClassifier,
     train_until_stopped,
@@ -186,6 +187,26 @@ def test_many_threads_and_one_agree_bit_for_bit():
     for a, b in zip(chain(*one), chain(*many), strict=True):
         assert a.epochs == b.epochs
         assert np.array_equal(a.weights, b.weights)
+
+
+def test_what_waits_is_not_trained_after_an_interruption(monkeypatch):
+    rows, _ = make_rows("u", 3)
+    train = Lockstep.train
+    trained = list[Lockstep]()
+
+    def interrupted(lockstep: Lockstep, epochs: range) -> None:
+        if not trained:
+            trained.append(lockstep)
+            raise KeyboardInterrupt
+        train(lockstep, epochs)
+        trained.append(lockstep)
+
+    monkeypatch.setattr(Lockstep, "train", interrupted)
+    solver = CompiledSolver(protocol(max_epochs=400), ProbeRun(12, 3, threads=1))
+    with pytest.raises(KeyboardInterrupt):
+        solver.search(rows.folds(4, 1))
+    # At most the job that began before the interruption was noticed, up to its next check.
+    assert len(trained) <= 2
 
 
 def test_a_classifier_in_a_job_of_its_own_is_trained_the_same():
