@@ -327,6 +327,11 @@ def test_a_lock_file_reads_back_and_is_the_same_bytes_in_any_order(tmp_path):
     assert found.exit_code == 0 and found.count("fine") == 3
 
 
+def test_what_is_not_a_number_is_never_locked():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        to_lock(lock_cells([made(float("nan"), interval=(0.0, 1.0))]))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

@@ -58,6 +58,11 @@ def test_floats_read_back_exactly(tmp_path, value):
         assert found.hex() == value.hex()
 
 
+def test_what_is_not_a_number_is_never_written():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        result_to_json(make_result(score=float("nan"), interval=(0.0, 1.0)))
+
+
 def test_a_round_trip_is_the_same_result_and_the_same_bytes(tmp_path):
     result = make_result()
     path = write_result(result, tmp_path)

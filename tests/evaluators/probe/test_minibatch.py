@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
@@ -189,24 +191,29 @@ def test_many_threads_and_one_agree_bit_for_bit():
         assert np.array_equal(a.weights, b.weights)
 
 
-def test_what_waits_is_not_trained_after_an_interruption(monkeypatch):
+def test_an_interruption_ends_the_jobs_that_run(monkeypatch):
     rows, _ = make_rows("u", 3)
     train = Lockstep.train
-    trained = list[Lockstep]()
+    lock, runs = threading.Lock(), threading.Event()
+    interrupted, epochs_trained = list[Lockstep](), list[int]()
 
-    def interrupted(lockstep: Lockstep, epochs: range) -> None:
-        if not trained:
-            trained.append(lockstep)
+    def train_slowly(lockstep: Lockstep, epochs: range) -> None:
+        with lock:
+            if not interrupted:
+                interrupted.append(lockstep)
+        if lockstep is interrupted[0]:
+            runs.wait(timeout=10)
             raise KeyboardInterrupt
+        time.sleep(0.005)
         train(lockstep, epochs)
-        trained.append(lockstep)
+        epochs_trained.append(epochs.stop)
+        runs.set()
 
-    monkeypatch.setattr(Lockstep, "train", interrupted)
-    solver = CompiledSolver(protocol(max_epochs=400), ProbeRun(12, 3, threads=1))
+    monkeypatch.setattr(Lockstep, "train", train_slowly)
+    endless = protocol(max_epochs=800, tenacity=800)
     with pytest.raises(KeyboardInterrupt):
-        solver.search(rows.folds(4, 1))
-    # At most the job that began before the interruption was noticed, up to its next check.
-    assert len(trained) <= 2
+        CompiledSolver(endless, ProbeRun(12, 3, threads=2)).search(rows.folds(2, 1))
+    assert 0 < max(epochs_trained) < 800
 
 
 def test_a_classifier_in_a_job_of_its_own_is_trained_the_same():
