@@ -313,7 +313,8 @@ def cards() -> Facts:
         name: recipe_digest(catalogue.recipe(name)) for name in catalogue.paths("trainers")
     }
     facts["encoders"] = {
-        name: catalogue.digest_of(catalogue.encoder(name)) for name in catalogue.paths("baselines")
+        name: catalogue.encoder_digest(catalogue.encoder(name))
+        for name in catalogue.paths("baselines")
     }
     for kind, key in SHOWN_KINDS.items():
         rows = json.loads(printed(["list", kind, "--json"]))

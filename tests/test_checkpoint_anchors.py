@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from stsbench import evaluate
-from stsbench.boards.published.rows import misprints, published_row
+from stsbench.boards.published.rows import look_up_published_row, read_misprints
 from stsbench.core.catalogue import Catalogue
 from stsbench.encoders.load import load_named
 
@@ -80,7 +80,7 @@ def at_hand(name: str) -> dict[str, Any]:
 def distances(name: str, key: str, tasks: list[str]) -> dict[tuple[str, str], float]:
     """How far each score is from what is printed of it, in points."""
     encoder = load_named(name, params=at_hand(name), catalogue=CATALOGUE)
-    row = published_row(key)
+    row = look_up_published_row(key)
     results = {
         result.task: result for result in evaluate(encoder, tasks, data=os.environ["STSBENCH_DATA"])
     }
@@ -89,13 +89,13 @@ def distances(name: str, key: str, tasks: list[str]) -> dict[tuple[str, str], fl
         * results[score.task].scores[f"{score.metric}.{score.aggregation}"]
         - score.value
         for score in row.scores
-        if score.task in results and (key, score.task) not in misprints()
+        if score.task in results and (key, score.task) not in read_misprints()
     }
 
 
 def printed_tasks(key: str) -> list[str]:
     tasks = CATALOGUE.suites()["sts"].tasks
-    return [score.task for score in published_row(key).scores if score.task in tasks]
+    return [score.task for score in look_up_published_row(key).scores if score.task in tasks]
 
 
 @pytest.mark.parametrize("name", ANCHORS)

@@ -17,7 +17,7 @@ from stsbench.bench.plan import RunPlan, Store
 from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.protocols import PlannedTask
 from stsbench.bench.run import RunContext
-from stsbench.boards.render.text import csv_text
+from stsbench.boards.render.text import records_to_csv
 from stsbench.core.errors import DataError, EncoderError, StsbenchError
 from stsbench.core.parameters import call_with_params
 from stsbench.core.registry import Registry
@@ -414,7 +414,7 @@ def _findings_csv(result: AnalysisResult) -> str:
         for table, rows in _to_plain(result)["tables"].items()
         for row in rows
     ]
-    return csv_text(rows, ["table"])
+    return records_to_csv(rows, ["table"])
 
 
 WRITERS: Mapping[str, Callable[[AnalysisResult], str]] = {

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stsbench.analysis.context import AnalysisResult, make_analysis, value_text
-from stsbench.boards.render.figures import comparison_layouts
-from stsbench.boards.render.html import fill_template, html_page, table_body
+from stsbench.boards.render.figures import make_comparison_layouts
+from stsbench.boards.render.html import fill_template, render_page, render_tables
 from stsbench.boards.tables.layout import Layout
 from stsbench.boards.tables.table import Table
 from stsbench.significance.comparison import Comparison
@@ -51,16 +51,16 @@ def report_html(report: ReportParts) -> str:
     """
     comparisons = []
     if report.comparison is not None:
-        layouts = comparison_layouts(report.comparison)
+        layouts = make_comparison_layouts(report.comparison)
         comparisons = [_comparison_table(layout) for layout in layouts]
     body = fill_template(
         "report.html",
         report=report,
-        boards="\n".join(table_body(report.boards)),
+        boards="\n".join(render_tables(report.boards)),
         comparisons=comparisons,
         figures=[_figure(result) for result in report.figures],
     )
-    return html_page(report.title, [body.removesuffix("\n")], images=True)
+    return render_page(report.title, [body.removesuffix("\n")], images=True)
 
 
 def _comparison_table(layout: Layout) -> dict[str, Any]:

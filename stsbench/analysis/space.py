@@ -36,7 +36,7 @@ from stsbench.plots.draw import (
     Violin,
     draw_heat,
     draw_lines,
-    draw_spots,
+    draw_scatter,
 )
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ class SentenceMap(EncoderAnalysis):
             for row in tables["points"]
         ]
         projection = PROJECTIONS[self.method]
-        return draw_spots(
+        return draw_scatter(
             points,
             x_label=projection.x_label,
             y_label=projection.y_label,
@@ -440,7 +440,7 @@ class AlignmentAndUniformity(EncoderAnalysis):
         for row in tables["training"]:
             panel = f"{row['encoder']}, validations"
             points.append(_alignment_point(row, panel, joined=panel))
-        return draw_spots(
+        return draw_scatter(
             points,
             x_label="uniformity (lower: more even)",
             y_label="alignment (lower: closer)",
@@ -560,7 +560,7 @@ class GoldAgainstCosine(EncoderAnalysis):
         points = [
             ScatterPoint(x=pair["gold"], y=pair["cosine"], panel=pair["encoder"]) for pair in pairs
         ]
-        return draw_spots(
+        return draw_scatter(
             points,
             violins=list(_make_violins(pairs, tables["bins"])),
             x_label="gold score",

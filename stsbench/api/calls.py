@@ -22,9 +22,9 @@ from stsbench.api.results import (
 from stsbench.bench.run import iterate
 from stsbench.boards.exports.mteb import read_mteb
 from stsbench.boards.published.rows import read_table_card
-from stsbench.boards.render.figures import table_figure
+from stsbench.boards.render.figures import draw_table
 from stsbench.boards.render.formats import render
-from stsbench.boards.render.html import notebook_layout
+from stsbench.boards.render.html import render_notebook_layout
 from stsbench.boards.render.text import to_frame
 from stsbench.boards.tables.build import TableRequest, find_suite
 from stsbench.boards.tables.layout import build_layout
@@ -36,7 +36,7 @@ from stsbench.core.parameters import (
     NAME_OR_PATH,
     PATH,
     SWITCH,
-    takes_arguments_of,
+    copy_arguments_of,
     validate_arguments,
 )
 from stsbench.core.wording import format_repr
@@ -183,7 +183,7 @@ def _is_results(value: object) -> TypeGuard[Sequence[Result]]:
     return isinstance(value, Sequence) and all(isinstance(element, Result) for element in value)
 
 
-@takes_arguments_of(iterate)
+@copy_arguments_of(iterate)
 def evaluate(**arguments: Any) -> Results:  # noqa: ANN401, D417 - those of iterate
     """Score encoders on tasks, and return all Results by encoder, in the order of the tasks.
 
@@ -254,7 +254,7 @@ class Leaderboard:
 
     def _repr_html_(self) -> str:
         return "\n".join(
-            notebook_layout(build_layout(table, self.show, exact=self.exact))
+            render_notebook_layout(build_layout(table, self.show, exact=self.exact))
             for table in self.tables
         )
 
@@ -291,7 +291,7 @@ class Leaderboard:
             StsbenchError: There are several tables, there is nothing to draw, or matplotlib is not
                 installed (extra ``plots``).
         """
-        return table_figure(self.tables, self.show, exact=self.exact)
+        return draw_table(self.tables, self.show, exact=self.exact)
 
     def _render(self, fmt: str) -> str:
         return render(self.tables, fmt, show=self.show, exact=self.exact)

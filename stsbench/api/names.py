@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stsbench.boards.published.rows import (
-    published_rows,
+    list_rows,
+    list_tables,
+    read_published_rows,
+    read_sources,
     read_table_card,
-    row_facts,
-    sources,
-    table_names,
 )
 from stsbench.boards.tables.rows import AddedRow
 from stsbench.boards.tables.table import SYMBOLS
@@ -35,12 +35,12 @@ from stsbench.core.errors import (
 )
 from stsbench.core.files import safe_file_name
 from stsbench.core.names import PARAM_SEPARATOR, split_names, split_params
-from stsbench.core.settings import key_among
+from stsbench.core.settings import find_key_problem
 from stsbench.data.task import tasks_in_order
-from stsbench.encoders.kinds import ENCODERS, cards_of_model
+from stsbench.encoders.kinds import ENCODERS, find_cards_of_model
 from stsbench.encoders.metadata import is_name
 from stsbench.encoders.named import variant_name
-from stsbench.encoders.runs import RUN_FILE, run_folders
+from stsbench.encoders.runs import RUN_FILE, find_run_folders
 from stsbench.evaluators.belief import believe
 from stsbench.results.folder import read_folder
 from stsbench.results.groups import UNMATCHED_CARD_SUFFIX, EncoderDirectory, matches_name
@@ -218,7 +218,7 @@ class NameResolver:
             StsbenchError: The name stands for results, or has no clear meaning.
         """
         stem, changes = list(split_params(name))[-1]
-        if problem := key_among(changes):
+        if problem := find_key_problem(changes):
             raise CardError(f"`encoder={stem}`: {problem}")
         plain_name = _strip_suffix(name)
         if (plain_name == name and self._is_clear(name)) or name in ENCODERS.names():
@@ -228,7 +228,7 @@ class NameResolver:
         spec = plain_name if "/" in plain_name else self.to_id(plain_name, measured=has_suffix)
         if has_suffix:
             raise StsbenchError(f"'{name}' names results, not what made them; give '{spec}'")
-        if spec == name and not run_folders(name):
+        if spec == name and not find_run_folders(name):
             if problem := _describe_results_name(name, results_folder):
                 raise StsbenchError(problem)
         return spec
@@ -242,7 +242,7 @@ class NameResolver:
         yield NameCandidate(f"{spec}{suffix}")
         yield NameCandidate(name.replace("--", "/"))
         if "/" in name:
-            yield from map(NameCandidate, cards_of_model(name, self.catalogue))
+            yield from map(NameCandidate, find_cards_of_model(name, self.catalogue))
         # Results sort the parameters, and print each value in one way.
         stem, changes = list(split_params(spec))[-1]
         yield NameCandidate(f"{variant_name(stem, changes)}{suffix}")
@@ -257,15 +257,15 @@ def _encoders_by_row(title_by_id: dict[str, str]) -> dict[str, set[str]]:
         title_by_id: The unique titles of encoders, which are labels of their rows.
     """
     encoders_by_label: dict[str, set[str]] = {}
-    rows = published_rows()
+    rows = read_published_rows()
     for row in rows.values():
-        paper = sources().papers[row.paper].name
+        paper = read_sources().papers[row.paper].name
         for label in {row.row, title_by_id.get(row.encoder, row.row)}:
             encoders_by_label.setdefault(label, set()).add(row.encoder)
             encoders_by_label.setdefault(f"{label} ({paper})", set()).add(row.encoder)
-    for card in map(read_table_card, table_names()):
+    for card in map(read_table_card, list_tables()):
         for group in card.groups:
-            for facts in row_facts(group):
+            for facts in list_rows(group):
                 if facts.label:
                     row = rows[f"{card.paper}/{card.table}/{facts.row}"]
                     encoders_by_label.setdefault(facts.label, set()).add(row.encoder)

@@ -134,7 +134,9 @@ def show_progress(
     from rich.progress import BarColumn, Progress, TextColumn
 
     # rich would take COLUMNS=0 for a width.
-    console = Console(stderr=True, width=settings.terminal_columns(), _environ=settings.terminal())
+    console = Console(
+        stderr=True, width=settings.terminal_columns(), _environ=settings.terminal_variables()
+    )
     text_column = partial(TextColumn, markup=False)
     with Progress(
         text_column("{task.description}"),
@@ -162,12 +164,12 @@ def show_run(make_table: Callable[[], str]) -> Iterator[RunCallbacks]:
             yield display.make_callbacks()
         return
     # The module that makes tables is not imported for bars, which do not need it.
-    from stsbench.boards.render.html import notebook_table
+    from stsbench.boards.render.html import render_notebook_table
 
     handle = import_module("IPython.display").display({"text/plain": ""}, raw=True, display_id=True)
 
     def show_line(line: str) -> None:
-        html = f"{make_table()}\n{notebook_table(heads=[], rows=[], notes=[line])}"
+        html = f"{make_table()}\n{render_notebook_table(heads=[], rows=[], notes=[line])}"
         handle.update({"text/html": html, "text/plain": line}, raw=True)
 
     try:

@@ -13,12 +13,12 @@ import msgspec
 
 from stsbench.bench.run import check_writable
 from stsbench.boards.render.figures import (
-    comparison_figure,
-    comparison_layouts,
-    comparison_records,
+    draw_comparison,
+    make_comparison_layouts,
+    make_comparison_records,
     render_comparison,
 )
-from stsbench.boards.render.html import notebook_layout, notebook_table
+from stsbench.boards.render.html import render_notebook_layout, render_notebook_table
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError
 from stsbench.core.parameters import (
@@ -197,7 +197,7 @@ def render_grid(
     for encoder_group in encoder_groups:
         cells = [_format_points(column.make_cell(encoder_group.results)) for column in columns]
         rows.append([join_lines(encoder_group.name), *cells])
-    return notebook_table(["encoder", *(column.head for column in columns)], rows, notes)
+    return render_notebook_table(["encoder", *(column.head for column in columns)], rows, notes)
 
 
 def _format_points(cell: GridCell | None) -> str:
@@ -229,13 +229,13 @@ class EncoderComparison(Comparison):
         return "\n".join([*self.sentences, *self.notes])
 
     def _repr_html_(self) -> str:
-        return "\n".join(map(notebook_layout, comparison_layouts(self)))
+        return "\n".join(map(render_notebook_layout, make_comparison_layouts(self)))
 
     def to_frame(self) -> pd.DataFrame:
         """Return the differences as a DataFrame, one per line; scores are never times 100."""
         import pandas as pd
 
-        return pd.DataFrame.from_records(comparison_records(self))
+        return pd.DataFrame.from_records(make_comparison_records(self))
 
     def to_markdown(self) -> str:
         """Return a table for each pair of encoders, in markdown."""
@@ -254,7 +254,7 @@ class EncoderComparison(Comparison):
             DataError: No paired test is known for any of the results.
             StsbenchError: matplotlib is not installed (extra ``plots``).
         """
-        return comparison_figure(self)
+        return draw_comparison(self)
 
 
 @validate_arguments("compare", tasks=NAMES, protocol=NAME, seed=SEED, independent=SWITCH)

@@ -59,7 +59,7 @@ class PlannedTask:
 
     def notes(self) -> list[str]:
         """Return the notes on the data for a reader of the score."""
-        return [note for name in self.splits for note in self.task.loaded(name).notes]
+        return [note for name in self.splits for note in self.task.loaded_split(name).notes]
 
     def texts(self) -> list[str]:
         """Return all sentences that the score needs."""

@@ -253,7 +253,7 @@ def _run_block(
     variant = find_variant(encoder.encoder)
     commit, dirty = provenance.commit()
     n_encoded = embedder.count_encoded(task) if is_first_seed else 0
-    source = task.task.loaded(next(iter(task.splits)))
+    source = task.task.loaded_split(next(iter(task.splits)))
     # The first text is embedded already.
     dimensions = embed(texts[:1]).shape[1] if texts else None
     embedding_type = EMBEDDING_TYPES[variant.embeddings if variant is not None else FLOAT_TYPE]

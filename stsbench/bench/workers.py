@@ -423,7 +423,7 @@ def connect_ray(executor: str, libraries: Iterable[str] = ()) -> Iterator[Ray]:
     if starts_ray:
         options: dict[str, Any] = {"include_dashboard": False}
     else:
-        options = {"runtime_env": {"env_vars": settings.for_workers()}}
+        options = {"runtime_env": {"env_vars": settings.worker_environment()}}
     try:
         with warnings.catch_warnings():
             # The warnings while it waits for an answer repeat its error.

@@ -16,9 +16,9 @@ import msgspec
 from stsbench.boards.published.rows import (
     ColumnFacts,
     PublishedScore,
-    misprints,
-    protocols,
-    published_row,
+    look_up_published_row,
+    read_misprints,
+    read_published_protocols,
 )
 from stsbench.boards.tables.columns import make_column_spec, scores_by_seed
 from stsbench.check.lock import CheckSide, LockedCell, unpack, verify_row
@@ -515,7 +515,7 @@ def _judge_encoder(
 ) -> Iterator[Verdict]:
     """Yield a verdict on each score that the published rows of an encoder's card have."""
     row_keys = encoder_results.card.published if encoder_results.card else []
-    for row in [published_row(key) for key in row_keys]:
+    for row in [look_up_published_row(key) for key in row_keys]:
         for score in row.scores:
             if not _is_checkable(row.key, score, catalogue):
                 continue
@@ -526,12 +526,12 @@ def _judge_encoder(
 
 def _is_checkable(row_key: str, score: PublishedScore, catalogue: Catalogue) -> bool:
     """Return whether a published score was read in a text, and can be measured here."""
-    is_misprint = not misprints().keys().isdisjoint({(row_key, ""), (row_key, score.task)})
+    is_misprint = not read_misprints().keys().isdisjoint({(row_key, ""), (row_key, score.task)})
     was_read = score.verified not in ("figure", "no")
     return (
         was_read
         and not is_misprint
-        and score.protocol in protocols()
+        and score.protocol in read_published_protocols()
         and score.task in catalogue.paths("tasks")
     )
 
@@ -564,7 +564,7 @@ def _judge_score(
         tolerance = replace(
             tolerance, points=2 * score.deviation, reason="twice the printed deviation"
         )
-    is_usual_metric = score.metric == protocols()[score.protocol].metric
+    is_usual_metric = score.metric == read_published_protocols()[score.protocol].metric
     unverified_reasons = filter(None, map(new.why_unverified, results))
     verdict = Verdict(
         encoder=first.encoder,

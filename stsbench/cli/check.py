@@ -96,7 +96,7 @@ def check_command(
         )
 
     # GitHub's runner reads both streams, with and without --github; JSON on stdout stays JSON.
-    is_github = github or settings.on_github()
+    is_github = github or settings.is_on_github()
     stream = sys.stderr if as_json else sys.stdout
     with _no_github_commands(stream if is_github else None):
         outcome = _write_outcome(run_check, junit, summary)

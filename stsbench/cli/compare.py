@@ -48,7 +48,7 @@ def compare_command(
     """
     from stsbench.api.names import select_compared_results
     from stsbench.api.results import build_comparison
-    from stsbench.boards.render.figures import WRITERS, comparison_figure, render_comparison
+    from stsbench.boards.render.figures import WRITERS, draw_comparison, render_comparison
     from stsbench.boards.render.formats import TERMINAL
 
     catalogue = opt.read_cards(cards)
@@ -79,7 +79,7 @@ def compare_command(
     )
     if plot is not None:
         # The line about the file is printed where stdout is for people, not beside JSON or CSV.
-        emit(comparison_figure(comparison), plot, silent=fmt != TERMINAL and out is None)
+        emit(draw_comparison(comparison), plot, silent=fmt != TERMINAL and out is None)
     if fmt == TERMINAL:
         _print_comparison(comparison)
     else:

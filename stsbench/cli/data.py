@@ -71,7 +71,7 @@ def _fetch(name: str, data: Path | None, catalogue: Catalogue) -> str:
     task = load_task(name, data=data, catalogue=catalogue)
     descriptions = []
     for split in task.card.splits:
-        loaded = task.loaded(split)
+        loaded = task.loaded_split(split)
         origin = "; ".join([loaded.source, *loaded.notes])
         descriptions.append(f"{split} {loaded.split.n} rows ({origin})")
     return ", ".join(descriptions)
@@ -151,7 +151,7 @@ def _verify_split(task: Task, split: str) -> dict[str, Any]:
         # The Hub may have the file, but a data folder that has lost one is to be reported.
         return {**row, "verdict": f"{missing_files[0]}: is missing"}
     try:
-        loaded = task.loaded(split)
+        loaded = task.loaded_split(split)
     except StsbenchError as error:
         return {**row, "verdict": describe_error_line(error)}
     items = loaded.split

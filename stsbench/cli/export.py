@@ -143,24 +143,24 @@ def _write_one_file(
 
 
 def _to_model_index(group: EncoderResults, catalogue: Catalogue) -> ExportText:
-    from stsbench.boards.exports.hub import model_index, to_yaml
+    from stsbench.boards.exports.hub import make_model_index, to_yaml
 
-    index = model_index(group.encoder, group.results, catalogue)
+    index = make_model_index(group.encoder, group.results, catalogue)
     return ExportText(to_yaml(index), index)
 
 
 def _to_eval_results(group: EncoderResults, catalogue: Catalogue) -> ExportText:
-    from stsbench.boards.exports.hub import eval_results
+    from stsbench.boards.exports.hub import make_eval_results
 
-    text, omitted = eval_results(group.results, catalogue)
+    text, omitted = make_eval_results(group.results, catalogue)
     print_errors("left out", omitted)
     return ExportText(text)
 
 
 def _to_every_eval_ever(group: EncoderResults, catalogue: Catalogue) -> ExportText:
-    from stsbench.boards.exports.hub import every_eval_ever
+    from stsbench.boards.exports.hub import to_every_eval_ever
 
-    return ExportText(every_eval_ever(group.results, catalogue))
+    return ExportText(to_every_eval_ever(group.results, catalogue))
 
 
 FORMATS: Mapping[str, Callable[..., None]] = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from stsbench.boards.published.rows import published_row
+from stsbench.boards.published.rows import look_up_published_row
 from stsbench.cli.wording import describe_error_line
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, EncoderError, StsbenchError
@@ -74,7 +74,7 @@ class HubCheck:
         for name in self.published:
             # The user's data folder is not read, whatever it holds.
             task = replace(load_task(name, catalogue=self.catalogue), data=None)
-            loaded = task.loaded(task.card.score_split)
+            loaded = task.loaded_split(task.card.score_split)
             origin = (loaded.revision or loaded.source)[:12]
             descriptions.append(f"{name} {loaded.split.n} pairs ({origin})")
         return ", ".join(descriptions)
@@ -162,7 +162,7 @@ def minilm_check() -> HubCheck:
 
     The token ids are those of BERT's vocabulary.
     """
-    row = published_row("mteb/results/all-MiniLM-L6-v2")
+    row = look_up_published_row("mteb/results/all-MiniLM-L6-v2")
     scores = {score.task: score.value for score in row.scores}
     return HubCheck(
         model="sentence-transformers/all-MiniLM-L6-v2",

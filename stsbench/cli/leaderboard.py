@@ -111,9 +111,9 @@ def leaderboard_command(
     if fmt == TERMINAL:
         _print_boards(tables, numbers, exact=exact)
     elif fmt in FIGURES:
-        from stsbench.boards.render.figures import table_figure
+        from stsbench.boards.render.figures import draw_table
 
-        emit(table_figure(tables, numbers, exact=exact), out, fmt=fmt)
+        emit(draw_table(tables, numbers, exact=exact), out, fmt=fmt)
     else:
         emit(render(tables, fmt, show=numbers, exact=exact, rows_only=rows_only), out)
 

@@ -104,16 +104,16 @@ def _list_corpora(catalogue: Catalogue) -> Records:
 
 
 def _list_tables(catalogue: Catalogue) -> Records:
-    from stsbench.boards.published.rows import read_table_card, sources, table_names
+    from stsbench.boards.published.rows import list_tables, read_sources, read_table_card
 
-    for name in table_names():
+    for name in list_tables():
         card = read_table_card(name)
-        source = f"{sources().papers[card.paper].name} {card.table}" if card.paper else "ours"
+        source = f"{read_sources().papers[card.paper].name} {card.table}" if card.paper else "ours"
         yield {"table": name, "source": source, "title": card.title}
 
 
 def _list_ablations(catalogue: Catalogue) -> Records:
-    from stsbench.boards.published.rows import sources
+    from stsbench.boards.published.rows import read_sources
     from stsbench.studies.reproduction import FOLDER, load_ablation
 
     for name in catalogue.paths(FOLDER):
@@ -121,7 +121,7 @@ def _list_ablations(catalogue: Catalogue) -> Records:
         n_available = sum(not row.why for row in ablation.lines)
         yield {
             "ablation": name,
-            "source": f"{sources().papers[ablation.table.paper].name} {ablation.table.table}",
+            "source": f"{read_sources().papers[ablation.table.paper].name} {ablation.table.table}",
             "title": ablation.table.title,
             "rows to be had": f"{n_available} of {len(ablation.lines)}",
         }

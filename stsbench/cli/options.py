@@ -43,9 +43,9 @@ def complete_names(*kinds: str) -> Callable[[str], Iterator[str]]:
 def list_names(kind: str) -> Iterable[str]:
     """Return the names of one kind: a folder of cards, "suites", "tables" or "analyses"."""
     if kind == "tables":
-        from stsbench.boards.published.rows import table_names
+        from stsbench.boards.published.rows import list_tables
 
-        return table_names()
+        return list_tables()
     if kind == "analyses":
         from stsbench.analysis.context import ANALYSES
 
@@ -584,6 +584,6 @@ def parse_assignments(texts: Sequence[str]) -> dict[str, Any]:
     for key, value in params.items():
         with suppress(ValueError):
             params[key] = tomllib.loads(f"value = {value}")["value"]
-    if problem := settings.key_among(params):
+    if problem := settings.find_key_problem(params):
         raise StsbenchError(f"--set: {problem}")
     return params

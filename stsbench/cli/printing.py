@@ -108,12 +108,12 @@ def write_records(path: Path, records: Sequence[Mapping[str, Any]], heads: Seque
         heads: The columns of the CSV file: keys of the records.
     """
     # Imports numpy.
-    from stsbench.boards.render.text import csv_text
+    from stsbench.boards.render.text import records_to_csv
 
     if path.suffix == ".json":
         text = json.dumps(records, indent=1, ensure_ascii=False) + "\n"
     else:
-        text = csv_text(records, heads)
+        text = records_to_csv(records, heads)
     write_atomically(path, text.encode())
 
 

@@ -17,7 +17,7 @@ from stsbench.cli.tables import print_rows
 from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.errors import StsbenchError
 from stsbench.core.wording import format_duration
-from stsbench.encoders.runs import trained_runs, unfinished_runs
+from stsbench.encoders.runs import read_trained_runs, read_unfinished_runs
 
 if TYPE_CHECKING:
     from stsbench.bench.plan import Cell, EncoderPlan, RunPlan
@@ -161,7 +161,7 @@ def _print_unfinished_runs(specs: Sequence[str]) -> None:
     # If the folder of runs cannot be read, that was reported; so it was if no seed is finished.
     with suppress(StsbenchError):
         for spec in specs:
-            for run in unfinished_runs(spec) if trained_runs(spec) else ():
+            for run in read_unfinished_runs(spec) if read_trained_runs(spec) else ():
                 print_error(f"not scored: {run}")
 
 

@@ -24,9 +24,9 @@ from stsbench.encoders.runs import (
     RUN_FILE,
     TrainedRun,
     UnfinishedRun,
-    trained_runs,
-    trained_variants,
-    unfinished_runs,
+    list_trained_variants,
+    read_trained_runs,
+    read_unfinished_runs,
 )
 from stsbench.plots.draw import Curve, CurvePoint, draw_curves
 from stsbench.training.methods.registry import METHODS, METHODS_BY_TRAINER
@@ -146,7 +146,7 @@ def _recipe_fields(name: str, catalogue: Catalogue) -> CardFields | None:
     if stem not in catalogue.paths("trainers"):
         return None
     recipe = catalogue.recipe(stem)
-    runs = trained_runs(name)
+    runs = read_trained_runs(name)
     if runs and "+" in name:
         values = dict(msgspec.to_builtins(runs[0].card))
     else:
@@ -183,12 +183,12 @@ def _find_trained_runs(name: str) -> Sequence[TrainedRun]:
     # Unlike Path.is_file, os.path.isfile raises nothing for a name too long to be a path.
     if os.path.isfile(Path(name, RUN_FILE)):  # noqa: PTH113
         return [TrainedRun.read(Path(name))]
-    return trained_runs(name)
+    return read_trained_runs(name)
 
 
 def _find_unfinished_runs(name: str) -> Sequence[UnfinishedRun]:
     run = UnfinishedRun.read(Path(name)) if os.path.isdir(name) else None  # noqa: PTH112
-    return [run] if run else unfinished_runs(name)
+    return [run] if run else read_unfinished_runs(name)
 
 
 def _run_fields(name: str) -> CardFields:
@@ -217,9 +217,9 @@ def _trained_fields(run: TrainedRun) -> CardFields:
 
 
 def _table_fields(name: str, catalogue: Catalogue) -> CardFields | None:
-    from stsbench.boards.published.rows import read_table_card, table_names
+    from stsbench.boards.published.rows import list_tables, read_table_card
 
-    if name not in table_names() and not (name.endswith(".toml") and Path(name).is_file()):
+    if name not in list_tables() and not (name.endswith(".toml") and Path(name).is_file()):
         return None
     card = read_table_card(name)
     columns = [
@@ -311,7 +311,7 @@ def _read_curves(name: str) -> list[_TrainingCurve]:
     """Return the curves of all runs with a name; raise DataError if there are none."""
     trained, unfinished = _find_trained_runs(name), _find_unfinished_runs(name)
     if not trained and not unfinished:
-        variants = trained_variants(re.split("[+@]", name, maxsplit=1)[0])
+        variants = list_trained_variants(re.split("[+@]", name, maxsplit=1)[0])
         hint = suggest(name, variants)
         if not hint and variants:
             hint = f"; there is {', '.join(variants)}"

@@ -45,7 +45,7 @@ def _make_console() -> Console:
         markup=False,
         emoji=False,
         # rich would take COLUMNS=0 for a width.
-        _environ=settings.terminal(),
+        _environ=settings.terminal_variables(),
     )
 
 

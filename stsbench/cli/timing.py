@@ -333,10 +333,10 @@ def to_layout(report: Record) -> Layout:
 
 def _read_published() -> list[TimedRow]:
     """Return the seconds that the sgopt paper prints for STS-B, one row per line of its table 6."""
-    from stsbench.boards.published.rows import published_rows
+    from stsbench.boards.published.rows import read_published_rows
 
     rows = []
-    for row in published_rows().values():
+    for row in read_published_rows().values():
         if (row.paper, row.table) == ("sgopt", "table-6"):
             seconds = {score.metric: score.value for score in row.scores}
             timed_row = TimedRow(

@@ -27,7 +27,7 @@ from stsbench.cli.typed_options import TypedOptions, retype_options
 from stsbench.cli.wording import describe_error_line
 from stsbench.core import settings
 from stsbench.core.errors import EXIT_USER_ERROR, Interrupted, StsbenchError, TrainingError
-from stsbench.encoders.runs import RUN_FILE, TrainedRun, last_checkpoint
+from stsbench.encoders.runs import RUN_FILE, TrainedRun, find_last_checkpoint
 
 if TYPE_CHECKING:
     from stsbench.recipes.train import TrainingForecast
@@ -162,7 +162,7 @@ def _confirm_deletion(plans: Sequence[TrainPlan]) -> None:
         TrainingError: Nobody can answer.
         Interrupted: The answer is no.
     """
-    checkpoints = [last_checkpoint(plan.folder) for plan in plans]
+    checkpoints = [find_last_checkpoint(plan.folder) for plan in plans]
     lost = [checkpoint for checkpoint in checkpoints if checkpoint is not None]
     if not lost:
         return

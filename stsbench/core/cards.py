@@ -12,7 +12,7 @@ from msgspec import Meta, field
 
 from stsbench.core.errors import suggest
 from stsbench.core.secrets import redact
-from stsbench.core.settings import key_among
+from stsbench.core.settings import find_key_problem
 from stsbench.core.toml import StrictRecord
 
 Scalar = bool | int | float | str
@@ -38,7 +38,7 @@ REPRODUCIBLE = {
 }
 
 
-def check_among(description: str, name: str, choices: Mapping[str, object]) -> None:
+def check_choice(description: str, name: str, choices: Mapping[str, object]) -> None:
     """Raise ValueError if a name is not one of the choices; msgspec makes it an error of the card.
 
     ``description`` describes the name in the message.
@@ -123,12 +123,12 @@ class TaskCard(StrictRecord, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse contradictory values; msgspec turns the ValueError into an error of the card."""
-        check_among("score_split", self.score_split, self.splits)
+        check_choice("score_split", self.score_split, self.splits)
         for source in filter(None, (self.local, self.package)):
             for split in source.files:
-                check_among("a split with files", split, self.splits)
+                check_choice("a split with files", split, self.splits)
         for split in self.hub.splits if self.hub else ():
-            check_among("a split of the Hub's", split, self.splits)
+            check_choice("a split of the Hub's", split, self.splits)
         if self.gold_range and not self.gold_range[0] < self.gold_range[1]:
             raise ValueError(
                 f"gold_range {list(self.gold_range)}: the first must be below the second"
@@ -186,7 +186,7 @@ class EncoderCard(StrictRecord, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse a server's key, which others would read; msgspec makes it an error of the card."""
-        if problem := key_among(self.params):
+        if problem := find_key_problem(self.params):
             raise ValueError(problem)
 
 

@@ -97,7 +97,7 @@ class Catalogue:
         """Return the encoder of this id; raises UnknownName."""
         return read_card(self._path("encoder", "baselines", name), cards.EncoderCard)
 
-    def known_encoder(self, name: str, digest: str | None) -> cards.EncoderCard | None:
+    def find_encoder(self, name: str, digest: str | None) -> cards.EncoderCard | None:
         """Return the card of the encoder that results call by this name; None if it has none.
 
         The results must carry the hash of the card, or recipe, of that name: another folder, class
@@ -126,13 +126,13 @@ class Catalogue:
         if name not in self._digests:
             digests: set[str] = set()
             if name in self.paths("baselines"):
-                digests.add(self.digest_of(self.encoder(name)))
+                digests.add(self.encoder_digest(self.encoder(name)))
             if name in self.paths("trainers"):
                 digests.add(cards.recipe_digest(self.recipe(name)))
             self._digests[name] = frozenset(digests)
         return self._digests[name]
 
-    def digest_of(self, card: cards.EncoderCard) -> str:
+    def encoder_digest(self, card: cards.EncoderCard) -> str:
         """Return the hash of an encoder's card, with that of its base; see ``core.cards``."""
         base = card.params.get("base")
         base_digest = None

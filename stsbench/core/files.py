@@ -72,7 +72,7 @@ def open_atomically(path: Path) -> Iterator[BinaryIO]:
             return
         target = Path(os.path.realpath(path))
         target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = scratch_beside(target)
+        scratch = make_scratch_path(target)
         with scratch.open("wb") as stream:
             yield stream
             stream.flush()
@@ -271,7 +271,7 @@ def remove_stale(folder: Path, *patterns: str) -> None:
                 remove(path)
 
 
-def scratch_beside(path: Path) -> Path:
+def make_scratch_path(path: Path) -> Path:
     """Return a new path in the same folder, to be written and then renamed to ``path``.
 
     No other process has this path. The first call for a folder also removes stale files from it.

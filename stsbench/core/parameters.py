@@ -242,7 +242,7 @@ def validate_arguments(
     return decorate
 
 
-def takes_arguments_of(
+def copy_arguments_of(
     template: Callable[P, object],
 ) -> Callable[[Callable[..., ReturnT]], Callable[P, ReturnT]]:
     """Give a function of ``**arguments`` the parameters of another function, and its checks.

@@ -84,7 +84,7 @@ def ray_address() -> str:
     return os.environ.get("RAY_ADDRESS", "").strip()
 
 
-def for_workers() -> dict[str, str]:
+def worker_environment() -> dict[str, str]:
     """Return the environment variables that workers on other machines need.
 
     They are all that embeddings, fits and trainings depend on.
@@ -132,24 +132,24 @@ def terminal_columns() -> int | None:
     return int(value) if re.fullmatch("[0-9]{1,4}", value) and int(value) else None
 
 
-def terminal() -> dict[str, str]:
+def terminal_variables() -> dict[str, str]:
     """Return the environment variables that describe the terminal, without those of its size."""
     return {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
 
 
-def on_github() -> bool:
+def is_on_github() -> bool:
     """Return whether this is a step of a GitHub workflow, which may read output as commands."""
     return os.environ.get("GITHUB_ACTIONS", "").lower() == "true"
 
 
-def secret(variable: str) -> str:
+def read_secret(variable: str) -> str:
     """Return the key in an environment variable, to be sent to a server and never written.
 
     Raises:
         StsbenchError: The variable holds no key, or its name may be a key itself.
     """
     key = os.environ.get(variable, "").strip()
-    if not key and (problem := key_among({"key_variable": variable})):
+    if not key and (problem := find_key_problem({"key_variable": variable})):
         raise StsbenchError(problem)
     if not key:
         raise StsbenchError(
@@ -158,7 +158,7 @@ def secret(variable: str) -> str:
     return key
 
 
-def key_among(params: Mapping[str, object]) -> str:
+def find_key_problem(params: Mapping[str, object]) -> str:
     """Return what is wrong if an encoder's parameters hold a server's key; else an empty string.
 
     Only the name of the key's environment variable belongs into parameters: the key itself would be
@@ -183,7 +183,7 @@ def key_among(params: Mapping[str, object]) -> str:
     if isinstance(body, str) or (isinstance(body, Mapping) and _holds_key(body)):
         return f"body must be a table of fields, none of which holds a key; {_KEY_BELONGS}"
     nested_problems = [
-        key_among(value)
+        find_key_problem(value)
         for key, value in params.items()
         if key != "body" and isinstance(value, Mapping)
     ]

@@ -313,7 +313,7 @@ class Task:
     data: Path | None = None
     _loaded: dict[str, LoadedSplit] = field(default_factory=dict, repr=False, compare=False)
 
-    def loaded(self, split: str) -> LoadedSplit:
+    def loaded_split(self, split: str) -> LoadedSplit:
         """Return one split with its source; it is read once. Errors are those of load_split."""
         if split not in self._loaded:
             self._loaded[split] = load_split(self.name, self.card, split, data=self.data)
@@ -327,7 +327,7 @@ class Task:
             UnknownName: The task has no such split.
             DataError: No source has it, it is broken, or it differs from the card.
         """
-        return self.loaded(split).split
+        return self.loaded_split(split).split
 
     def ungraded_sentences(self, split: str) -> Sequence[str]:
         """Return the sentences of a split's pairs that were released without a gold score.
@@ -335,7 +335,7 @@ class Task:
         Raises:
             DataError: The source of the split lacks these pairs.
         """
-        loaded = self.loaded(split)
+        loaded = self.loaded_split(split)
         if not isinstance(loaded.split, PairSplit):
             return ()
         if not loaded.split.ungraded_known:

@@ -29,7 +29,7 @@ from stsbench.core.errors import (
     StsbenchError,
     translate_errors,
 )
-from stsbench.core.files import file_digest, scratch_beside, write_atomically
+from stsbench.core.files import file_digest, make_scratch_path, write_atomically
 from stsbench.core.wording import format_repr, join_lines
 from stsbench.encoders.allowed import (
     MODEL_CONFIGS,
@@ -537,7 +537,7 @@ def sealed_folder(folder: Path) -> Iterator[Path]:
     Raises:
         OutputError: The folder cannot be written.
     """
-    scratch = scratch_beside(folder)
+    scratch = make_scratch_path(folder)
     try:
         scratch.mkdir(parents=True)
         yield scratch

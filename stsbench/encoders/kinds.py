@@ -113,7 +113,7 @@ def requirement(kind: str) -> Requirement:
     return "server" if hasattr(encoder_type, "embed_into") else "nothing"
 
 
-def cards_of_model(model: str, catalogue: Catalogue) -> list[str]:
+def find_cards_of_model(model: str, catalogue: Catalogue) -> list[str]:
     """Return the names of the encoder cards whose checkpoint is this model of the Hub."""
     names = []
     for name in catalogue.paths("baselines"):

@@ -22,7 +22,7 @@ from stsbench.core.errors import CardError, EncoderError, Remedy, SourceError, U
 from stsbench.core.names import merge_parameters, split_params
 from stsbench.core.parameters import NAME_OR_PATH, PARAMETERS, call_with_params, validate_arguments
 from stsbench.core.provenance import record_factory
-from stsbench.core.settings import check_hub, key_among
+from stsbench.core.settings import check_hub, find_key_problem
 from stsbench.encoders.base import Encoder, FittableEncoder
 from stsbench.encoders.checkpoint import locate_checkpoint
 from stsbench.encoders.described import SAVED_FILE, describe
@@ -34,7 +34,7 @@ from stsbench.encoders.fitted import (
     Variant,
     VariantEncoder,
 )
-from stsbench.encoders.kinds import ENCODERS, KINDS, cards_of_model, requirement
+from stsbench.encoders.kinds import ENCODERS, KINDS, find_cards_of_model, requirement
 from stsbench.encoders.metadata import (
     can_encode,
     check_encoder,
@@ -45,9 +45,9 @@ from stsbench.encoders.runs import (
     RUN_FILE,
     TrainedRun,
     UnfinishedRun,
-    trained_runs,
-    trained_variants,
-    unfinished_runs,
+    list_trained_variants,
+    read_trained_runs,
+    read_unfinished_runs,
 )
 
 
@@ -227,9 +227,9 @@ def _find_runs(spec: str, catalogue: Catalogue) -> _RecipeRuns:
     if is_other_name and stem not in catalogue.paths("trainers"):
         return _RecipeRuns(spec, params={}, runs=[])
     for name, params in split_params(spec):
-        if runs := trained_runs(name):
+        if runs := read_trained_runs(name):
             return _RecipeRuns(name, params, runs)
-        if unfinished := unfinished_runs(name):
+        if unfinished := read_unfinished_runs(name):
             hint = "with another folder of runs in STSBENCH_RUNS, its card's checkpoint is used"
             raise EncoderError(str(unfinished[0]), hint=hint if stem in cards else "")
     return _RecipeRuns(spec, params={}, runs=[])
@@ -317,7 +317,7 @@ def _unknown_encoder(spec: str, catalogue: Catalogue) -> EncoderError | UnknownN
 
 def _untrained_recipe(spec: str) -> EncoderError:
     """Return the error for a recipe that was not trained, with the command that trains it."""
-    names = [f"'{name}'" for name in trained_variants(_stem(spec))]
+    names = [f"'{name}'" for name in list_trained_variants(_stem(spec))]
     hint = ""
     if names:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
@@ -338,7 +338,7 @@ def _untrained_recipe(spec: str) -> EncoderError:
 
 def _from_hub(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
     """Return the encoder of a Hub id: by the only card that describes it, or by its own files."""
-    cards = cards_of_model(spec, catalogue)
+    cards = find_cards_of_model(spec, catalogue)
     if len(cards) == 1:
         path = catalogue.paths("baselines")[cards[0]]
         named_encoder = _from_card(cards[0], path, params, catalogue)
@@ -398,7 +398,7 @@ def _from_card(name: str, path: Path, params: dict[str, Any], catalogue: Catalog
         name=variant_name(name, params_in_name, excluded=excluded),
         encoder=encoder,
         card=card,
-        card_digest=catalogue.digest_of(card),
+        card_digest=catalogue.encoder_digest(card),
     )
 
 
@@ -495,7 +495,7 @@ def _call(
         raise CardError(
             f"{where}: {factory.__name__} is an abstract class; give one that has all its methods"
         )
-    if problem := key_among(params):
+    if problem := find_key_problem(params):
         raise CardError(f"{where}: {problem}")
     accepted = inspect.signature(factory).parameters
     our_arguments = {"name": name or None, "catalogue": catalogue}

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core.errors import CardError, EncoderError, OutputError
-from stsbench.core.files import scratch_beside
+from stsbench.core.files import make_scratch_path
 from stsbench.core.wording import join_lines
 from stsbench.data.corpora.corpus import Corpus
 from stsbench.encoders.base import Encoder
@@ -144,7 +144,7 @@ def _write_copy(
     else:
         folder = encoder.root
         model = encoder.network[0].model
-    scratch = scratch_beside(out)
+    scratch = make_scratch_path(out)
     int8_path = scratch / encoder.backend.folder.relative_to(folder) / int8_name
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

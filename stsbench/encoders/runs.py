@@ -122,7 +122,7 @@ def run_folder(out: Path, recipe: str, seed: int) -> Path:
     return out / recipe.replace("/", "--") / f"seed{seed}"
 
 
-def trained_runs(recipe: str, out: Path | None = None) -> list[TrainedRun]:
+def read_trained_runs(recipe: str, out: Path | None = None) -> list[TrainedRun]:
     """Read the finished runs of a recipe, by seed.
 
     Args:
@@ -134,7 +134,9 @@ def trained_runs(recipe: str, out: Path | None = None) -> list[TrainedRun]:
     """
     name, _ = _name_and_seed(recipe)
     runs = [
-        TrainedRun.read(path) for path in run_folders(recipe, out) if (path / RUN_FILE).is_file()
+        TrainedRun.read(path)
+        for path in find_run_folders(recipe, out)
+        if (path / RUN_FILE).is_file()
     ]
     for run in runs:
         if (run.recipe, run.seed) != (name, _seed_of(run.folder)):
@@ -146,7 +148,7 @@ def trained_runs(recipe: str, out: Path | None = None) -> list[TrainedRun]:
     return runs
 
 
-def trained_variants(recipe: str) -> list[str]:
+def list_trained_variants(recipe: str) -> list[str]:
     """List the names of a recipe's finished runs with replaced values, as ``recipe+steps=30``.
 
     Raises:
@@ -170,7 +172,7 @@ def _seed_of(folder: Path) -> int:
     return int(folder.name.removeprefix("seed"))
 
 
-def run_folders(recipe: str, out: Path | None = None) -> list[Path]:
+def find_run_folders(recipe: str, out: Path | None = None) -> list[Path]:
     """Return the folders of a recipe's runs, finished or not, by seed.
 
     Args:
@@ -240,7 +242,7 @@ class TrainingStart(msgspec.Struct, frozen=True, kw_only=True):
             folder / START_FILE, msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
         )
 
-    def difference(self, earlier: TrainingStart) -> str:
+    def describe_difference(self, earlier: TrainingStart) -> str:
         """Describe the first difference from an earlier start, with both values if they are short.
 
         Returns:
@@ -248,7 +250,7 @@ class TrainingStart(msgspec.Struct, frozen=True, kw_only=True):
         """
         if earlier.seed != self.seed:
             return f"seed ({earlier.seed}, now {self.seed})"
-        if recipe := recipe_difference(earlier.recipe, self.recipe):
+        if recipe := describe_recipe_difference(earlier.recipe, self.recipe):
             return recipe
         if earlier.base != self.base:
             return "base"
@@ -261,7 +263,7 @@ class TrainingStart(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
 
-def recipe_difference(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> str:
+def describe_recipe_difference(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> str:
     """Describe the first value of a recipe that differs from an earlier one, with both values.
 
     Returns:
@@ -358,17 +360,17 @@ class UnfinishedRun:
         return cls(folder=folder, command=command, start=start)
 
 
-def unfinished_runs(recipe: str) -> list[UnfinishedRun]:
+def read_unfinished_runs(recipe: str) -> list[UnfinishedRun]:
     """Read the runs of a recipe that were begun and are not finished, by seed.
 
     Args:
         recipe: The name of a recipe; ``name@3`` stands for its seed 3 alone.
     """
-    runs = [UnfinishedRun.read(folder) for folder in run_folders(recipe)]
+    runs = [UnfinishedRun.read(folder) for folder in find_run_folders(recipe)]
     return [run for run in runs if run is not None]
 
 
-def last_checkpoint(folder: Path) -> Path | None:
+def find_last_checkpoint(folder: Path) -> Path | None:
     """Return the newest complete checkpoint of a run's folder; None if it has none.
 
     It is a folder, or the one file of a method that trains itself.

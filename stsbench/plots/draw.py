@@ -39,7 +39,7 @@ LOOKS = sorted(
 """Indices of a colour and a marker; among the first looks no two share either."""
 
 
-def look(index: int) -> tuple[str, str]:
+def series_look(index: int) -> tuple[str, str]:
     """Return the colour and the marker of a series by its index; they repeat after 49 series."""
     colour, marker = LOOKS[index % len(LOOKS)]
     return COLOURS[colour], MARKERS[marker]
@@ -148,7 +148,7 @@ def draw_dots(
         )
         axes.set_ylim(len(groups) * height - 0.5, -0.5)
         for series_index, name in enumerate(series):
-            colour, marker = look(series_index)
+            colour, marker = series_look(series_index)
             # Markers in the legend are filled, even if the first dot is not.
             shape = {"marker": marker, "markersize": SIZE, "linestyle": "none"}
             axes.plot([], [], color=colour, label=legend_name(name), **shape)
@@ -158,7 +158,7 @@ def draw_dots(
                         axes,
                         dot,
                         tops[dot.group] + series_index,
-                        look(series_index),
+                        series_look(series_index),
                         SIZE,
                         width=1.5,
                     )
@@ -240,7 +240,9 @@ def draw_panels(
             _draw_bands(axes, len(row_labels), has_zero_line=has_zero_line)
             for dot in dots:
                 if dot.series == panel:
-                    _draw_dot(axes, dot, row_indices[dot.group], look(0), size=4.5, width=1.2)
+                    _draw_dot(
+                        axes, dot, row_indices[dot.group], series_look(0), size=4.5, width=1.2
+                    )
             axes.tick_params(axis="x", labelsize="x-small")
             axes.locator_params(axis="x", nbins=3)
         all_axes[0].set_yticks(range(len(row_labels)), [*map(drawn_name, row_labels.values())])
@@ -305,7 +307,7 @@ def draw_lines(
                 ]
                 series_points.sort(key=lambda point: point.size)
                 if series_points:
-                    _draw_series(axes, name, series_points, look(index))
+                    _draw_series(axes, name, series_points, series_look(index))
             if x_scale in SCALES:
                 axes.set_xscale(**SCALES[x_scale])
                 axes.xaxis.set_major_formatter("{x:g}")
@@ -401,7 +403,7 @@ def draw_curves(curves: Sequence[Curve], *, score_label: str) -> Chart:
         all_axes = chart.subplots(len(label_by_field), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (field_name, label) in zip(all_axes, label_by_field.items(), strict=True):
             for index, curve in enumerate(curves):
-                _draw_curve(axes, curve, field_name, look(index))
+                _draw_curve(axes, curve, field_name, series_look(index))
             axes.grid(axis="both")
             axes.set_ylabel(label)
         all_axes[-1].set_xlabel("step")
@@ -549,7 +551,7 @@ class Violin(NamedTuple):
     values: Sequence[float]
 
 
-def draw_spots(
+def draw_scatter(
     points: Sequence[ScatterPoint],
     *,
     x_label: str,

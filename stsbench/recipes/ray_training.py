@@ -16,7 +16,7 @@ from stsbench.bench.workers import TRIES, Ray, connect_ray, is_alone, is_everywh
 from stsbench.core import settings
 from stsbench.core.errors import Interrupted, StsbenchError, TrainingError
 from stsbench.core.wording import join_lines
-from stsbench.encoders.runs import TrainedRun, last_checkpoint
+from stsbench.encoders.runs import TrainedRun, find_last_checkpoint
 from stsbench.recipes.train import RunTraining, find_finished, run_training
 from stsbench.recipes.train_plan import TrainPlan
 
@@ -89,7 +89,7 @@ class RayTraining:
             problem = self._fit(plan, on_progress)
             if problem is None:
                 break
-            checkpoint = last_checkpoint(plan.folder)
+            checkpoint = find_last_checkpoint(plan.folder)
             start = f"from {checkpoint.name}" if checkpoint else "from the start"
             if n_tries == TRIES:
                 raise TrainingError(

@@ -48,8 +48,8 @@ from stsbench.encoders.runs import (
     START_FILE,
     TrainedRun,
     TrainingStart,
-    last_checkpoint,
-    recipe_difference,
+    describe_recipe_difference,
+    find_last_checkpoint,
     run_folder,
 )
 from stsbench.recipes.train_plan import (
@@ -288,7 +288,7 @@ def find_finished(plan: TrainPlan) -> TrainedRun | None:
         return None
     finished = TrainedRun.read(plan.folder)
     difference = (
-        recipe_difference(deciding_tables(finished.card), deciding_tables(plan.card))
+        describe_recipe_difference(deciding_tables(finished.card), deciding_tables(plan.card))
         or _describe_other_base(plan, finished)
         or _describe_other_text(plan, finished)
     )
@@ -356,12 +356,12 @@ def _write_start(plan: TrainPlan, trainer: Trainer) -> None:
         devices=plan.processes.ranks,
         command=plan.command,
     )
-    if last_checkpoint(plan.folder) is not None and not plan.fresh:
+    if find_last_checkpoint(plan.folder) is not None and not plan.fresh:
         old_start = TrainingStart.read(plan.folder)
         if old_start is None:
             difference = "start, which is not written down"
         else:
-            difference = start.difference(old_start)
+            difference = start.describe_difference(old_start)
         if difference:
             raise TrainingError(
                 f"{plan.folder}: holds checkpoints of a run with another {difference}; "

@@ -82,7 +82,7 @@ def group_by_encoder(
     for result in results:
         key = (result.encoder, result.encoder_card)
         if key not in cards:
-            cards[key] = catalogue.known_encoder(*key)
+            cards[key] = catalogue.find_encoder(*key)
         is_of_card = cards[key] is not None or not catalogue.is_taken(result.encoder)
         label = result.encoder if is_of_card else f"{result.encoder}{UNMATCHED_CARD_SUFFIX}"
         results_by_label.setdefault((result.encoder, label), []).append(result)

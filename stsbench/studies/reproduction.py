@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from stsbench.bench.plan import RunPlan
 from stsbench.boards.published.rows import (
     TableCard,
-    published_row,
+    list_rows,
+    look_up_published_row,
+    read_sources,
     read_table_card,
-    row_facts,
-    sources,
 )
 from stsbench.boards.tables.build import format_table_number
 from stsbench.boards.tables.columns import Numbers, TableFiller
@@ -155,7 +155,7 @@ def load_ablation(name: str, catalogue: Catalogue, *, small: bool = False) -> Ab
 def _check_names(line: AblationLine, catalogue: Catalogue) -> None:
     """Raise UnknownName if the line's published row, recipe or encoder does not exist."""
     if line.published:
-        published_row(line.published)
+        look_up_published_row(line.published)
     if line.recipe:
         catalogue.recipe(line.recipe)
     if line.encoder:
@@ -176,7 +176,7 @@ def _empty_lines(card: AblationCard) -> Iterator[tuple[AblationRow, AblationLine
     published_rows = [
         (published, group.title or group.section)
         for group in table.groups
-        for published in row_facts(group)
+        for published in list_rows(group)
     ]
     names = [published.row for published, _ in published_rows]
     for name in rows_by_name:
@@ -233,7 +233,7 @@ def scored_on(ablation: Ablation, catalogue: Catalogue) -> list[RunPlan]:
     tasks_by_protocol: dict[tuple[str, str | None], list[str]] = {}
     for column in TableFiller.from_card(ablation.table, catalogue).task_columns:
         spec = column.spec
-        if spec is None or spec.task in sources().extras:
+        if spec is None or spec.task in read_sources().extras:
             continue
         # Probes report the development score beside the score of the test.
         is_default_split = spec.published_split == "test" or spec.task in catalogue.suites()
@@ -261,7 +261,7 @@ def table_beside(
     filler = TableFiller.from_card(card, catalogue)
     columns = [column for column in filler.columns if column.kind in ("task", "average")]
     published_by_line = [
-        filler.published_numbers(published_row(line.published)) if line.published else {}
+        filler.published_numbers(look_up_published_row(line.published)) if line.published else {}
         for line in ablation.lines
     ]
     published_keys = {key for published in published_by_line for key in published}
@@ -302,7 +302,7 @@ def table_beside(
     return Table(
         name=ablation.name,
         title=card.title,
-        paper=sources().papers[card.paper],
+        paper=read_sources().papers[card.paper],
         paper_number=format_table_number(card),
         columns=table_columns,
         groups=[Group(title=title, rows=rows) for title, rows in rows_by_group.items()],

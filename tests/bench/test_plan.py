@@ -209,7 +209,7 @@ def test_a_trained_recipe_is_an_encoder_a_seed(monkeypatch):
             raise EncoderError("a record is broken")
         return [TrainedRun(folder=Path(), recipe=name, seed=seed) for seed in runs.get(name, [])]
 
-    monkeypatch.setattr(loading, "trained_runs", trained)
+    monkeypatch.setattr(loading, "read_trained_runs", trained)
     assert expand_recipe("mine", Catalogue()) == ["mine@0", "mine@4"]
     assert expand_recipe("mine+pooling=cls", Catalogue()) == [
         "mine@0+pooling=cls",

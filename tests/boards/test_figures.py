@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import stsbench
-from stsbench.boards.render.figures import table_figure
+from stsbench.boards.render.figures import draw_table
 from stsbench.core.errors import ProtocolError
 from tests.boards.shown import standing
 from tests.cli.commands import Command
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_table_has_a_panel_a_column_and_a_line_a_row():
     pytest.importorskip("matplotlib", reason="needs the extra plots")
     (table,) = stsbench.leaderboard(MEASURED).tables
-    chart: Any = table_figure([table])
+    chart: Any = draw_table([table])
     assert len(chart.axes) == len(STS) + 1
     assert dots(chart.axes[0]) == {50, 40} and dots(chart.axes[-1]) == {53, 43}
     ends = {
@@ -58,7 +58,7 @@ def test_ranks_and_letters_stand_beside_the_names():
     pytest.importorskip("matplotlib", reason="needs the extra plots")
     (table,) = stsbench.leaderboard(MEASURED).tables
     ranked = standing(table, 1, 2, "ab", is_best=True)
-    chart: Any = table_figure([ranked])
+    chart: Any = draw_table([ranked])
     first, second = (label.get_text() for label in chart.axes[0].get_yticklabels())
     assert (
         first == f"{table.rows()[0].label}≈ (Rank 1–2, Ties ab)" and second == table.rows()[1].label
@@ -82,7 +82,7 @@ def test_one_figure_is_one_table():
     with pytest.raises(
         ProtocolError, match="one figure shows one table, here are 2: .* choose one by its protocol"
     ):
-        table_figure(stsbench.leaderboard([*MEASURED, other]).tables)
+        draw_table(stsbench.leaderboard([*MEASURED, other]).tables)
 
 
 def test_commands_write_figures(folder, tmp_path, monkeypatch, capsys):

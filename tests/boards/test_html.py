@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from stsbench.boards.published.rows import sources, table_names
+from stsbench.boards.published.rows import list_tables, read_sources
 from stsbench.boards.render.formats import render
 from stsbench.boards.render.html import distinguish_rows, format_parameters
 from stsbench.boards.tables.build import build_table
@@ -95,7 +95,7 @@ def small() -> Table:
     )
 
 
-@pytest.mark.parametrize("name", ["small", *table_names()])
+@pytest.mark.parametrize("name", ["small", *list_tables()])
 def test_a_page_is_well_formed_with_all_cells(name):
     table = small() if name == "small" else build_table(name)
     reader = Reader(render([table], "html", show="both"))
@@ -109,7 +109,7 @@ def test_a_page_is_well_formed_with_all_cells(name):
     assert reader.rows[0] == ["encoder", *layout.heads]
 
 
-@pytest.mark.parametrize("name", ["small", *table_names()])
+@pytest.mark.parametrize("name", ["small", *list_tables()])
 def test_marks_lead_to_a_note_that_begins_with_them_and_ids_are_unique(name):
     text = render([small() if name == "small" else build_table(name)], "html")
     notes = dict(re.findall(r'<li id="([\w-]+)">(.)', text))
@@ -120,7 +120,7 @@ def test_marks_lead_to_a_note_that_begins_with_them_and_ids_are_unique(name):
     assert len(identities) == len(set(identities))
 
 
-@pytest.mark.parametrize("name", table_names())
+@pytest.mark.parametrize("name", list_tables())
 def test_a_page_loads_nothing(name):
     text = render([build_table(name)], "html")
     reader = Reader(text)
@@ -140,7 +140,7 @@ def test_a_page_loads_nothing(name):
     # Links lead within the page, or to papers and models; no browser tells them where it comes from.
     table = build_table(name)
     outside = {link for link in reader.attributes("href") if not link.startswith("#")}
-    known = {one.url for one in sources().papers.values()}
+    known = {one.url for one in read_sources().papers.values()}
     known |= {link for row in table.rows() for link in (row.traits.paper, row.traits.model)}
     assert outside <= known and all(link.startswith("https://") for link in outside)
     assert table.paper is None or table.paper.url in outside
@@ -342,7 +342,7 @@ def test_rows_of_one_name_are_told_apart_by_what_differs():
 
 
 def test_every_row_of_a_page_has_a_name_of_its_own():
-    for name in table_names():
+    for name in list_tables():
         table = build_table(name)
         apart = distinguish_rows(table)
         names = [

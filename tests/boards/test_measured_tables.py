@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from stsbench.boards.published.rows import protocols, published_row, read_table_card
+from stsbench.boards.published.rows import (
+    look_up_published_row,
+    read_published_protocols,
+    read_table_card,
+)
 from stsbench.boards.tables.build import build_table
 from stsbench.boards.tables.layout import build_layout
 from stsbench.boards.tables.table import AVERAGE, EXACT, TableNumber
@@ -73,7 +77,7 @@ def test_another_aggregation_is_read_from_the_same_result():
 
 
 def probe(encoder: str, score: float, **fields: Any) -> Result:
-    facts = {**protocols()["senteval"].fields["probe"], "name": "senteval", **fields}
+    facts = {**read_published_protocols()["senteval"].fields["probe"], "name": "senteval", **fields}
     scores = {"accuracy": score, "f1": score + 0.1, "majority": 0.5}
     return make_result(encoder, "mrpc", score, protocol=facts, scores=scores)
 
@@ -106,7 +110,7 @@ def test_a_probe_of_other_fields_is_not_the_published_protocol():
 
 
 def test_protocols_are_those_of_the_evaluators():
-    for name, facts in protocols().items():
+    for name, facts in read_published_protocols().items():
         for evaluator, fields in facts.fields.items():
             known = dataclasses.asdict(EVALUATORS.load(evaluator).PROTOCOLS[name])
             # Which metric is the score says nothing: a Result holds them all.
@@ -134,13 +138,13 @@ def test_composite_is_measured_from_all_its_parts():
     for task in ("cr", "mr", "mpqa", "subj", "sst2", "sst5", "trec", "mrpc", "sicke", "snli"):
         split = Catalogue().task(task).score_split
         scores = {"accuracy": 0.5, "f1": 0.8} if task == "mrpc" else {"accuracy": 0.5}
-        facts = {**protocols()["senteval"].fields["probe"], "name": "senteval"}
+        facts = {**read_published_protocols()["senteval"].fields["probe"], "name": "senteval"}
         results.append(
             make_result("declutr-base", task, 0.5, split=split, protocol=facts, scores=scores)
         )
     for task in ("sickr-regression", "stsb-regression"):
         facts = {
-            **protocols()["senteval"].fields["relatedness"],
+            **read_published_protocols()["senteval"].fields["relatedness"],
             "name": "senteval",
             "metric": "pearson",
         }
@@ -149,7 +153,7 @@ def test_composite_is_measured_from_all_its_parts():
                 "declutr-base", task, 0.9, protocol=facts, scores={"pearson": 0.9, "spearman": 0.5}
             )
         )
-    facts = {**protocols()["senteval"].fields["retrieval"], "name": "senteval"}
+    facts = {**read_published_protocols()["senteval"].fields["retrieval"], "name": "senteval"}
     results.append(
         make_result("declutr-base", "coco", 0.5, protocol=facts, scores={"mean_recall": 0.5})
     )
@@ -248,7 +252,7 @@ def own_card(tmp_path: Path, key: str) -> Catalogue:
 
 
 def of_mine(catalogue: Catalogue) -> str:
-    return catalogue.digest_of(catalogue.encoder("my-simcse"))
+    return catalogue.encoder_digest(catalogue.encoder("my-simcse"))
 
 
 def test_a_card_of_the_users_own_can_name_a_published_row(tmp_path):
@@ -390,4 +394,4 @@ def test_rows_of_unknown_protocol_have_no_average_but_the_printed_one():
         61.8, decimals=1, published_key=clear.published_key
     )
     assert clear.cell(EXACT).published is None and ct.cell(AVERAGE).published is None
-    assert published_row(clear.published_key).quoted == "clear"
+    assert look_up_published_row(clear.published_key).quoted == "clear"

@@ -16,12 +16,12 @@ from stsbench.boards.published.rows import (
     PublishedFacts,
     PublishedRow,
     PublishedScore,
-    misprints,
-    protocols,
-    published_row,
-    published_rows,
+    look_up_published_row,
+    read_misprints,
+    read_published_protocols,
+    read_published_rows,
+    read_sources,
     read_table_card,
-    sources,
 )
 from stsbench.core.catalogue import Catalogue, card_folder
 from stsbench.core.errors import CardError
@@ -29,7 +29,7 @@ from tests.made import card_of
 
 CATALOGUE = Catalogue()
 FACTS = PublishedFacts.__struct_fields__
-ROWS = published_rows()
+ROWS = read_published_rows()
 SCORES = [(row, score) for row in ROWS.values() for score in row.scores]
 DOWNSTREAM = "cr mr mpqa subj sst2 sst5 trec sicke sickr-regression stsb-regression coco sts12 sts13 sts14 sts15 sts16"
 AVERAGES = {
@@ -72,17 +72,17 @@ def test_scores_are_in_range():
 def test_a_protocol_says_its_metric_and_aggregation():
     for row, score in SCORES:
         if score.protocol:
-            facts = protocols()[score.protocol]
+            facts = read_published_protocols()[score.protocol]
             assert score.aggregation == facts.aggregation, row.key
             assert score.metric == facts.metric or not facts.aggregation, row.key
 
 
 def test_every_name_exists():
     recipes = {path.stem for path in card_folder("trainers").glob("*.toml")}
-    tasks = {*CATALOGUE.paths("tasks"), *CATALOGUE.suites(), *sources().extras}
+    tasks = {*CATALOGUE.paths("tasks"), *CATALOGUE.suites(), *read_sources().extras}
     for row, score in SCORES:
-        assert row.paper in sources().papers, row.key
-        assert not row.quoted or row.quoted in sources().papers, row.key
+        assert row.paper in read_sources().papers, row.key
+        assert not row.quoted or row.quoted in read_sources().papers, row.key
         assert not row.encoder or row.encoder in {*CATALOGUE.paths("baselines"), *recipes}, row.key
         assert score.task in tasks, row.key
         assert row.key.count("/") == 2, row.key
@@ -91,10 +91,10 @@ def test_every_name_exists():
 def test_no_source_and_no_extra_task_is_named_for_nothing():
     assert {row.paper for row in ROWS.values()} | {row.quoted for row in ROWS.values()} - {
         ""
-    } == set(sources().papers)
-    assert {score.task for _, score in SCORES} >= set(sources().extras)
+    } == set(read_sources().papers)
+    assert {score.task for _, score in SCORES} >= set(read_sources().extras)
     assert all(
-        paper.url.startswith("https://") and paper.title for paper in sources().papers.values()
+        paper.url.startswith("https://") and paper.title for paper in read_sources().papers.values()
     )
 
 
@@ -103,7 +103,7 @@ def test_cards_and_rows_name_each_other():
     for name, keys in of_cards.items():
         assert len(set(keys)) == len(keys), name
         for key in keys:
-            assert published_row(key).encoder == name
+            assert look_up_published_row(key).encoder == name
     for row in ROWS.values():
         assert not row.encoder or row.encoder not in of_cards or row.key in of_cards[row.encoder], (
             row.key
@@ -154,7 +154,7 @@ def test_averages_are_the_means_of_their_rows_but_for_listed_misprints():
                 wrong.add((row.key, average.task))
     listed = {
         key
-        for key, one in misprints().items()
+        for key, one in read_misprints().items()
         if one.kind in ("average", "rounding") and key[1] in AVERAGES
     }
     assert checked > 220
@@ -162,15 +162,17 @@ def test_averages_are_the_means_of_their_rows_but_for_listed_misprints():
 
 
 def test_misprints_name_printed_numbers_and_say_why():
-    for (key, task), one in misprints().items():
-        scores = [score for score in published_row(key).scores if not task or score.task == task]
+    for (key, task), one in read_misprints().items():
+        scores = [
+            score for score in look_up_published_row(key).scores if not task or score.task == task
+        ]
         assert scores and one.reason, key
         if one.expected and one.kind == "label":
             assert key.rpartition("/")[2] != one.expected
         elif one.expected:
             assert all(float(one.expected) != score.value for score in scores), key
         if one.kind in ("average", "rounding") and task in AVERAGES:
-            ((_, mean),) = [(a, m) for a, m in of_row(published_row(key)) if a.task == task]
+            ((_, mean),) = [(a, m) for a, m in of_row(look_up_published_row(key)) if a.task == task]
             assert float(one.expected) == round(mean, 2), key
 
 
@@ -196,7 +198,9 @@ def test_rows_taken_over_are_those_of_their_source_but_for_listed_misprints():
             checked += 1
             differing |= {(row.key, key[0]) for key in quoted if key in nearest and key not in same}
     assert checked > 30
-    assert differing == {key for key, one in misprints().items() if "whose number" in one.reason}
+    assert differing == {
+        key for key, one in read_misprints().items() if "whose number" in one.reason
+    }
 
 
 # Anchors: rows as their papers print them.
@@ -228,7 +232,7 @@ ANCHORS = {
 @pytest.mark.parametrize("key", ANCHORS)
 def test_a_row_is_as_its_paper_prints_it(key):
     words = ANCHORS[key].split()
-    printed = {s.task: f"{s.value:.{s.decimals}f}" for s in published_row(key).scores}
+    printed = {s.task: f"{s.value:.{s.decimals}f}" for s in look_up_published_row(key).scores}
     assert {task: printed[task] for task in words[::2]} == dict(
         zip(words[::2], words[1::2], strict=True)
     )
@@ -265,7 +269,7 @@ def test_a_wrong_line_is_named(tmp_path, old, new, message):
         (head + "p,t,r,sts12,test,spearman,70.10,none,none,yes,e,0.20\n").replace(old, new)
     )
     with pytest.raises(CardError, match=message):
-        published_rows(path)
+        read_published_rows(path)
 
 
 CATALOGUE = Catalogue()
@@ -319,12 +323,12 @@ COMMANDS = {"sgopt/figure-domain-shift": "SG, trained on NLI"}
 def claims() -> Iterator[tuple[str, str]]:
     """Each claimed row with the name, of an encoder's card or a recipe, that claims it."""
     for name in [*CATALOGUE.paths("baselines"), *CATALOGUE.paths("trainers")]:
-        known = CATALOGUE.known_encoder(name, card_of(name))
+        known = CATALOGUE.find_encoder(name, card_of(name))
         assert known is not None
         yield from ((key, name) for key in known.published)
 
 
-CLAIMABLE = {key: row for key, row in published_rows().items() if row.paper in PAPERS}
+CLAIMABLE = {key: row for key, row in read_published_rows().items() if row.paper in PAPERS}
 CLAIMED = {key for key, _ in claims()}
 
 
@@ -355,7 +359,7 @@ def test_ablations_have_their_command():
     "name", sorted({*CATALOGUE.paths("baselines")} & {*CATALOGUE.paths("trainers")})
 )
 def test_rows_of_a_card_and_of_a_recipe_of_the_same_name_are_found_under_it(name):
-    known = CATALOGUE.known_encoder(name, card_of(name))
+    known = CATALOGUE.find_encoder(name, card_of(name))
     assert known is not None
     assert {*CATALOGUE.encoder(name).published, *CATALOGUE.recipe(name).published} == set(
         known.published

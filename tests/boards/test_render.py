@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.boards.published.rows import table_names
+from stsbench.boards.published.rows import list_tables
 from stsbench.boards.render.formats import TERMINAL, WRITERS, render
 from stsbench.boards.render.text import LATEX_ESCAPES, escape_latex, to_frame
 from stsbench.boards.tables.build import build_table
@@ -174,7 +174,7 @@ def test_a_frame_has_numbers_by_row_and_side():
 
 
 @pytest.mark.parametrize("fmt", [TERMINAL, *WRITERS])
-@pytest.mark.parametrize("name", table_names())
+@pytest.mark.parametrize("name", list_tables())
 def test_every_table_has_all_its_numbers_in_every_format(name, fmt, capsys):
     table = build_table(name)
     layout = build_layout(table)
@@ -200,7 +200,7 @@ def test_exact_averages_take_the_place_of_rounded_ones():
 
 
 def test_marks_are_those_of_the_legend():
-    for name in table_names():
+    for name in list_tables():
         layout = build_layout(build_table(name))
         lines = [line for block in layout.blocks for line in block.lines]
         used = {mark for line in lines for mark in line.symbols} | {
@@ -341,7 +341,7 @@ def test_latex_head_byte_by_byte():
     )
 
 
-@pytest.mark.parametrize("name", table_names())
+@pytest.mark.parametrize("name", list_tables())
 def test_latex_is_balanced_and_every_line_has_all_columns(name):
     table = build_table(name)
     text = render([table], "latex")
@@ -444,7 +444,7 @@ def test_every_table_fits_the_page_of_an_article(tmp_path, paper):
         wide(3),
         wide(12, deviation=0.5),
         wide(30, label="x" * 44),
-        *map(build_table, table_names()),
+        *map(build_table, list_tables()),
     ]
     said = compiled(tmp_path, [render([table], "latex") for table in tables], paper)
     # Nothing stands off the page.

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from stsbench.boards.published.rows import protocols, published_row
+from stsbench.boards.published.rows import look_up_published_row, read_published_protocols
 from stsbench.check.gate import check, check_published
 from stsbench.check.lock import (
     CheckSide,
@@ -598,7 +598,7 @@ def test_the_intervals_of_a_mean_are_half_as_wide_as_four_cells():
 # Published scores.
 
 KEY = "simcse/table-5/SimCSE-BERT-base"
-PRINTED = {score.task: score.value / 100 for score in published_row(KEY).scores}
+PRINTED = {score.task: score.value / 100 for score in look_up_published_row(KEY).scores}
 
 
 def simcse(task: str, moved: float = 0.0, **changes: Any) -> Result:
@@ -663,11 +663,11 @@ def test_twice_a_printed_deviation_is_allowed_where_that_is_more(
 
 
 def test_probes_are_allowed_as_much_as_other_stacks_drift():
-    facts = {**protocols()["senteval"].fields["probe"], "name": "senteval"}
+    facts = {**read_published_protocols()["senteval"].fields["probe"], "name": "senteval"}
     key = next(
         key for key in Catalogue().encoder("simcse-bert-base").published if "/table-e.1/" in key
     )
-    printed = {score.task: score.value / 100 for score in published_row(key).scores}
+    printed = {score.task: score.value / 100 for score in look_up_published_row(key).scores}
     results = [
         make_result("simcse-bert-base", task, printed[task], split=split, protocol=facts, n=n,
                     scores={"accuracy": printed[task] - 0.004})
@@ -683,7 +683,7 @@ def test_probes_are_allowed_as_much_as_other_stacks_drift():
 
 def test_misprints_and_rows_of_a_lock_are_passed_over():
     key = "bert-flow/table-2/BERT CLS-vector"
-    scores = {score.task: score.value / 100 for score in published_row(key).scores}
+    scores = {score.task: score.value / 100 for score in look_up_published_row(key).scores}
     results = [
         make_result(
             "bert-base-cls-penultimate",

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from stsbench.boards.published.rows import protocols
+from stsbench.boards.published.rows import read_published_protocols
 from stsbench.core.catalogue import Catalogue
 from stsbench.results.folder import write_result
 from tests.boards.scored import probe
@@ -95,7 +95,7 @@ def test_every_row_whose_training_text_is_known_to_overlap_is_marked(stsbench, r
 
 
 def test_where_the_overlap_of_published_rows_is_not_known_a_note_says_so(stsbench, results):
-    senteval = {"name": "senteval", **protocols()["senteval"].fields["probe"]}
+    senteval = {"name": "senteval", **read_published_protocols()["senteval"].fields["probe"]}
     for task in ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc"):
         split = Catalogue().task(task).score_split
         write_result(

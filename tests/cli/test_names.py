@@ -17,7 +17,7 @@ import pytest
 
 import stsbench as package
 from stsbench.api.names import NameResolver, select_results
-from stsbench.boards.published.rows import read_table_card, row_facts, table_names
+from stsbench.boards.published.rows import list_rows, list_tables, read_table_card
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError, UnknownName
 from stsbench.recipes.train_plan import read_recipe
@@ -212,9 +212,9 @@ def test_what_boards_and_tables_print_chooses_the_encoder_that_it_is_of(stsbench
 def test_every_row_of_every_table_is_accepted_or_refused_with_what_to_give():
     labels = {
         facts.label or facts.row
-        for name in table_names()
+        for name in list_tables()
         for group in read_table_card(name).groups
-        for facts in row_facts(group)
+        for facts in list_rows(group)
     }
     accepted = refused = 0
     for label in labels:

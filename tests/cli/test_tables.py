@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from stsbench.boards.published.rows import table_names
+from stsbench.boards.published.rows import list_tables
 from stsbench.results.folder import write_result
 from tests.made import make_result
 
@@ -30,10 +30,10 @@ def folder(tmp_path):
 
 def test_all_tables_are_listed(stsbench):
     out = stsbench.fine("list", "tables")
-    for name in table_names():
+    for name in list_tables():
         assert f"\n{name} " in out
     listed = stsbench.json("list", "tables")
-    assert [one["table"] for one in listed] == table_names()
+    assert [one["table"] for one in listed] == list_tables()
     (simcse,) = [one for one in listed if one["table"] == "simcse-5"]
     assert simcse["source"] == "SimCSE table-5"
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import stsbench as stsbench_module
-from stsbench.encoders.runs import trained_runs
+from stsbench.encoders.runs import read_trained_runs
 from tests.training.students import sentences
 
 
@@ -279,8 +279,8 @@ def test_a_killed_run_is_resumed_to_the_same_weights(tmp_path, cards, masked_lm,
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert start("cut").wait() == 0
-    (whole,) = trained_runs("little+steps=60", tmp_path / "whole")
-    (cut,) = trained_runs("little+steps=60", tmp_path / "cut")
+    (whole,) = read_trained_runs("little+steps=60", tmp_path / "whole")
+    (cut,) = read_trained_runs("little+steps=60", tmp_path / "cut")
     assert (whole.folder / "model.safetensors").read_bytes() == (
         cut.folder / "model.safetensors"
     ).read_bytes()

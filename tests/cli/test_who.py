@@ -14,7 +14,7 @@ from stsbench.api.calls import evaluate
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError
 from stsbench.encoders.load import load_named
-from stsbench.encoders.runs import TrainedRun, trained_runs
+from stsbench.encoders.runs import TrainedRun, read_trained_runs
 from stsbench.results.folder import read_states, write_result
 from stsbench.results.groups import group_by_encoder
 from tests import hub_server
@@ -119,7 +119,7 @@ def edited(tmp_path: Path, **changes: str) -> Catalogue:
 def test_what_a_card_describes_may_be_edited_and_what_it_decides_not(tmp_path, changes, is_its):
     (digest,) = edited(tmp_path / "before").digests("mine")
     after = edited(tmp_path / "after", **changes)
-    assert (after.known_encoder("mine", digest) is not None) == is_its
+    assert (after.find_encoder("mine", digest) is not None) == is_its
     assert (digest in after.digests("mine")) == is_its
 
 
@@ -179,7 +179,7 @@ def test_a_recipes_run_carries_its_hash_and_seeds_from_another_start_are_another
     one, two = load_named("simcse-small@1"), load_named("simcse-small@2")
     assert one.card_digest and two.card_digest and one.card_digest != two.card_digest
     for known in (one, two):
-        assert CATALOGUE.known_encoder("simcse-small", known.card_digest) is not None
+        assert CATALOGUE.find_encoder("simcse-small", known.card_digest) is not None
     results = [
         make_result(
             "simcse-small",
@@ -197,7 +197,7 @@ def test_a_run_of_another_recipe_is_not_the_recipes(tmp_path, monkeypatch):
     card = msgspec.to_builtins(CATALOGUE.recipe("sg-small"))
     run_of("simcse-small", 1, card=card)
     known = load_named("simcse-small")
-    assert CATALOGUE.known_encoder("simcse-small", known.card_digest) is None
+    assert CATALOGUE.find_encoder("simcse-small", known.card_digest) is None
     named = CATALOGUE.recipe("simcse-bert-base")
     run_of(
         "simcse-bert-base",
@@ -207,7 +207,7 @@ def test_a_run_of_another_recipe_is_not_the_recipes(tmp_path, monkeypatch):
         base_files={"weights": "x"},
     )
     known = load_named("simcse-bert-base")
-    assert CATALOGUE.known_encoder("simcse-bert-base", known.card_digest) is None
+    assert CATALOGUE.find_encoder("simcse-bert-base", known.card_digest) is None
 
 
 def test_a_record_that_lies_where_anothers_is_looked_for_is_refused(tmp_path, monkeypatch):
@@ -217,7 +217,7 @@ def test_a_record_that_lies_where_anothers_is_looked_for_is_refused(tmp_path, mo
         StsbenchError,
         match="is of recipe 'simcse-small', seed 1, but is in the folder of .* seed 2;",
     ):
-        trained_runs("simcse-small")
+        read_trained_runs("simcse-small")
 
 
 def test_a_record_beside_a_folder_is_believed_against_it_alone(stsbench, tmp_path):

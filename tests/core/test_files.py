@@ -21,8 +21,8 @@ from stsbench.core.files import (
     STALE_SECONDS,
     cached_values,
     check_unpacked_size,
+    make_scratch_path,
     remove_stale,
-    scratch_beside,
     write_atomically,
 )
 from stsbench.data.corpora.corpus import read_training_text
@@ -45,7 +45,7 @@ def left(path: Path, *, hours: float, folder: bool = False) -> Path:
 def test_two_processes_never_share_a_name(tmp_path, monkeypatch):
     """As two containers do whose processes all have the number 1."""
     monkeypatch.setattr(os, "getpid", lambda: 1)
-    names = {scratch_beside(tmp_path / "a.json") for _ in range(1000)}
+    names = {make_scratch_path(tmp_path / "a.json") for _ in range(1000)}
     assert len(names) == 1000
     assert all(name.parent == tmp_path and name.name.endswith(".partial") for name in names)
 

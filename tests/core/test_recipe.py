@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stsbench.boards.published.rows import published_row
+from stsbench.boards.published.rows import look_up_published_row
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.parameters import call_with_params
 from stsbench.encoders.checkpoint import find_checkpoint
@@ -28,7 +28,7 @@ def test_names_are_known(name):
     assert card.selection.task in CATALOGUE.paths("tasks")
     assert card.preset and card.paper
     for key in card.published:
-        published_row(key)
+        look_up_published_row(key)
     if card.base.recipe:
         assert not card.base.model and card.base.recipe in RECIPES
     elif name in OF_STUDENTS:
@@ -40,7 +40,7 @@ def test_names_are_known(name):
 @pytest.mark.parametrize("name", [name for name in RECIPES if CATALOGUE.recipe(name).published])
 def test_a_published_row_is_of_the_same_backbone(name):
     card = CATALOGUE.recipe(name)
-    rows = [published_row(key) for key in card.published]
+    rows = [look_up_published_row(key) for key in card.published]
     assert {row.backbone for row in rows} == {card.backbone}
 
 

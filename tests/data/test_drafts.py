@@ -384,7 +384,7 @@ def test_pairs_in_each_layout(hub: Hub, tmp_path, files, splits, columns):
     hub.add("dataset", REPO, {"test.jsonl": lines(GRADED[:5])})
     again = load_task("mine", catalogue=Catalogue(tmp_path))
     # A moved branch leaves the card at its commit.
-    assert (again.load("test").n, again.loaded("test").notes) == (12, [])
+    assert (again.load("test").n, again.loaded_split("test").notes) == (12, [])
 
 
 def test_one_of_several_configurations(hub: Hub, tmp_path):

@@ -22,7 +22,7 @@ from stsbench.plots.draw import (
     draw_heat,
     draw_lines,
     draw_panels,
-    draw_spots,
+    draw_scatter,
 )
 
 pytest.importorskip("matplotlib", reason="the extra plots is not installed")
@@ -57,7 +57,7 @@ NOTHING = {
     "panels": lambda: draw_panels([], panel_titles={}, row_labels={}, x_label="points"),
     "lines": lambda: draw_lines([], x_label="bytes", y_label="score"),
     "cells": lambda: draw_heat([], row_label="pooling", column_label="layer", value_label="score"),
-    "spots": lambda: draw_spots([], x_label="x", y_label="y"),
+    "spots": lambda: draw_scatter([], x_label="x", y_label="y"),
 }
 
 
@@ -110,11 +110,11 @@ def test_the_users_own_settings_stay():
 
 def test_series_differ_in_colour_in_mark_and_in_grey():
 
-    from stsbench.plots.draw import COLOURS, MARKERS, look
+    from stsbench.plots.draw import COLOURS, MARKERS, series_look
 
-    first = [look(place) for place in range(len(COLOURS))]
+    first = [series_look(place) for place in range(len(COLOURS))]
     assert [len(set(each)) for each in zip(*first, strict=True)] == [len(COLOURS)] * 2
-    assert len({look(place) for place in range(49)}) == len(COLOURS) * len(MARKERS)
+    assert len({series_look(place) for place in range(49)}) == len(COLOURS) * len(MARKERS)
     greys = [luminance(one[0]) for one in first[:3]]
     assert min(abs(a - b) for at, a in enumerate(greys) for b in greys[at + 1 :]) > 0.2
     assert max(luminance(one[0]) for one in first) < 0.7
@@ -250,7 +250,7 @@ SPOTS = [
 
 
 def test_names_are_numbers_beside_the_points_and_in_the_legend():
-    chart = draw_spots(SPOTS, x_label="x", y_label="y", value_label="score")
+    chart = draw_scatter(SPOTS, x_label="x", y_label="y", value_label="score")
     first, second = chart.axes[:2]
     assert [(text.get_text(), text.xy) for text in first.texts] == [("1", (1, 2)), ("2", (3, 4))]
     assert [text.get_text() for text in chart.legends[0].get_texts()] == ["1 _one", "2 two"]
@@ -260,13 +260,13 @@ def test_names_are_numbers_beside_the_points_and_in_the_legend():
 
 
 def test_many_points_are_a_picture_in_the_file():
-    chart = draw_spots([ScatterPoint(x, x) for x in range(MANY + 1)], x_label="x", y_label="y")
+    chart = draw_scatter([ScatterPoint(x, x) for x in range(MANY + 1)], x_label="x", y_label="y")
     assert chart.axes[0].collections[0].get_rasterized()
     assert len(chart.to_bytes("svg")) < 60_000
 
 
 def test_a_density_stands_at_its_place():
-    chart = draw_spots(
+    chart = draw_scatter(
         [ScatterPoint(0, 0), ScatterPoint(1, 1)],
         x_label="x",
         y_label="y",
@@ -278,7 +278,7 @@ def test_a_density_stands_at_its_place():
 
 @pytest.mark.parametrize(("count", "places"), [(3, (1, 3)), (4, (2, 2)), (5, (2, 3))])
 def test_panels_fill_their_rows_and_the_lowest_of_each_column_says_its_numbers(count, places):
-    chart = draw_spots(
+    chart = draw_scatter(
         [ScatterPoint(0, 0, str(at)) for at in range(count)], x_label="x", y_label="y"
     )
     grid = chart.axes[0].get_subplotspec().get_gridspec()

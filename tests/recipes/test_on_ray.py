@@ -22,7 +22,7 @@ from stsbench.bench.workers import QUIET
 from stsbench.core import settings
 from stsbench.core.cards import CorpusSection, SelectionSection, StudentSection, TrainingSection
 from stsbench.core.errors import StsbenchError, TrainingError
-from stsbench.encoders.runs import last_checkpoint
+from stsbench.encoders.runs import find_last_checkpoint
 from stsbench.recipes.ray_training import RayTraining, explain_worker_loss
 from stsbench.recipes.train import LAUNCHERS, run_training
 from stsbench.recipes.train_plan import TrainPlan
@@ -107,7 +107,7 @@ def test_a_worker_that_is_killed_is_started_again_and_goes_on_from_the_checkpoin
 
     def kill_one(progress: TrainingProgress) -> None:
         seen.append(progress.step)
-        if not noticed and last_checkpoint(Path("many/little/seed3")):
+        if not noticed and find_last_checkpoint(Path("many/little/seed3")):
             noticed.append("killed")
             (*_, last) = [pid for pid in workers_of(os.getpid()) if b"TrainWorker" in titled(pid)]
             os.kill(last, signal.SIGKILL)

@@ -8,7 +8,7 @@ import pytest
 from stsbench.cli.main import main
 from stsbench.core.catalogue import Catalogue
 from stsbench.encoders.load import load_named
-from stsbench.encoders.runs import STATE_FILE, trained_runs
+from stsbench.encoders.runs import STATE_FILE, read_trained_runs
 from stsbench.recipes.trainers import make_training
 from stsbench.training.learner import TrainingProgress
 from stsbench.training.methods.registry import METHODS, METHODS_BY_TRAINER
@@ -65,7 +65,7 @@ def test_a_recipe_of_a_method_of_its_own_is_trained_and_scored(recipe, monkeypat
     shown = capsys.readouterr().out
     assert "mean" in shown and "at start" in shown
     monkeypatch.setenv("STSBENCH_RUNS", str(recipe.parent / "runs"))
-    runs = trained_runs("tiny", recipe.parent / "runs")
+    runs = read_trained_runs("tiny", recipe.parent / "runs")
     assert [run.seed for run in runs] == [1, 2]
     facts = runs[0].record
     untrained, *curve = facts["curve"]
@@ -86,7 +86,7 @@ def test_a_recipe_of_a_method_of_its_own_is_trained_and_scored(recipe, monkeypat
 
 def test_without_selection_the_last_weights_are_kept(tmp_path):
     assert train(write(tmp_path, selection='keep = "last"\n')) == 0
-    (run,) = trained_runs("tiny", tmp_path / "runs")
+    (run,) = read_trained_runs("tiny", tmp_path / "runs")
     assert run.record["chosen"] is None
     assert [point["score"] for point in run.record["curve"]] == [None] * 3
 
@@ -141,7 +141,7 @@ def test_a_dry_run_reckons_and_writes_nothing(recipe, capsys):
 def test_a_stopped_run_is_resumed_to_the_same_bytes(tmp_path, monkeypatch, capsys):
     recipe = write(tmp_path)
     assert train(recipe, "--seeds", "1") == 0
-    (whole,) = trained_runs("tiny", tmp_path / "runs")
+    (whole,) = read_trained_runs("tiny", tmp_path / "runs")
     weights, curve = (whole.folder / "model.safetensors").read_bytes(), whole.record["curve"]
 
     def press(**seen: Any) -> TrainingProgress:
@@ -153,9 +153,11 @@ def test_a_stopped_run_is_resumed_to_the_same_bytes(tmp_path, monkeypatch, capsy
     assert train(recipe, "--seeds", "1", "--fresh") == 130
     assert "again without --fresh" in capsys.readouterr().err
     monkeypatch.undo()
-    assert (whole.folder / STATE_FILE).is_file() and not trained_runs("tiny", tmp_path / "runs")
+    assert (whole.folder / STATE_FILE).is_file() and not read_trained_runs(
+        "tiny", tmp_path / "runs"
+    )
     assert train(recipe, "--seeds", "1") == 0
-    (resumed,) = trained_runs("tiny", tmp_path / "runs")
+    (resumed,) = read_trained_runs("tiny", tmp_path / "runs")
     assert resumed.record["curve"] == curve
     assert (whole.folder / "model.safetensors").read_bytes() == weights
     assert not (whole.folder / STATE_FILE).exists()

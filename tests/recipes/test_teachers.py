@@ -81,7 +81,7 @@ def test_what_a_teacher_has_seen_its_student_has(masked_lm, teacher, tmp_path):
 def test_checkpoints_of_another_teacher_are_not_resumed():
     start: Any = {"recipe": {}, "seed": 0, "base": {}, "corpus": "a"}
     before, now = (TrainingStart(**start, teachers={"wise": digest}) for digest in "xy")
-    assert now.difference(before) == "teacher" and not now.difference(now)
+    assert now.describe_difference(before) == "teacher" and not now.describe_difference(now)
 
 
 def test_what_is_no_teacher_is_one_line(masked_lm, tmp_path):

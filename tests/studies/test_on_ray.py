@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stsbench.core.errors import StsbenchError
-from stsbench.encoders.runs import unfinished_runs
+from stsbench.encoders.runs import read_unfinished_runs
 from stsbench.studies.sweep import CARRIERS, Sweep, SweepRow, SweepState
 from stsbench.studies.trials import Trial, TrialCallbacks
 from tests.studies.conftest import scores
@@ -69,7 +69,7 @@ def test_halving_stops_the_weak_and_tells_their_last_score(of_values):
     assert 1 <= len(early) < 5 and all(
         row.seed_mean is not None and not row.is_complete for row in early
     )
-    assert all(unfinished_runs(row.encoder) for row in early)
+    assert all(read_unfinished_runs(row.encoder) for row in early)
     (best,) = book.winners()
     assert best.is_complete
 

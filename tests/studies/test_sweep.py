@@ -16,7 +16,7 @@ from optuna.storages.journal import JournalFileBackend
 from stsbench.core.cards import RecipeCard
 from stsbench.core.errors import CardError, OutputError, StsbenchError, TrainingError, UnknownName
 from stsbench.core.toml import convert, toml_tables
-from stsbench.encoders.runs import unfinished_runs
+from stsbench.encoders.runs import read_unfinished_runs
 from stsbench.recipes.train import run_training
 from stsbench.recipes.train_plan import TrainPlan, read_recipe
 from stsbench.studies.search import SweepSetting
@@ -221,7 +221,7 @@ def test_halving_stops_the_weak_and_tells_their_last_score(sweep):
     assert 1 <= len(early) < 3 and all(
         row.seed_mean is not None and not row.is_complete for row in early
     )
-    assert all(unfinished_runs(row.encoder) for row in early) and len(book.winners()) == 1
+    assert all(read_unfinished_runs(row.encoder) for row in early) and len(book.winners()) == 1
 
 
 def test_what_was_tried_is_a_study_of_optuna_s(sweep):

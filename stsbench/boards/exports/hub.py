@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from huggingface_hub import EvalResult
 
 
-def model_index(name: str, results: Sequence[Result], catalogue: Catalogue) -> list[dict[str, Any]]:
+def make_model_index(
+    name: str, results: Sequence[Result], catalogue: Catalogue
+) -> list[dict[str, Any]]:
     """Return the ``model-index`` of one encoder's results, as ``huggingface_hub`` makes it.
 
     Scores are as in results, from 0 to 1. The ``args`` of each metric have the protocol and the 95%
@@ -88,7 +90,7 @@ class EvalResults(NamedTuple):
     omitted: list[str]
 
 
-def eval_results(results: Sequence[Result], catalogue: Catalogue) -> EvalResults:
+def make_eval_results(results: Sequence[Result], catalogue: Catalogue) -> EvalResults:
     """Return the YAML of one encoder's results on tasks that are datasets on the Hub.
 
     The dataset is MTEB's if the data are, and the task then has MTEB's name. Values are as in
@@ -168,7 +170,7 @@ def _describe_score(score: MeasuredScore) -> str:
 SCHEMA_VERSION = "0.3.0"
 
 
-def every_eval_ever(results: Sequence[Result], catalogue: Catalogue) -> str:
+def to_every_eval_ever(results: Sequence[Result], catalogue: Catalogue) -> str:
     """Return the JSON of one encoder's results as one record of an evaluation run.
 
     It has the data, revision, split and all fields of the protocol of each score, and its 95%
@@ -377,7 +379,7 @@ def find_model(result: Result, catalogue: Catalogue) -> HubModel:
     the card's hash is of the card. Its revision is the Hub's commit, else the beginning of the
     fingerprint, which distinguishes states.
     """
-    card = catalogue.known_encoder(result.encoder, result.encoder_card)
+    card = catalogue.find_encoder(result.encoder, result.encoder_card)
     revision = result.revision or (result.fingerprint or "no_revision_available")[:40]
     name = result.encoder if "/" in result.encoder else f"stsbench/{result.encoder}"
     dimensions = result.run.get("dimensions")

@@ -112,7 +112,7 @@ class PublishedSources(StrictRecord, frozen=True, kw_only=True):
 
 
 @cache
-def published_rows(path: Path = FOLDER / "published.csv") -> Mapping[str, PublishedRow]:
+def read_published_rows(path: Path = FOLDER / "published.csv") -> Mapping[str, PublishedRow]:
     """Read all published rows by key, in the order of the file.
 
     Raises:
@@ -135,26 +135,26 @@ def published_rows(path: Path = FOLDER / "published.csv") -> Mapping[str, Publis
     return rows
 
 
-def published_row(key: str) -> PublishedRow:
+def look_up_published_row(key: str) -> PublishedRow:
     """Return the published row of a key.
 
     Raises:
         UnknownName: There is no such row; the message suggests the nearest.
     """
-    rows = published_rows()
+    rows = read_published_rows()
     if key not in rows:
         raise UnknownName("published row", key, rows, hint="keys are paper/table/row")
     return rows[key]
 
 
 @cache
-def sources() -> PublishedSources:
+def read_sources() -> PublishedSources:
     """Read all sources of published scores, and the extra tasks that they have."""
     return msgspec.convert(parse_toml(FOLDER / "papers.toml"), PublishedSources)
 
 
 @cache
-def misprints() -> Mapping[tuple[str, str], Misprint]:
+def read_misprints() -> Mapping[tuple[str, str], Misprint]:
     """Read all misprints by row key and task, which is empty for a whole row."""
     entries = parse_toml(FOLDER / "misprints.toml")["misprints"]
     return {
@@ -307,7 +307,7 @@ class TableCard(StrictRecord, frozen=True, kw_only=True):
     note: str = ""
 
 
-def table_names() -> list[str]:
+def list_tables() -> list[str]:
     """Return the names of all tables: our own boards first, then those of papers."""
     names = {path.stem for path in (FOLDER / "tables").glob("*.toml")}
     return [*(name for name in BOARDS if name in names), *sorted(names - {*BOARDS})]
@@ -329,7 +329,7 @@ def read_table_card(name: str) -> TableCard:
     except (OSError, ValueError) as error:
         # The file does not exist, or no file can have such a name.
         raise UnknownName(
-            "table", name, table_names(), remedy=Remedy("list", {"kind": "tables"})
+            "table", name, list_tables(), remedy=Remedy("list", {"kind": "tables"})
         ) from error
     return _read_table_file(path, modified_ns)
 
@@ -344,19 +344,19 @@ def _read_table_file(path: Path, modified_ns: int) -> TableCard:
 
 
 @cache
-def protocols() -> Mapping[str, ProtocolFacts]:
+def read_published_protocols() -> Mapping[str, ProtocolFacts]:
     """Read the protocols that published scores may have, by name."""
     return msgspec.convert(parse_toml(FOLDER / "protocols.toml"), dict[str, ProtocolFacts])
 
 
-def column_facts(card: TableCard) -> list[ColumnFacts]:
+def list_columns(card: TableCard) -> list[ColumnFacts]:
     """Return the columns that a card lists itself, each as a record."""
     return [
         ColumnFacts(task=column) if isinstance(column, str) else column for column in card.columns
     ]
 
 
-def row_facts(group: GroupFacts) -> list[RowFacts]:
+def list_rows(group: GroupFacts) -> list[RowFacts]:
     """Return a group's rows as records, with the group's protocol if they have none themselves."""
     all_facts = [RowFacts(row=row) if isinstance(row, str) else row for row in group.rows]
     return [
@@ -373,7 +373,7 @@ def _find_form_problems(card: TableCard) -> Iterator[str]:
         yield "give either [[groups]] or [board]"
     if not 0 <= card.decimals <= MAX_DECIMALS:
         yield f"key 'decimals': {card.decimals} is not from 0 to {MAX_DECIMALS}"
-    for facts in column_facts(card):
+    for facts in list_columns(card):
         if bool(facts.task) == bool(facts.average_of):
             keys = "both" if facts.task else "neither"
             yield f"columns: give either 'task' or 'average_of', not {keys}"
@@ -387,9 +387,9 @@ def _find_form_problems(card: TableCard) -> Iterator[str]:
 
 def _find_name_problems(card: TableCard) -> Iterator[str]:
     """Yield the papers, protocols, rows and metrics of a card that do not exist."""
-    columns = column_facts(card)
-    rows = [facts for group in card.groups for facts in row_facts(group)]
-    papers = sources().papers
+    columns = list_columns(card)
+    rows = [facts for group in card.groups for facts in list_rows(group)]
+    papers = read_sources().papers
     if card.board is None and card.paper not in papers:
         yield f"key 'paper': '{card.paper}' is not one of papers.toml{suggest(card.paper, papers)}"
     protocol_names = [
@@ -399,12 +399,12 @@ def _find_name_problems(card: TableCard) -> Iterator[str]:
         *(row.protocol for row in rows),
     ]
     for name in filter(None, protocol_names):
-        if name != UNKNOWN and name not in protocols():
-            hint = suggest(name, protocols())
+        if name != UNKNOWN and name not in read_published_protocols():
+            hint = suggest(name, read_published_protocols())
             yield f"key 'protocol': '{name}' is not one of protocols.toml{hint}"
     published_names = [
         published.row
-        for published in published_rows().values()
+        for published in read_published_rows().values()
         if (published.paper, published.table) == (card.paper, card.table)
     ]
     for row in rows:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from stsbench.boards.render.text import csv_text, to_latex, to_markdown
+from stsbench.boards.render.text import records_to_csv, to_latex, to_markdown
 from stsbench.boards.tables.layout import DisplayCell, Layout, LayoutBlock, TableLine, build_layout
 from stsbench.boards.tables.table import STANDING_KINDS, Show, Table
 from stsbench.core.errors import DataError, ProtocolError, look_up
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 WRITERS: Mapping[str, Callable[[Comparison], str]] = {
-    "markdown": lambda comparison: to_markdown(comparison_layouts(comparison)),
-    "latex": lambda comparison: to_latex(comparison_layouts(comparison)),
-    "csv": lambda comparison: csv_text(comparison_records(comparison)),
+    "markdown": lambda comparison: to_markdown(make_comparison_layouts(comparison)),
+    "latex": lambda comparison: to_latex(make_comparison_layouts(comparison)),
+    "csv": lambda comparison: records_to_csv(make_comparison_records(comparison)),
     "json": lambda comparison: (
         json.dumps(
             {**asdict(comparison), "sentences": describe_comparison(comparison)},
@@ -53,7 +53,7 @@ def render_comparison(comparison: Comparison, fmt: str) -> str:
     return escape_controls(look_up("format", fmt, WRITERS)(comparison))
 
 
-def comparison_layouts(comparison: Comparison) -> list[Layout]:
+def make_comparison_layouts(comparison: Comparison) -> list[Layout]:
     """Return a table for each pair of encoders, with its sentence below.
 
     The notes on what the columns mean are below the last one.
@@ -79,7 +79,7 @@ def comparison_layouts(comparison: Comparison) -> list[Layout]:
     return layouts
 
 
-def comparison_records(comparison: Comparison) -> list[dict[str, Any]]:
+def make_comparison_records(comparison: Comparison) -> list[dict[str, Any]]:
     """Return the lines of the CSV: one record for each difference."""
     return [_difference_record(difference) for difference in comparison.differences]
 
@@ -111,7 +111,7 @@ def _difference_record(difference: Difference) -> dict[str, Any]:
     }
 
 
-def comparison_figure(comparison: Comparison) -> Chart:
+def draw_comparison(comparison: Comparison) -> Chart:
     """Draw each difference as a dot by task; a ring is one that is not significant.
 
     Raises:
@@ -144,9 +144,7 @@ def comparison_figure(comparison: Comparison) -> Chart:
     )
 
 
-def table_figure(
-    tables: Sequence[Table], show: Show | None = None, *, exact: bool = False
-) -> Chart:
+def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool = False) -> Chart:
     """Draw a table with a panel for each column.
 
     A dot is a measured number or a difference, a ring a published number.

@@ -15,7 +15,7 @@ from importlib import resources
 from statistics import quantiles
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stsbench.boards.published.rows import sources
+from stsbench.boards.published.rows import read_sources
 from stsbench.boards.tables.layout import NO_NUMBER, Layout, build_layout, group_by_section
 from stsbench.boards.tables.table import STANDING_KINDS, Row, Show, Table, TableColumn
 from stsbench.core.wording import escape_controls, join_lines
@@ -51,10 +51,10 @@ def to_html(tables: Sequence[Table], show: Show | None = None, *, exact: bool = 
         exact: Show exact averages instead of those rounded as in the paper.
     """
     title = tables[0].caption if len(tables) == 1 else "Leaderboard"
-    return html_page(title, table_body(tables, show, exact=exact))
+    return render_page(title, render_tables(tables, show, exact=exact))
 
 
-def table_body(
+def render_tables(
     tables: Sequence[Table], show: Show | None = None, *, exact: bool = False
 ) -> Iterator[str]:
     """Yield the HTML of each table, without the page around it."""
@@ -63,7 +63,7 @@ def table_body(
         yield _render_table(table, layout, f"t{number}")
 
 
-def html_page(title: str, body: Iterable[str], *, images: bool = False) -> str:
+def render_page(title: str, body: Iterable[str], *, images: bool = False) -> str:
     """Return a page with the style and the script of boards.
 
     Args:
@@ -87,7 +87,7 @@ def html_page(title: str, body: Iterable[str], *, images: bool = False) -> str:
     )
 
 
-def notebook_table(
+def render_notebook_table(
     heads: Sequence[str],
     rows: Iterable[Sequence[str]],
     notes: Iterable[str] = (),
@@ -107,7 +107,7 @@ def notebook_table(
     return html.removesuffix("\n")
 
 
-def notebook_layout(layout: Layout) -> str:
+def render_notebook_layout(layout: Layout) -> str:
     """Return the HTML of a layout for a notebook, with titles of groups as rows of their own."""
     rows: list[list[str]] = []
     for section, block in group_by_section(layout.blocks):
@@ -117,7 +117,7 @@ def notebook_layout(layout: Layout) -> str:
         for line in block.lines:
             cells = [cell.text + cell.symbol + cell.deviation for cell in line.cells]
             rows.append([join_lines(line.label) + line.symbols, *cells])
-    return notebook_table(
+    return render_notebook_table(
         [layout.label_head, *layout.heads], rows, layout.legend, title=layout.caption
     )
 
@@ -173,7 +173,7 @@ def _render_table(table: Table, layout: Layout, element_id: str) -> str:
         layout=layout,
         blocks=list(group_by_section(layout.blocks)),
         note_numbers=note_numbers,
-        papers=sources().papers,
+        papers=read_sources().papers,
         distinctions=distinguish_rows(table),
         row_id=id,
         count_missing_decimals=_count_missing_decimals,
@@ -274,7 +274,7 @@ def _describe_row(row: Row) -> Iterator[str]:
     """Yield texts that may distinguish a row from another, the most telling one first."""
     traits = row.traits
     paper_id, table_id, printed_label = [*row.published_key.split("/", 2), "", "", ""][:3]
-    paper = sources().papers.get(paper_id)
+    paper = read_sources().papers.get(paper_id)
     yield traits.backbone
     yield traits.method
     yield f"supervision {traits.supervision}" if traits.supervision else ""

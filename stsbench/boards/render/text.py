@@ -299,10 +299,10 @@ def to_csv(tables: Sequence[Table], show: Show | None = None, *, headed: bool = 
         headed: Begin with a line of column names.
     """
     records = [record for table in tables for record in _make_records(table, show)]
-    return csv_text(records, RECORD_KEYS, headed=headed)
+    return records_to_csv(records, RECORD_KEYS, headed=headed)
 
 
-def csv_text(
+def records_to_csv(
     records: Sequence[Mapping[str, Any]], first_keys: Sequence[str] = (), *, headed: bool = True
 ) -> str:
     """Return records as CSV; a value that a record lacks is empty.

@@ -12,8 +12,8 @@ from stsbench.boards.published.rows import (
     AverageFacts,
     BoardFacts,
     TableCard,
+    read_sources,
     read_table_card,
-    sources,
 )
 from stsbench.boards.tables.columns import (
     MTEB_PROTOCOL,
@@ -22,10 +22,10 @@ from stsbench.boards.tables.columns import (
 )
 from stsbench.boards.tables.rows import (
     AddedRow,
-    all_groups,
     describe_clean_scores,
     describe_gaps,
     describe_hidden,
+    make_groups,
 )
 from stsbench.boards.tables.table import (
     AVERAGE,
@@ -78,7 +78,7 @@ def build_table(
     catalogue = catalogue or Catalogue()
     filler = TableFiller.from_card(card, catalogue)
     encoder_groups = group_by_encoder(results, catalogue)
-    groups = all_groups(filler, results, encoder_groups, added_rows)
+    groups = make_groups(filler, results, encoder_groups, added_rows)
     measured_notes = list(describe_clean_scores(filler, encoder_groups)) if card.board else []
     rows = [row for group in groups for row in group.rows]
     has_published = any(row.source for row in rows)
@@ -91,7 +91,7 @@ def build_table(
     table = Table(
         name=name,
         title=card.title,
-        paper=None if card.board else sources().papers[card.paper],
+        paper=None if card.board else read_sources().papers[card.paper],
         paper_number=format_table_number(card),
         columns=filler.columns,
         groups=groups,

@@ -19,12 +19,12 @@ from stsbench.boards.published.rows import (
     PublishedRow,
     PublishedScore,
     TableCard,
-    column_facts,
-    misprints,
-    protocols,
+    list_columns,
+    list_rows,
+    read_misprints,
+    read_published_protocols,
+    read_sources,
     read_table_card,
-    row_facts,
-    sources,
 )
 from stsbench.boards.tables.table import (
     AVERAGE,
@@ -63,7 +63,7 @@ def scores_by_seed(encoder_group: EncoderResults, spec: ColumnSpec) -> ScoreBySe
 
 def fits_column(result: Result, spec: ColumnSpec) -> bool:
     """Return whether a column takes a result's own score, and not another one that it holds."""
-    aggregation = protocols().get(spec.protocol, UNKNOWN_PROTOCOL).aggregation
+    aggregation = read_published_protocols().get(spec.protocol, UNKNOWN_PROTOCOL).aggregation
     is_own_score = not aggregation or score_name(result.protocol) == f"{spec.metric}.{aggregation}"
     return (
         is_own_score
@@ -89,7 +89,7 @@ def _find_score(result: Result, spec: ColumnSpec) -> float | None:
     """
     if spec.protocol_fields:
         return result.score if result.protocol == spec.protocol_fields else None
-    protocol_facts = protocols().get(spec.protocol)
+    protocol_facts = read_published_protocols().get(spec.protocol)
     if protocol_facts is None:
         return None
     if protocol_facts.aggregation:
@@ -138,7 +138,7 @@ def make_column_spec(
 
 
 def _is_extra_or_suite(task: str, catalogue: Catalogue) -> bool:
-    return task in sources().extras or task in catalogue.suites()
+    return task in read_sources().extras or task in catalogue.suites()
 
 
 def _average_cells(terms: AverageTerms, means: Mapping[str, float], decimals: int) -> float:
@@ -205,7 +205,7 @@ class TableFiller:
             raise CardError(
                 f"key 'suite': '{card.suite}' is not a suite{suggest(card.suite, suites)}"
             )
-        facts_by_column = column_facts(card) or [
+        facts_by_column = list_columns(card) or [
             ColumnFacts(task=task) for task in suites[card.suite].tasks
         ]
         columns = [_make_column(facts, card, catalogue) for facts in facts_by_column]
@@ -417,7 +417,7 @@ class TableFiller:
             if self.card.average and column.kind == "average":
                 task = self.card.average.task
             cell = TableCell(measured=measured.get(column.key), published=published.get(column.key))
-            misprint = misprints().get((cell.published_key, task)) if task else None
+            misprint = read_misprints().get((cell.published_key, task)) if task else None
             cells[column.key] = replace(cell, misprint=misprint.reason) if misprint else cell
         return cells
 
@@ -491,7 +491,7 @@ def _make_average_column(facts: ColumnFacts, card: TableCard) -> TableColumn:
     if other_card.average is None:
         raise CardError(f"columns: table '{facts.average_of}' has no average")
     is_mixed = other_card.average.composite
-    metric = "mixed" if is_mixed else protocols()[other_card.protocol].metric
+    metric = "mixed" if is_mixed else read_published_protocols()[other_card.protocol].metric
     spec = _average_spec(other_card, other_card.average, metric)
     return TableColumn(
         key=facts.average_of,
@@ -506,9 +506,9 @@ def _default_metric(card: TableCard, protocol: str) -> str:
     """Return the metric of a table's columns: that of its fields, its protocol or its rows."""
     if card.fields:
         return score_name(card.fields).partition(".")[0]
-    if protocol in protocols():
-        return protocols()[protocol].metric
-    row_metrics = [facts.metric for group in card.groups for facts in row_facts(group)]
+    if protocol in read_published_protocols():
+        return read_published_protocols()[protocol].metric
+    row_metrics = [facts.metric for group in card.groups for facts in list_rows(group)]
     return next(filter(None, row_metrics), "")
 
 
@@ -576,7 +576,9 @@ def published_protocol(protocol: str) -> PublishedProtocol:
     """Return the name and aggregation that published scores of a protocol have."""
     if protocol == UNKNOWN:
         return PublishedProtocol(name="", aggregation="unknown")
-    return PublishedProtocol(protocol, protocols().get(protocol, UNKNOWN_PROTOCOL).aggregation)
+    return PublishedProtocol(
+        protocol, read_published_protocols().get(protocol, UNKNOWN_PROTOCOL).aggregation
+    )
 
 
 MTEB_PROTOCOL = {

@@ -15,11 +15,11 @@ from stsbench.boards.published.rows import (
     GroupFacts,
     PublishedRow,
     RowFacts,
-    misprints,
-    published_row,
-    published_rows,
-    row_facts,
-    sources,
+    list_rows,
+    look_up_published_row,
+    read_misprints,
+    read_published_rows,
+    read_sources,
 )
 from stsbench.boards.tables.columns import Numbers, TableFiller, add_average
 from stsbench.boards.tables.table import (
@@ -57,7 +57,7 @@ class PublishedNumbers(NamedTuple):
     numbers: Numbers
 
 
-def all_groups(
+def make_groups(
     filler: TableFiller,
     results: Sequence[Result],
     encoder_groups: Sequence[EncoderResults],
@@ -92,7 +92,7 @@ def _group_by_published_row(
     for encoder_group in encoder_groups:
         for key in encoder_group.card.published if encoder_group.card else []:
             try:
-                row = published_row(key)
+                row = look_up_published_row(key)
             except UnknownName as error:
                 path = filler.catalogue.encoder_path(encoder_group.encoder)
                 raise CardError(f"{path}: key 'published': {error}") from error
@@ -105,9 +105,9 @@ def _paper_groups(filler: TableFiller, encoder_groups: Sequence[EncoderResults])
     encoders_by_row = _group_by_published_row(filler, encoder_groups)
     for group in filler.card.groups:
         rows: list[Row] = []
-        for facts in row_facts(group):
+        for facts in list_rows(group):
             key = f"{filler.card.paper}/{filler.card.table}/{facts.row}"
-            published = published_row(key)
+            published = look_up_published_row(key)
             rows += _paper_rows(
                 filler,
                 group,
@@ -137,16 +137,16 @@ def _paper_rows(
     label = facts.label or facts.row
     first_encoder = encoder_groups[0] if encoder_groups else None
     numbers = filler.published_numbers(published, facts.protocol, metric=facts.metric)
-    card = first_encoder.card if first_encoder else card_of(filler, published.encoder)
-    misprint = misprints().get((published.key, ""))
-    row = encoder_row(
+    card = first_encoder.card if first_encoder else find_card(filler, published.encoder)
+    misprint = read_misprints().get((published.key, ""))
+    row = make_encoder_row(
         filler,
         label,
         first_encoder,
         PublishedNumbers(published, numbers),
         facts.protocol,
         encoder=first_encoder.encoder if first_encoder else published.encoder,
-        quoted_from=sources().papers[published.quoted].name if published.quoted else "",
+        quoted_from=read_sources().papers[published.quoted].name if published.quoted else "",
         other_protocol=(facts.protocol or "") if facts.protocol != group.protocol else "",
         overlap=filler.row_overlap(published),
         misprint=misprint.reason if misprint else "",
@@ -201,7 +201,7 @@ def _clean_groups(filler: TableFiller, encoder_groups: Sequence[EncoderResults])
             ]
             if clean_results:
                 clean_group = encoder_group._replace(results=clean_results)
-                rows.append(encoder_row(filler, clean_group.name, clean_group, results=[]))
+                rows.append(make_encoder_row(filler, clean_group.name, clean_group, results=[]))
         measured_rows = [row for row in rows if row.is_measured]
         yield Group(section=name[0].upper() + name[1:], rows=sorted(measured_rows, key=by_average))
 
@@ -238,14 +238,14 @@ def _clean_results(result: Result, name: str) -> Iterator[Result]:
             )
 
 
-def card_of(filler: TableFiller, encoder: str) -> EncoderCard | None:
+def find_card(filler: TableFiller, encoder: str) -> EncoderCard | None:
     """Return the card of an encoder; None if it has none."""
     if encoder not in filler.catalogue.paths("baselines"):
         return None
     return filler.catalogue.encoder(encoder)
 
 
-def encoder_row(
+def make_encoder_row(
     filler: TableFiller,
     label: str,
     encoder_group: EncoderResults | None,
@@ -266,7 +266,7 @@ def encoder_row(
     found_fields: dict[str, Any] = {}
     if published is not None:
         found_fields["published_key"] = published.row.key
-        found_fields["source"] = sources().papers[published.row.paper].name
+        found_fields["source"] = read_sources().papers[published.row.paper].name
         found_fields["overlap"] = filler.row_overlap(published.row)
     measured: Numbers = {}
     if encoder_group is not None:
@@ -292,7 +292,7 @@ def _board_rows(
             tag = encoder_group.state_tag
             label = f"{card.name} [{tag}]" if tag else card.name
         published = published_by_encoder.get(encoder_group.encoder) if card else None
-        row = encoder_row(filler, label, encoder_group, published)
+        row = make_encoder_row(filler, label, encoder_group, published)
         if row.is_measured:
             if card:
                 measured_encoders.add(encoder_group.encoder)
@@ -304,12 +304,12 @@ def _board_rows(
 
 def _unmeasured_row(filler: TableFiller, encoder: str, published: PublishedNumbers) -> Row:
     """Return the row of an encoder that is only published, with its card's or corrected name."""
-    card = card_of(filler, encoder)
+    card = find_card(filler, encoder)
     label = published.row.row
-    misprint = misprints().get((published.row.key, ""))
+    misprint = read_misprints().get((published.row.key, ""))
     if misprint and misprint.kind == "label" and misprint.expected:
         label = misprint.expected
-    return encoder_row(
+    return make_encoder_row(
         filler,
         card.name if card else label,
         encoder_group=None,
@@ -327,10 +327,10 @@ def _published_by_encoder(filler: TableFiller) -> dict[str, PublishedNumbers]:
     needs_all_columns = filler.card.board is None or filler.card.board.whole
     rows = [
         row
-        for row in published_rows().values()
+        for row in read_published_rows().values()
         if all(score.verified not in ("figure", "no") for score in row.scores)
     ]
-    papers = {row.paper for row in published_rows().values() if not row.quoted}
+    papers = {row.paper for row in read_published_rows().values() if not row.quoted}
     candidates: dict[str, list[PublishedNumbers]] = {}
     # Rows that another of the papers is the source of come last.
     for row in sorted(rows, key=lambda row: row.quoted in papers):
@@ -390,7 +390,7 @@ def _merge_rows(
 
     Of equally full rows, the one counts that the encoder's card names first.
     """
-    card = card_of(filler, encoder)
+    card = find_card(filler, encoder)
     rank_by_key = {key: rank for rank, key in enumerate(card.published if card else ())}
 
     def sort_key(published: PublishedNumbers) -> tuple[int, int]:
@@ -504,7 +504,7 @@ def _with_added_rows(
     added = [labelled for row in added_rows for labelled in row.select_groups(encoder_groups)]
     if filler.card.board is None:
         rows = [
-            encoder_row(filler, label or encoder_group.name, encoder_group, is_added=True)
+            make_encoder_row(filler, label or encoder_group.name, encoder_group, is_added=True)
             for encoder_group, label in added
         ]
         return [*groups, Group(title="Measured here", rows=rows)]

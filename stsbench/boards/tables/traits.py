@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from stsbench.boards.published.rows import FOLDER, Paper, PublishedRow, sources
+from stsbench.boards.published.rows import FOLDER, Paper, PublishedRow, read_sources
 from stsbench.boards.tables.table import EncoderTraits
 from stsbench.core.cards import EncoderCard
 from stsbench.core.catalogue import Catalogue
@@ -47,7 +47,7 @@ def read_traits(
     described = published or card
     if described is None:
         return EncoderTraits()
-    source = sources().papers[published.quoted or published.paper] if published else None
+    source = read_sources().papers[published.quoted or published.paper] if published else None
     card_paper = _find_address(card.paper) if card else ""
     has_other_network = card is not None and any(
         parameter.partition("=")[0] in MODEL_PARAMETERS for parameter in card.name.split("+")[1:]
@@ -96,7 +96,7 @@ def _find_address(text: str) -> str:
 
 def _year_of_address(address: str) -> int | None:
     """Return the year of a work by its address: as listed, else as the address itself has it."""
-    years = {paper.url: paper.year for paper in sources().papers.values()}
+    years = {paper.url: paper.year for paper in read_sources().papers.values()}
     years |= read_encoder_facts()["years"]
     if address in years:
         return years[address]

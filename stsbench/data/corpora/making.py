@@ -46,7 +46,7 @@ class DocumentTokenizer(Protocol):
     """A tokenizer that counts the tokens of documents."""
 
     @property
-    def identity(self) -> str:
+    def fingerprint(self) -> str:
         """A hash that changes if and only if a count can change."""
         ...
 
@@ -180,7 +180,7 @@ def _make_long_documents(request: _CorpusRequest) -> int:
             f"{repository}: has no parquet file for training; nothing else is read here"
         )
     tokenizer = request.open_tokenizer(section.tokenizer, section.tokenizer_revision)
-    selection = [section.column, section.tokens, section.lowercase, tokenizer.identity]
+    selection = [section.column, section.tokens, section.lowercase, tokenizer.fingerprint]
     deciding_values = json.dumps([list(hash_by_name.items()), *selection])
     key = hashlib.sha256(deciding_values.encode()).hexdigest()
     draft = path.with_name(f"{path.name}.unfinished")

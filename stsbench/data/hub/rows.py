@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from stsbench.core import settings
 from stsbench.core.cards import HubSource
 from stsbench.core.errors import CardError, DataError, SourceError, suggest
-from stsbench.core.files import check_unpacked_size, file_digest, scratch_beside
+from stsbench.core.files import check_unpacked_size, file_digest, make_scratch_path
 from stsbench.data.hub.repository import (
     HubPath,
     Repository,
@@ -366,7 +366,7 @@ def fetch_archive(source: HubSource) -> HubPath:
 def _unpack_atomically(archive: Path, folder: Path, where: str) -> None:
     """Unpack an archive to a scratch folder, and rename that, so that no folder is incomplete."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = scratch_beside(folder)
+    scratch = make_scratch_path(folder)
     scratch.mkdir()
     try:
         unpack_archive(archive, scratch, where=where)

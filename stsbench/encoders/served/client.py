@@ -145,7 +145,7 @@ class ServerClient:
         Raises:
             StsbenchError: The environment lacks the variable.
         """
-        return settings.secret(self.key_variable) if self.key_variable else ""
+        return settings.read_secret(self.key_variable) if self.key_variable else ""
 
     def get(self, path: str) -> dict[str, Any] | None:
         """Return the JSON object at a path of the server.

@@ -219,7 +219,7 @@ class TokenCounter:
             ).path
         checkpoint = Checkpoint(folder=folder)
         self._tokenizer = load_tokenizer(checkpoint)
-        self.identity = fingerprint(checkpoint.digests(), checkpoint.libraries())
+        self.fingerprint = fingerprint(checkpoint.digests(), checkpoint.libraries())
 
     def __call__(self, texts: Sequence[str]) -> list[int]:
         """Return the number of tokens of each text."""

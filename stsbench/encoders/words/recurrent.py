@@ -90,7 +90,7 @@ class BiLstm(nn.Module):
         return self.maximum(states)
 
 
-def as_batch(tokens: TokenIds, rows: IndexArray, *, pad: int = 0) -> tuple[Tensor, Tensor]:
+def make_batch(tokens: TokenIds, rows: IndexArray, *, pad: int = 0) -> tuple[Tensor, Tensor]:
     """Return some sentences as ids (b, t), with ``pad`` behind their end, and lengths (b,)."""
     ids, _ = tokens.pad(rows, pad_token=pad)
     return torch.from_numpy(ids), torch.from_numpy(tokens.lengths[rows])
@@ -317,7 +317,7 @@ class RecurrentEncoder(SavedWordEncoder):
             for batch in batches:
                 rows = batch[lengths[batch] > 0]
                 if len(rows):
-                    ids, id_lengths = as_batch(tokens, rows, pad=-1)
+                    ids, id_lengths = make_batch(tokens, rows, pad=-1)
                     embeddings[rows] = embed(ids, id_lengths).float().cpu().numpy()
         return embeddings
 

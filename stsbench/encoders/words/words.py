@@ -25,7 +25,13 @@ import numpy.typing as npt
 
 from stsbench.core import settings
 from stsbench.core.errors import EncoderError, OutputError, SourceError, look_up, translate_errors
-from stsbench.core.files import check_is_file, file_digest, remove, scratch_beside, write_atomically
+from stsbench.core.files import (
+    check_is_file,
+    file_digest,
+    make_scratch_path,
+    remove,
+    write_atomically,
+)
 from stsbench.core.provenance import fingerprint
 from stsbench.core.wording import join_lines
 from stsbench.encoders.base import FloatArray, IndexArray, PositiveInt
@@ -45,7 +51,7 @@ WordSplit = Callable[[str], list[str]]
 """From a sentence to its words."""
 
 
-def tokeniser(name: str, *, lowercase: bool = False) -> WordSplit:
+def make_tokeniser(name: str, *, lowercase: bool = False) -> WordSplit:
     """Return the function that splits a sentence into words.
 
     NLTK's rules need no data of NLTK's: of several sentences in a text, only the last full stop is
@@ -131,7 +137,7 @@ class SavedWordEncoder:
                 )
         self.config = decode_file(self.folder / CONFIG_FILE, self.CONFIG_TYPE, "cannot be read")
         self.tokens = tokens
-        self.split_words = tokeniser(tokens, lowercase=self.config.lowercase)
+        self.split_words = make_tokeniser(tokens, lowercase=self.config.lowercase)
 
     def _fingerprint(self, **params: object) -> str:
         """Return the hash of the files, the tokeniser and these further parameters."""
@@ -209,7 +215,7 @@ def write_word_folder(
             f"{folder / VOCABULARY_FILE}: a word of the vocabulary is empty or holds a line end"
         )
     # Weights may be gigabytes: they are written to a file beside the last one, and not copied.
-    scratch = scratch_beside(folder / WEIGHTS_FILE)
+    scratch = make_scratch_path(folder / WEIGHTS_FILE)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, scratch)

@@ -31,7 +31,7 @@ from stsbench.core.cards import SelectionSection, TrainingSection
 from stsbench.core.errors import CardError, Interrupted, OutputError, TrainingError
 from stsbench.core.files import write_atomically
 from stsbench.core.wording import join_lines
-from stsbench.encoders.runs import COMPLETE_FILE, last_checkpoint
+from stsbench.encoders.runs import COMPLETE_FILE, find_last_checkpoint
 from stsbench.training.learner import (
     Batch,
     Learner,
@@ -132,7 +132,7 @@ def train_learner(
     processes = settings.processes
     plan = settings.batches
     selection = Selection(learner, settings)
-    checkpoint = last_checkpoint(settings.folder) if resume else None
+    checkpoint = find_last_checkpoint(settings.folder) if resume else None
     if checkpoint is not None:
         with _checkpoint_errors(checkpoint):
             selection.load(checkpoint)
@@ -350,7 +350,7 @@ def _one_line_errors(folder: Path) -> Iterator[None]:
             and "unexpected pos" not in error_text
         ):
             raise
-        checkpoint_name = getattr(last_checkpoint(folder), "name", "nothing")
+        checkpoint_name = getattr(find_last_checkpoint(folder), "name", "nothing")
         message = f"{folder}: the disk is full ({checkpoint_name} is kept)"
         raise OutputError(f"{message}; free some space and run it again without `fresh`") from error
 
@@ -442,7 +442,7 @@ class LossHistory:
                     f"the loss is {value} at step {step}; lower learning rate or raise temperature"
                 )
                 raise TrainingError(
-                    f"{message} ({last_checkpoint(self.folder) or 'nothing'} is kept)"
+                    f"{message} ({find_last_checkpoint(self.folder) or 'nothing'} is kept)"
                 )
             self.last_loss = value
 

@@ -15,7 +15,7 @@ import transformers
 
 from stsbench.core.cards import Share
 from stsbench.core.errors import EncoderError
-from stsbench.encoders.words.words import tokeniser
+from stsbench.encoders.words.words import make_tokeniser
 from stsbench.training.learner import (
     IGNORED,
     Batch,
@@ -78,7 +78,7 @@ class TSDAE(Learner):
     independently."""
 
     def __post_init__(self) -> None:
-        self.split = tokeniser(self.words)
+        self.split = make_tokeniser(self.words)
         model = self.student.language_model
         base = model if self.decoder == "tied" else copy.deepcopy(model)
         self.speaker = _make_decoder(base).to(self.student.device)

@@ -21,7 +21,7 @@ from numba import njit
 
 from stsbench.encoders.base import FloatArray, IndexArray
 from stsbench.encoders.tokens import TokenIds
-from stsbench.encoders.words.words import FastSentConfig, tokeniser
+from stsbench.encoders.words.words import FastSentConfig, make_tokeniser
 from stsbench.training.learner import Columns
 from stsbench.training.words.rounds import (
     PreparedTraining,
@@ -210,7 +210,7 @@ class FastSentTraining(StandaloneMethod):
 
     def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
         """Read the column ``text`` (and ``document_id``), see :class:`StandaloneMethod`."""
-        tokenize = tokeniser(self.tokens, lowercase=self.lowercase)
+        tokenize = make_tokeniser(self.tokens, lowercase=self.lowercase)
         sentences, documents, vocabulary = read_ordered(columns, tokenize, min_count=self.min_count)
         tokens = TokenIds.from_lists(vocabulary.ids(sentences))
         keep_probabilities = self.keep_probabilities(vocabulary)

@@ -28,10 +28,10 @@ from stsbench.encoders.words.recurrent import (
     HalvesConfig,
     InferSentConfig,
     Padding,
-    as_batch,
+    make_batch,
 )
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
-from stsbench.encoders.words.words import find_vectors, tokeniser
+from stsbench.encoders.words.words import find_vectors, make_tokeniser
 from stsbench.training.learner import Columns, Rows
 from stsbench.training.objectives import pair_features, quick_thoughts
 from stsbench.training.words.rounds import (
@@ -89,10 +89,10 @@ class SkipThoughts(GruHalf):
 
         It is minus the log probability of every word of both neighbours.
         """
-        sentences = self(*as_batch(tokens, rows))
+        sentences = self(*make_batch(tokens, rows))
         costs = []
         for side, step in NEIGHBOURS.items():
-            ids, lengths = as_batch(tokens, rows + step)
+            ids, lengths = make_batch(tokens, rows + step)
             # A decoder reads the word before the one that it predicts, and a zero vector before the
             # first.
             words = nn.functional.pad(self.embedding[ids[:, :-1]], (0, 0, 1, 0))
@@ -174,7 +174,7 @@ class SkipThoughtsTraining(NeighbourTraining):
 
     def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
         """Read the column ``text`` (and ``document_id``), see :class:`StandaloneMethod`."""
-        tokenize = tokeniser(self.tokens, lowercase=self.lowercase)
+        tokenize = make_tokeniser(self.tokens, lowercase=self.lowercase)
         rng = np.random.default_rng(seed)
         sentences, documents, vocabulary = read_ordered(
             columns, tokenize, specials=(EOS, UNKNOWN), limit=self.vocabulary
@@ -296,7 +296,7 @@ class QuickThoughtsTraining(NeighbourTraining):
 
     def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
         """Read the column ``text``, see :class:`StandaloneMethod`."""
-        tokenize = tokeniser(self.tokens, lowercase=self.lowercase)
+        tokenize = make_tokeniser(self.tokens, lowercase=self.lowercase)
         sentences, _, vocabulary = read_ordered(
             columns, tokenize, specials=("<unk>",), limit=self.vocabulary
         )
@@ -355,7 +355,7 @@ class QuickThoughtsTraining(NeighbourTraining):
         The word vectors of the batch are leaves of the gradient, so that they can be clipped before
         those of one word are summed.
         """
-        ids, lengths = as_batch(tokens, rows)
+        ids, lengths = make_batch(tokens, rows)
         tables = [half.embedding for half in halves]
         layers = [parameter for half in halves for parameter in half.gru.parameters()]
         word_vectors = [table[ids] for table in tables]
@@ -412,7 +412,7 @@ class LabelledPairs(NamedTuple):
 
     def batch(self, rows: Rows) -> tuple[Side, Side, Tensor]:
         """Return some pairs and their labels (b,)."""
-        sides = (as_batch(self.tokens, rows + start, pad=-1) for start in (0, len(self.labels)))
+        sides = (make_batch(self.tokens, rows + start, pad=-1) for start in (0, len(self.labels)))
         first, second = ((self.table[ids], lengths) for ids, lengths in sides)
         return first, second, self.labels[torch.from_numpy(rows)]
 
@@ -555,7 +555,7 @@ class InferSentTraining(StandaloneMethod):
         Returns:
             The pairs, and the number of distinct labels.
         """
-        tokenize = tokeniser(self.tokens, lowercase=self.lowercase)
+        tokenize = make_tokeniser(self.tokens, lowercase=self.lowercase)
         release = VERSIONS[self.version]
         texts = [*columns["first"], *columns["second"]]
         ids_by_text, table = vectors.make_table(

@@ -13,10 +13,10 @@ from huggingface_hub import EvalResult, EvalResultEntry, ModelCard, parse_eval_r
 from msgspec import structs
 
 from stsbench.boards.exports.hub import (
-    eval_results,
-    every_eval_ever,
     find_model,
-    model_index,
+    make_eval_results,
+    make_model_index,
+    to_every_eval_ever,
     to_yaml,
     write_card,
 )
@@ -30,7 +30,7 @@ from tests.significance.pairs import pair, told
 
 
 def index(*results: Result) -> list[dict[str, Any]]:
-    return model_index("mine", results, Catalogue())
+    return make_model_index("mine", results, Catalogue())
 
 
 def told_seeds() -> list[Result]:
@@ -140,7 +140,7 @@ def test_a_card_that_cannot_be_read_is_one_line_and_stays(tmp_path: Path, conten
 
 
 def entries(*results: Result) -> list[EvalResultEntry]:
-    return parse_eval_result_entries(yaml.safe_load(eval_results(results, Catalogue())[0]))
+    return parse_eval_result_entries(yaml.safe_load(make_eval_results(results, Catalogue())[0]))
 
 
 def test_an_entry_is_what_the_hub_reads():
@@ -182,7 +182,9 @@ def test_what_is_no_dataset_on_the_hub_is_left_out():
     """Tasks of a joint archive, of the package, and of a user's own."""
     others = [make_result("mine", task, 0.5) for task in ("sickr", "quickstart-en", "my task")]
     probe = make_result("mine", "mr", 0.8, protocol=SENTEVAL)
-    text, left_out = eval_results([*others, probe, make_result("mine", "sts13", 0.5)], Catalogue())
+    text, left_out = make_eval_results(
+        [*others, probe, make_result("mine", "sts13", 0.5)], Catalogue()
+    )
     assert len(yaml.safe_load(text)) == 1
     assert [line.split(":")[0] for line in left_out] == [
         "mine on sickr", "mine on quickstart-en", "mine on my task", "mine on mr",
@@ -190,7 +192,7 @@ def test_what_is_no_dataset_on_the_hub_is_left_out():
     with pytest.raises(
         DataError, match="nothing to export: mine on sickr: it is no dataset of its own on the Hub"
     ):
-        eval_results(others, Catalogue())
+        make_eval_results(others, Catalogue())
 
 
 REGRESSION = {
@@ -222,7 +224,7 @@ RESULTS = [
 
 
 def record(*results: Result) -> Any:
-    return json.loads(every_eval_ever(results or RESULTS, Catalogue()))
+    return json.loads(to_every_eval_ever(results or RESULTS, Catalogue()))
 
 
 def test_a_record_says_what_a_result_says():

@@ -9,11 +9,11 @@ import pytest
 
 from stsbench.boards.published.rows import (
     ColumnFacts,
-    misprints,
-    published_rows,
+    list_rows,
+    list_tables,
+    read_misprints,
+    read_published_rows,
     read_table_card,
-    row_facts,
-    table_names,
 )
 from stsbench.boards.tables.build import TableRequest, build_table
 from stsbench.boards.tables.columns import TableFiller, make_column_spec, select_column_results
@@ -40,7 +40,7 @@ from tests.boards.shown import STS, UNROUNDED, row, shown, sts
 from tests.made import make_result
 
 BOARDS = ["sts", "transfer", "multilingual", "probing", "all"]
-PAPERS = [name for name in table_names() if name not in BOARDS]
+PAPERS = [name for name in list_tables() if name not in BOARDS]
 
 
 # What is shipped.
@@ -52,8 +52,8 @@ def test_all_tables_that_were_promised_are_there():
     promised += [f"declutr-{n}" for n in (1, 2, 3, 4)] + [
         f"simcse-{n}" for n in ("5", "e1", "b2", "b3", "c1")
     ]
-    assert {*promised, *BOARDS} <= set(table_names())
-    assert table_names()[:5] == BOARDS
+    assert {*promised, *BOARDS} <= set(list_tables())
+    assert list_tables()[:5] == BOARDS
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -61,7 +61,7 @@ def test_a_papers_table_holds_every_number_printed_in_it_once(name):
     card, table = read_table_card(name), build_table(name)
     source = [
         one
-        for one in published_rows().values()
+        for one in read_published_rows().values()
         if (one.paper, one.table) == (card.paper, card.table)
     ]
     printed = sorted((one.key, s.value, s.deviation or 0) for one in source for s in one.scores)
@@ -75,13 +75,13 @@ def test_a_papers_table_holds_every_number_printed_in_it_once(name):
     assert [one.published_key for one in table.rows()] == [
         f"{card.paper}/{card.table}/{facts.row}"
         for group in card.groups
-        for facts in row_facts(group)
+        for facts in list_rows(group)
     ]
     assert not any(one.is_measured for one in table.rows())
 
 
 def test_a_number_of_a_board_names_the_published_row_that_prints_it():
-    rows, several = published_rows(), set()
+    rows, several = read_published_rows(), set()
     for name in BOARDS:
         table = build_table(name)
         wanted = {column.key: column.spec for column in table.columns if column.spec}
@@ -229,7 +229,7 @@ def test_every_misprint_in_a_table_is_marked():
             }
             seen |= {(one.published_key, ""): one.misprint} if one.misprint else {}
     papers = {(card.paper, card.table) for card in map(read_table_card, PAPERS)}
-    listed = {key for key in misprints() if tuple(key[0].split("/")[:2]) in papers}
+    listed = {key for key in read_misprints() if tuple(key[0].split("/")[:2]) in papers}
     assert {(key, {AVERAGE: "sts"}.get(cell, cell)) for key, cell in seen} == {
         (key, "sts" if task == "transfer" else task) for key, task in listed
     }

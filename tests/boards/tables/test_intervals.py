@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics import f1_score
 
-from stsbench.boards.published.rows import protocols
+from stsbench.boards.published.rows import read_published_protocols
 from stsbench.boards.tables.build import build_table
 from stsbench.boards.tables.table import AVERAGE, Row
 from stsbench.numbers.statistics import CORRELATIONS
@@ -27,7 +27,7 @@ N = 60
 def probed(task: str, seed: int) -> Result:
     rng = np.random.default_rng(seed)
     predicted, truth = rng.integers(0, 2, N), rng.integers(0, 2, N)
-    facts = {**protocols()["senteval"].fields["probe"], "name": "senteval"}
+    facts = {**read_published_protocols()["senteval"].fields["probe"], "name": "senteval"}
     f1 = {"f1": f1_score(truth, predicted)} if task == "mrpc" else {}
     split = CATALOGUE.task(task).score_split
     made = probe("declutr-base", task, predicted == truth, protocol=facts, split=split)
@@ -38,7 +38,7 @@ def probed(task: str, seed: int) -> Result:
 def regressed(task: str, seed: int) -> Result:
     gold, predicted = drawn(seed, N)
     facts = {
-        **protocols()["senteval"].fields["relatedness"],
+        **read_published_protocols()["senteval"].fields["relatedness"],
         "name": "senteval",
         "metric": "pearson",
     }
@@ -51,7 +51,7 @@ def regressed(task: str, seed: int) -> Result:
 
 def recalled(seed: int) -> Result:
     recall = np.random.default_rng(seed).random(N)
-    facts = {**protocols()["senteval"].fields["retrieval"], "name": "senteval"}
+    facts = {**read_published_protocols()["senteval"].fields["retrieval"], "name": "senteval"}
     score = float(recall.mean())
     return make_result(
         "declutr-base",

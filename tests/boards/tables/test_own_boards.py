@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from stsbench.boards.published.rows import published_rows
+from stsbench.boards.published.rows import read_published_rows
 from stsbench.boards.tables import rows as table_rows
 from stsbench.boards.tables.build import TableRequest, build_table
 from stsbench.boards.tables.rows import AddedRow
@@ -77,13 +77,13 @@ def test_of_equal_rows_the_source_is_shown_and_not_the_one_taken_over(table_of):
 
 def test_a_row_with_a_number_that_was_read_off_a_figure_is_on_no_board(table_of, monkeypatch):
     key = "sncse/leaderboard/SNCSE-RoBERTa-large"
-    first, *others = published_rows()[key].scores
+    first, *others = read_published_rows()[key].scores
     uncertain = structs.replace(
-        published_rows()[key], scores=(structs.replace(first, verified="figure"), *others)
+        read_published_rows()[key], scores=(structs.replace(first, verified="figure"), *others)
     )
     assert key in [row.published_key for row in table_of(BOARD).rows()]
-    changed = {**published_rows(), key: uncertain}
-    monkeypatch.setattr(table_rows, "published_rows", lambda: changed)
+    changed = {**read_published_rows(), key: uncertain}
+    monkeypatch.setattr(table_rows, "read_published_rows", lambda: changed)
     assert key not in [row.published_key for row in table_of(BOARD).rows()]
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
 
-from stsbench.boards.published.rows import published_row
+from stsbench.boards.published.rows import look_up_published_row
 from stsbench.boards.tables.table import EncoderTraits
 from stsbench.boards.tables.traits import hub_address, read_encoder_facts, read_traits
 from stsbench.core.catalogue import Catalogue
@@ -102,7 +102,7 @@ def test_an_encoder_made_of_another_has_its_size():
         == 22_713_216
     )
     # The recipe's backbone is another card.
-    recipe = catalogue.known_encoder("bt-small", next(iter(catalogue.digests("bt-small"))))
+    recipe = catalogue.find_encoder("bt-small", next(iter(catalogue.digests("bt-small"))))
     assert recipe is not None and recipe.backbone == "minilm-l4-mlm"
     assert (
         read_traits(catalogue, recipe).parameters == read_encoder_facts()["parameters"]["MiniLM-L4"]
@@ -122,7 +122,7 @@ def test_another_network_under_a_cards_name_has_neither_its_size_nor_its_page():
 
 def test_a_published_row_without_a_card_is_of_its_source():
     catalogue = Catalogue()
-    source = published_row("sgopt/table-1/BERT-base SG-OPT")
+    source = look_up_published_row("sgopt/table-1/BERT-base SG-OPT")
     found = read_traits(catalogue, None, source)
     assert (found.year, found.paper, found.model) == (
         2021,
@@ -132,7 +132,8 @@ def test_a_published_row_without_a_card_is_of_its_source():
     assert found.parameters == 109_482_240
     # What was taken over is of the work it was taken from.
     assert (
-        read_traits(catalogue, None, published_row("consert/table-2/IS-BERT-base-NLI")).year == 2020
+        read_traits(catalogue, None, look_up_published_row("consert/table-2/IS-BERT-base-NLI")).year
+        == 2020
     )
 
 

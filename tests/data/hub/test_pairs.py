@@ -346,14 +346,14 @@ def test_an_archive_gives_subsets_and_pairs_without_a_score(hub: Hub, tmp_path: 
     serve_of_hub_sources(hub, {"in.txt": PAIRS, "gs.txt": GOLD})
     mine = task(tmp_path, card())
     assert (pairs(mine).subset, pairs(mine).ungraded) == (["news", "news"], ["a dog", "no dog"])
-    assert mine.loaded("test").revision == COMMIT and mine.loaded("test").notes == []
+    assert mine.loaded_split("test").revision == COMMIT and mine.loaded_split("test").notes == []
     assert mine.texts(with_ungraded=True)[-2:] == ["a dog", "no dog"]
 
 
 def test_an_archive_of_no_known_commit_tells_the_one_it_came_from(hub: Hub, tmp_path: Path):
     serve_of_hub_sources(hub, {"in.txt": PAIRS, "gs.txt": GOLD})
     for revision in ("unpinned", "main", COMMIT[:7]):
-        loaded = task(tmp_path, card(revision=revision)).loaded("test")
+        loaded = task(tmp_path, card(revision=revision)).loaded_split("test")
         note = (
             f"the data are of revision '{revision}', today commit 555555555555; "
             f'revision = "{COMMIT}" in the card keeps it'
@@ -536,7 +536,7 @@ def test_consert_s_sentences_come_from_the_hub(hub: Hub, monkeypatch: pytest.Mon
         == 2 * 9183
     )
     for name in ("sts12", "sts13", "sts14", "sts15", "sts16"):
-        loaded = load_task(name).loaded("test")
+        loaded = load_task(name).loaded_split("test")
         assert pairs(load_task(name)).subsets_known and (loaded.source, loaded.notes) == ("hub", [])
     (result,) = evaluate(Letters(), "sts13", protocol="wmean", store=None)
     assert list(result.per_subset) == ["FNWN", "headlines", "OnWN"] and not result.notes

@@ -13,7 +13,7 @@ from stsbench.core.parameters import call_with_params
 from stsbench.data.task import load_task
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.words.words import FastSentEncoder, WordsEncoder, tokeniser
+from stsbench.encoders.words.words import FastSentEncoder, WordsEncoder, make_tokeniser
 from tests.encoders.words.word_encoders import SENTENCES as TOKENISED, WORDS, waves, write_fastsent
 from tests.encoders.words.word_files import GLOVE, MEANS, SENTENCES, cache, glove, rows, write
 
@@ -194,24 +194,24 @@ SPLIT = {
 
 
 def test_white_space_parts_words():
-    assert tokeniser("whitespace")(" The\tcat\u2003sat.\n") == ["The", "cat", "sat."]
-    assert tokeniser("whitespace", lowercase=True)("The CAT") == ["the", "cat"]
+    assert make_tokeniser("whitespace")(" The\tcat\u2003sat.\n") == ["The", "cat", "sat."]
+    assert make_tokeniser("whitespace", lowercase=True)("The CAT") == ["the", "cat"]
 
 
 @pytest.mark.parametrize("sentence", SPLIT)
 def test_treebank_rules_and_their_moses_like_form(sentence):
     pytest.importorskip("nltk", reason="NLTK is not installed")
     ptb, moses = SPLIT[sentence]
-    assert tokeniser("ptb")(sentence) == ptb
+    assert make_tokeniser("ptb")(sentence) == ptb
     # Glued only between two words: at the end of a text the released replacement finds nothing.
-    assert tokeniser("moses")(sentence) == moses
-    assert tokeniser("ptb", lowercase=True)(sentence)[0] == ptb[0].lower()
-    assert tokeniser("moses")("") == []
+    assert make_tokeniser("moses")(sentence) == moses
+    assert make_tokeniser("ptb", lowercase=True)(sentence)[0] == ptb[0].lower()
+    assert make_tokeniser("moses")("") == []
 
 
 def test_unknown_tokens_offer_the_nearest(glove):
     with pytest.raises(UnknownName, match="mean 'moses'"):
-        tokeniser("moss")
+        make_tokeniser("moss")
     with pytest.raises(UnknownName, match="mean 'sbert'") as caught:
         WordsEncoder(str(glove), tokens="sbrt")
     assert (caught.value.kind, caught.value.name) == ("tokens", "sbrt")
@@ -227,4 +227,4 @@ def test_missing_nltk_is_one_line(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without_nltk)
     with pytest.raises(EncoderError, match="need NLTK: .* 'stsbench"):
-        tokeniser("ptb")
+        make_tokeniser("ptb")

@@ -158,7 +158,7 @@ def test_a_half_written_checkpoint_is_passed_over_and_one_of_other_weights_refus
     options: dict[str, Any] = {"training": {"steps": 6}, "checkpoint_seconds": 0.0}
     whole = learner(masked_lm)
     loop.train_learner(whole, run_facts(tmp_path, 50, **options))
-    last = unfinished.last_checkpoint(tmp_path)
+    last = unfinished.find_last_checkpoint(tmp_path)
     assert last is not None and last.name == "checkpoint-5"
     file = last / "learner.safetensors"
     save_file({f"{name}.old": one for name, one in load_file(file).items()}, file)

@@ -82,7 +82,7 @@ def test_nothing_is_kept_that_a_loss_not_yet_read_has_spoilt(
             learner(masked_lm, Breaking),
             run_facts(tmp_path, 50, on_progress=heard.append, **options),
         )
-    kept = unfinished.last_checkpoint(tmp_path)
+    kept = unfinished.find_last_checkpoint(tmp_path)
     assert (kept.name if kept else None) == (
         "checkpoint-3" if "checkpoint_seconds" in options else None
     )
@@ -153,7 +153,7 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(masked_lm, tmp_path):
     ):
         loop.train_learner(learner(masked_lm), run_facts(tmp_path / "cut", 50, on_progress=pressed))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    last = unfinished.last_checkpoint(tmp_path / "cut")
+    last = unfinished.find_last_checkpoint(tmp_path / "cut")
     assert last is not None and last.name == "checkpoint-6"
     resumed = learner(masked_lm)
     assert loop.train_learner(resumed, run_facts(tmp_path / "cut", 50), resume=True).curve == curve
