@@ -650,12 +650,12 @@ def test_seeds_are_their_mean():
 def test_twice_a_printed_deviation_is_allowed_where_that_is_more(
     monkeypatch, deviation, allowed, reason
 ):
-    row = published_row(KEY)
+    row = look_up_published_row(KEY)
     scores = tuple(msgspec.structs.replace(score, deviation=deviation) for score in row.scores)
     changed = msgspec.structs.replace(row, scores=scores)
     monkeypatch.setattr(
-        "stsbench.check.gate.published_row",
-        lambda key: changed if key == KEY else published_row(key),
+        "stsbench.check.gate.look_up_published_row",
+        lambda key: changed if key == KEY else look_up_published_row(key),
     )
     (verdict,) = of_table(published(simcse("sts12")))
     assert verdict.points == pytest.approx(allowed)
