@@ -85,3 +85,29 @@ def test_a_picture_is_of_the_tables(
     assert look(chart) == seen
     written = chart.to_bytes("svg").decode()
     assert not any(row["sentence"] in written for row in given.get("neighbours", []))
+
+
+@pytest.mark.parametrize(
+    "analysis",
+    [
+        AlignmentAndUniformity(),
+        GoldAgainstCosine(),
+        Spectrum(),
+        SentenceMap(above=2.5, pairs=4),
+        Neighbours(),
+        Robustness(),
+        Mistakes(),
+        DomainShift(),
+    ],
+    ids=lambda analysis: type(analysis).__name__,
+)
+def test_no_picture_holds_a_sentence(analysis: Any) -> None:
+    matplotlib_text = pytest.importorskip("matplotlib.text", reason="needs the extra plots")
+    context = bed(Plain(), Plain("other", d=9))
+    chart = analysis.draw(analysis.tables(context), "title of the picture")
+    texts_in_picture = [text.get_text() for text in chart.findobj(matplotlib_text.Text)]
+    assert any(text.strip() for text in texts_in_picture)
+    sentences = {sentence for sentence in context.loaded_task.texts() if len(sentence) > 3}
+    assert sentences
+    for text in texts_in_picture:
+        assert not any(sentence in text for sentence in sentences)
