@@ -354,7 +354,9 @@ def test_scores_are_those_of_the_integers(place):
 
 
 def test_hamming_needs_bits(place):
-    with pytest.raises(StsbenchError, match="'hamming' .* `params=embeddings=binary`"):
+    with pytest.raises(
+        StsbenchError, match="'hamming' counts bits that differ; .* `params=embeddings=binary`"
+    ):
         evaluate(place, Plain(), "pets", protocol="simcse(similarity=hamming)")
     bits = load_encoder("tests.encoders.fakes:Plain", params={"embeddings": "ubinary", "d": 16})
     (found,) = evaluate(place, bits, "pets", protocol="simcse(similarity=hamming)")

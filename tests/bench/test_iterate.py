@@ -77,7 +77,9 @@ def test_what_nothing_tells_apart_is_refused_before_anything_is_done(place):
     refused = "^two of the encoders are called 'lambda'; name each: by `names`, or by a dict"
     with pytest.raises(StsbenchError, match=refused):
         evaluate(place, two, "stones")
-    with pytest.raises(StsbenchError, match="name='mine' is for one"):
+    with pytest.raises(
+        StsbenchError, match="name='mine' is for one encoder; name several by a dict"
+    ):
         evaluate(place, [Plain(), Plain("other")], "stones", name="mine")
     assert called == []
 

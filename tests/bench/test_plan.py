@@ -177,7 +177,10 @@ def test_another_split_is_for_tasks_that_are_scored_on_one():
     assert [task.split for task in planned("trec,mr")] == ["test", "all"]
     for task in ("trec", "mr"):
         # Its score would be that of the usual split, under a wrong name.
-        with pytest.raises(ProtocolError, match=f"^split .train.: {task} is trained"):
+        with pytest.raises(
+            ProtocolError,
+            match=f"^split .train.: {task} is trained and scored on splits of its own",
+        ):
             planned(task, split="train")
 
 

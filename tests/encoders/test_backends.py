@@ -142,7 +142,9 @@ def test_what_is_asked_for_is_exported_once(onnx, tiny, monkeypatch, capfd, make
         np.testing.assert_allclose(other.encode(SENTENCES), embeddings, **close)
     if make == "bert":
         batch = encoder.backbone.collate(encoder.tokenize(["a"]), np.arange(1), pad_left=False)
-        with pytest.raises(EncoderError, match="states of layer 1"):
+        with pytest.raises(
+            EncoderError, match="gives no hidden states of layer 1; leave 'backend' out"
+        ):
             encoder.backbone.hidden_states(batch, [1])
 
 
@@ -167,7 +169,7 @@ def test_a_file_of_other_weights_than_the_checkpoints_is_refused(runtime, copied
         {"format": "pt"},
     )
     encoder = TransformerEncoder(str(copied), backend=runtime, file="onnx/model.onnx")
-    with pytest.raises(EncoderError, match="other numbers .* than torch") as caught:
+    with pytest.raises(EncoderError, match="computes other numbers with it than torch") as caught:
         encoder.encode(["a dog"])
     assert "onnx/model.onnx: " in str(caught.value) and "\n" not in str(caught.value)
 
@@ -218,9 +220,10 @@ def test_a_wrong_file_says_which_there_are(runtime, exported, file):
 
 def test_a_file_that_lacks_what_is_asked_for_is_refused(onnx, exported):
     encoder = TransformerEncoder(str(exported), backend="onnx", pooling="first_last")
-    with pytest.raises(EncoderError, match="output 'hidden_states.1', ") as caught:
+    with pytest.raises(
+        EncoderError, match="has no output 'hidden_states.1', only last_hidden_state"
+    ):
         encoder.encode(["a dog"])
-    assert "last_hidden_state" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +288,9 @@ def test_weights_outside_the_folder_are_not_read(onnx, tmp_path, location, insid
     folder = tmp_path / "model"
     folder.mkdir()
     (tmp_path / "secret").write_bytes(b"1234")
-    with pytest.raises(EncoderError, match="weights outside its"):
+    with pytest.raises(
+        EncoderError, match="points at weights outside its folder .* it is not read"
+    ):
         written(onnx, folder, location=location, inside=inside)
 
 
@@ -313,7 +318,7 @@ def test_a_damaged_export_is_made_again(onnx, tiny, tmp_path, monkeypatch):
 
 
 def test_weights_beside_the_file_count(onnx, tmp_path):
-    with pytest.raises(EncoderError, match="'weights.bin' .* beside"):
+    with pytest.raises(EncoderError, match="its weights 'weights.bin' are not beside it"):
         written(onnx, tmp_path, location="weights.bin", inside=True)
     (tmp_path / "weights.bin").write_bytes(b"12345678")
     assert set(RuntimeFile(tmp_path, "model.onnx").digests()) == {"model.onnx", "weights.bin"}

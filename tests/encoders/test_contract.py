@@ -356,14 +356,20 @@ def test_every_file_that_the_librarys_tokenizers_may_load_counts(tmp_path):
     assert set(Checkpoint(folder=tmp_path).digests()) == named
 
 
+WRONG_DEVICES = {
+    "bogus": (CardError, "'bogus' is not a device; give auto, cpu, cuda, or cuda:1"),
+    "cuda:99": (EncoderError, "device 'cuda:99' cannot be used here"),
+}
+"""What refuses a device, by its name."""
+
+
 def test_a_device_is_refused_at_once(kind, params):
     if "device" not in inspect.signature(ENCODERS.load(kind)).parameters:
         pytest.skip("runs without a device of its own")
     make = ENCODERS.load(kind)
-    with pytest.raises(CardError, match="'bogus' is not a device"):
-        make(**{**params, "device": "bogus"})
-    with pytest.raises(EncoderError, match="device 'cuda:99' "):
-        make(**{**params, "device": "cuda:99"})
+    for device, (error, message) in WRONG_DEVICES.items():
+        with pytest.raises(error, match=message):
+            make(**{**params, "device": device})
 
 
 def test_a_device_is_no_part_of_a_name_and_stands_in_the_run(bert, tmp_path, monkeypatch, capsys):

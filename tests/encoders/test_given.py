@@ -118,7 +118,9 @@ def test_a_changed_model_is_never_taken_from_the_store(model, tmp_path):
     ],
 )
 def test_what_is_no_encoder_is_one_line(thing):
-    with pytest.raises(EncoderError, match="is not an encoder") as caught:
+    with pytest.raises(
+        EncoderError, match="is not an encoder; give a name, an object with name, fingerprint"
+    ) as caught:
         stsbench.evaluate(thing, "quickstart-en")
     assert "\n" not in str(caught.value)
 

@@ -363,7 +363,7 @@ def test_tiny_subsets_still_have_an_interval():
 
 def test_other_splits_are_refused():
     split = LabelledSplit(sentences=["a"], labels=np.zeros(1, dtype=np.int64))
-    with pytest.raises(DataError, match="'sts' scores .* pairs"):
+    with pytest.raises(DataError, match="the evaluator 'sts' scores sentence pairs"):
         StsEvaluator(protocol=PROTOCOLS["simcse"])(
             {"test": split}, Table({"a": np.ones(2, np.float32)}), seed=0
         )

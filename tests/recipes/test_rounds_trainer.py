@@ -198,7 +198,7 @@ def test_a_corpus_without_its_columns_is_one_line(tmp_path, capsys):
     pairs = tmp_path / "pairs.csv"
     pairs.write_text("anchor,positive\na,b\nc,d\n")
     assert train(write(tmp_path), "--text", str(pairs)) == 2
-    assert "text (has anchor, positive)" in capsys.readouterr().err
+    assert "(has anchor, positive)" in capsys.readouterr().err
 
 
 def test_show_names_what_the_method_takes_and_nothing_else(capsys):

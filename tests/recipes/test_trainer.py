@@ -80,7 +80,7 @@ def test_each_method_gets_its_trainer_ready_to_train(masked_lm, tmp_path, method
 
 def test_that_no_start_is_named_is_told_to_a_trainer_of_any_kind_that_asks_for_one(tmp_path):
     for method in ("simcse", "fastsent"):
-        with pytest.raises(CardError, match="recipe little: .*`base=FOLDER`"):
+        with pytest.raises(CardError, match="little: .*`base=FOLDER`"):
             find_start(plan(tmp_path, method))
 
 

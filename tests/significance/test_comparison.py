@@ -399,7 +399,9 @@ def test_encoders_are_found_by_name_mark_and_folder(tmp_path):
     found = read_folder(write(tmp_path, a, b))
     assert not found.problems and len(results_of("a", found.results)) == 1
     known = read_folder(write(tmp_path, other)).all_results
-    with pytest.raises(DataError, match=r"fingerprints .* 'a \[123456\]' or 'a \[print \]'"):
+    with pytest.raises(
+        DataError, match=r"different fingerprints or cards; say 'a \[123456\]' or 'a \[print \]'"
+    ):
         results_of("a", known)
     for spec in ("a [123456]", "a[123456]"):
         assert results_of(spec, known)[0].fingerprint == "123456789"

@@ -530,5 +530,8 @@ def test_scores_made_differently_are_refused():
     a, b = pair()
     other = msgspec.structs.replace(b, data="e" * 64)
     # The first row's data come first.
-    with pytest.raises(ProtocolError, match="sts12: 'a' and 'b' .* hash .*dddddd.* eeeeee"):
+    with pytest.raises(
+        ProtocolError,
+        match="sts12: 'a' and 'b' cannot be ranked together: data hash differs.*dddddd.* eeeeee",
+    ):
         rank_rows({"a": [[a]], "b": [[other]]}, effort=FEW)

@@ -129,7 +129,7 @@ def test_a_head_goes_on_from_a_saved_one(masked_lm, tmp_path):
     save_student(first, tmp_path / "saved")
     second: Any = student(tmp_path / "saved", pooling="cls", head="checkpoint")
     assert torch.equal(first.head.linear.weight, second.head.linear.weight)
-    with pytest.raises(EncoderError, match="no pooler to"):
+    with pytest.raises(EncoderError, match="no pooler to start from"):
         student(masked_lm, pooling="cls", head="checkpoint")
 
 
@@ -177,7 +177,9 @@ def distilbert(masked_lm, tmp_path) -> Path:
 
 
 def test_a_head_needs_a_pooler_to_be_saved_as(distilbert, tmp_path):
-    with pytest.raises(EncoderError, match="DistilBertModel .* to save "):
+    with pytest.raises(
+        EncoderError, match="DistilBertModel has no pooler to save the head as; use it in training"
+    ):
         student(distilbert, pooling="cls")
     made = student(distilbert, pooling="cls", test_pooling="cls_before_pooler")
     save_student(made, tmp_path / "saved")

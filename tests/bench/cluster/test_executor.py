@@ -298,22 +298,26 @@ def test_workers_of_other_versions_are_refused(place, monkeypatch, ray):
     check_cluster_versions(ray, {**scoring_versions(), "commit of stsbench": ""})
 
 
-def test_a_ray_that_starts_too_slowly_is_a_mistake_of_one_line(monkeypatch):
-    def init(*_: Any, **__: Any) -> None:
-        raise Exception("Timed out.")  # noqa: TRY002 - as Ray does
+def start_slowly(*_: Any, **__: Any) -> None:
+    raise Exception("The current node timed out.")  # noqa: TRY002 - as Ray does
 
-    monkeypatch.setattr("stsbench.bench.workers.find_spec", lambda name: True)
+
+@pytest.mark.parametrize(
+    ("installed", "message"),
+    [
+        (True, "^Ray does not start: The current node timed out.$"),
+        (None, "needs Ray, which is not installed; run: pip install 'stsbench.ray.'"),
+    ],
+)
+def test_ray_that_is_missing_or_starts_too_slowly_is_a_mistake_of_one_line(
+    monkeypatch, installed, message
+):
+    monkeypatch.setattr("stsbench.bench.workers.find_spec", lambda name: installed)
     monkeypatch.setattr(
-        "stsbench.bench.workers.import_module", lambda name: SimpleNamespace(init=init)
+        "stsbench.bench.workers.import_module", lambda name: SimpleNamespace(init=start_slowly)
     )
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with pytest.raises(StsbenchError, match="^Ray does not start: Timed out.$"):
-        connect_ray("ray").__enter__()
-
-
-def test_ray_that_is_missing_is_a_mistake_of_one_line(monkeypatch):
-    monkeypatch.setattr("stsbench.bench.workers.find_spec", lambda name: None)
-    with pytest.raises(StsbenchError, match="needs Ray, .* 'stsbench.ray.'"):
+    with pytest.raises(StsbenchError, match=message):
         connect_ray("ray").__enter__()
 
 

@@ -149,5 +149,5 @@ def test_a_handle_is_resolved_by_tensorflow_hub(tmp_path, monkeypatch):
         raise OSError("no\nnetwork")
 
     monkeypatch.setitem(sys.modules, "tensorflow_hub", SimpleNamespace(resolve=fails))
-    with pytest.raises(SourceError, match="fetched: no network; "):
+    with pytest.raises(SourceError, match="cannot be fetched: no network; download it and pass"):
         UniversalSentenceEncoder("https://tfhub.dev/x/1")

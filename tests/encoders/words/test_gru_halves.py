@@ -122,7 +122,7 @@ def test_weights_that_torch_does_not_read_are_one_line(encoder):
 def test_halves_are_those_that_we_write(encoder, halves):
     path = encoder.folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_bytes()), "halves": halves}))
-    with pytest.raises(EncoderError, match="config.json: .*halves"):
+    with pytest.raises(EncoderError, match="config.json: cannot be read: .*halves"):
         type(encoder)(str(encoder.folder))
 
 

@@ -99,5 +99,5 @@ def test_a_broken_folder_is_one_line(bert, tmp_path):
     with pytest.raises(EncoderError, match="3 vectors for"):
         Model2VecEncoder(str(folder)).encode(["a"])
     (folder / "tokenizer.json").unlink()
-    with pytest.raises(EncoderError, match="no tokenizer.json; "):
+    with pytest.raises(EncoderError, match="no tokenizer.json; is it a folder of model2vec"):
         Model2VecEncoder(str(folder))

@@ -87,7 +87,9 @@ def test_limit_takes_the_first_vectors(tmp_path, glove):
 
 
 def test_a_file_is_looked_for_in_the_vectors_folder(glove, monkeypatch):
-    with pytest.raises(SourceError, match="english-vectors.html .* STSBENCH_VECTORS to it$"):
+    with pytest.raises(
+        SourceError, match="english-vectors.html into a folder and set STSBENCH_VECTORS to it$"
+    ):
         WordsEncoder("crawl-300d-2M.vec")
     monkeypatch.setenv("STSBENCH_VECTORS", str(glove.parent))
     encoder = WordsEncoder("glove.txt", name="GloVe")
@@ -174,7 +176,7 @@ def test_embeddings_are_sums_of_known_words(fastsent):
 
 def test_a_vocabulary_of_another_length_is_refused(fastsent):
     (fastsent / "vocab.txt").write_text("a\nb\n")
-    with pytest.raises(EncoderError, match=r"tensor 'source' .* \(2, 4\)"):
+    with pytest.raises(EncoderError, match=r"no tensor 'source' of shape \(2, 4\)"):
         FastSentEncoder(str(fastsent)).encode(["a"])
 
 
@@ -226,5 +228,5 @@ def test_missing_nltk_is_one_line(monkeypatch):
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without_nltk)
-    with pytest.raises(EncoderError, match="need NLTK: .* 'stsbench"):
+    with pytest.raises(EncoderError, match="need NLTK: pip install 'stsbench"):
         make_tokeniser("ptb")

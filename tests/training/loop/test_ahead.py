@@ -142,8 +142,8 @@ def test_what_cannot_be_shared_out_is_made_in_the_step(masked_lm, tmp_path, monk
     table.write_text("dog\thound\n")
     learner = made(masked_lm, SimCSEPositives, positive="synonym", synonyms=str(table))
     assert check_workers(None, learner, ranks=1) == check_workers(0, learner, ranks=1) == 0
-    with pytest.raises(CardError, match="`workers=2`: what SimCSEPositives "):
+    with pytest.raises(CardError, match="SimCSEPositives makes batches with cannot be shared out"):
         check_workers(2, learner, ranks=1)
     monkeypatch.setattr(sys, "platform", "darwin")
-    with pytest.raises(StsbenchError, match="`workers=2`: .* Linux"):
+    with pytest.raises(StsbenchError, match="`workers=2`: they need Linux; leave it out"):
         check_workers(2, made(masked_lm), ranks=1)
