@@ -152,5 +152,7 @@ def test_batches_are_stretches_of_text_in_order():
 def test_steps_end_a_run_and_too_little_text_is_one_line(tmp_path):
     short = SkipThoughtsTraining(word_size=4, hidden=4, epochs=100000, steps=3)
     assert short.fit(STORY, folder=tmp_path, seed=3).steps == 3
-    with pytest.raises(TrainingError, match="120 sentences make no batch of 400; lower batch_size"):
+    with pytest.raises(
+        TrainingError, match="^120 sentences make no batch of 400; lower batch_size"
+    ):
         QuickThoughtsTraining().fit(STORY, folder=tmp_path, seed=1)
