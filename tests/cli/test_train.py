@@ -54,7 +54,7 @@ def test_the_recipe_s_own_text_is_no_other_recipe(stsbench, cards, masked_lm):
 def test_a_run_has_a_name_of_its_own(stsbench, cards, little):
     call = (*little, "--set", "steps=4")
     out = stsbench.fine(*call, "--name", "ours")
-    assert out.splitlines()[-1] == f"score it: stsbench run ours --cards {cards}"
+    assert out.splitlines()[-1].endswith(f": stsbench run ours --cards {cards}")
     assert json.loads(Path("runs/ours/seed0/run.json").read_text())["recipe"] == "ours"
     scored = stsbench.json("run", "ours", "--tasks", "quickstart-en", "--cards", cards)
     assert [result["encoder"] for result in scored["results"]] == ["ours"]
@@ -80,14 +80,9 @@ def test_what_was_seen_of_the_tests_shows_everywhere(stsbench, cards, little):
     )
     assert stsbench("show", name, "--cards", cards, "--json").out.count('"steps": 2') == 1
     done = stsbench("run", "-e", name, "-t", "quickstart-en", "--cards", cards)
-    assert (
-        "quickstart-en §" in done.out
-        and "§ trained or fitted on text that overlaps the test" in done.out
-    )
-    assert (
-        "±: deviation over the seeds 1, 2" in done.out
-        and max(map(len, done.out.splitlines())) <= 80
-    )
+    assert "quickstart-en §" in done.out and "§ trained or fitted" in done.out
+    assert "±: deviation over" in done.out and "seeds 1, 2" in done.out
+    assert max(map(len, done.out.splitlines())) <= 80
     board = stsbench("leaderboard", "--suite", "quickstart", "--cards", cards)
     assert "§ trained or fitted" in board.out
     folder = stsbench.json(
@@ -137,7 +132,7 @@ def test_a_dry_run_without_its_material_tells_the_plan_and_what_is_missing(
     )
     # A mistake is no missing material.
     refused = stsbench(*call, "--set", "temprature=1")
-    assert refused.code == 2 and refused.out == "" and "did you mean 'temperature'" in refused.err
+    assert (refused.code, refused.out) == (2, "") and "mean 'temperature'" in refused.err
 
 
 @pytest.mark.parametrize(
@@ -198,10 +193,7 @@ def test_every_mistake_is_one_line(stsbench, cards, masked_lm, arguments, says):
 
 def test_an_untrained_recipe_says_how_to_train_it(stsbench, cards):
     done = stsbench("run", "--encoder", "little", "--tasks", "quickstart-en", "--cards", cards)
-    assert (
-        done.code == 2
-        and "has not been trained here; 'stsbench train little' trains it" in done.err
-    )
+    assert done.code == 2 and "'stsbench train little'" in done.err
 
 
 def test_a_recipe_trained_with_values_replaced_alone_is_offered_by_that_name(

@@ -12,7 +12,7 @@ import transformers
 
 from stsbench.encoders.runs import CURVE_FILE, UnfinishedRun
 from stsbench.training.loop.loop import Selection
-from tests.cli.test_train_again import stop_at
+from tests.cli.commands import stop_at
 
 
 def test_off_a_terminal_each_validation_is_a_line(stsbench, little):

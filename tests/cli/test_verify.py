@@ -31,7 +31,7 @@ def test_a_run_is_verified_and_what_was_edited_is_not(stsbench, results):
     code, out, err = stsbench("verify", results / "hashed")
     assert code == 2 and out == "3 results: 2 verified, 1 failed; data found for 3\n"
     assert err.startswith("stsbench: failed: ") and str(path) in err and err.count("\n") == 1
-    assert "field 'scores': 'kendall.all' is 0.5, the items make " in err
+    assert "'kendall.all' is 0.5, " in err
     code, out, _ = stsbench("verify", "--json")
     rows = json.loads(out)["results"]
     assert (
@@ -65,10 +65,10 @@ def test_a_users_own_task_is_verified_with_its_card_and_data(stsbench, own, tmp_
     assert "2 verified; data found for 2" in stsbench.fine("verify", *mine.options())
     assert "2 verified; data found for 0" in stsbench.fine("verify", "--cards", mine.cards)
     code, out, _ = stsbench("verify")
-    assert code == 2 and "no folder of cards holds the card of its task: hashed 2" in out
+    assert code == 2 and "its task: hashed 2" in out
     (mine.data / "mine" / "gs.txt").write_text("5\n5\n2\n0.5\n")
     code, out, _ = stsbench("verify", *mine.options())
-    assert code == 0 and "its data cannot be read: " in out and "1 verified" in out
+    assert code == 0 and "cannot be read: " in out and "1 verified" in out
 
 
 def test_the_committed_results_are_verified(stsbench):

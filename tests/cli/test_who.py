@@ -90,9 +90,7 @@ def test_results_without_a_cards_hash_are_not_its(stsbench, tmp_path, digest):
         "leaderboard", "--table", "simcse-5", "--show", "measured", "--format", "csv"
     )
     assert code == 0 and "50.0" in table and "90.0" not in table and "70.0" not in table
-    assert "results of simcse-bert-base (not the card's) are in no row of 'simcse-5'" in one_line(
-        err
-    )
+    assert "(not the card's)" in one_line(err) and "'simcse-5'" in one_line(err)
 
 
 def edited(tmp_path: Path, **changes: str) -> Catalogue:
