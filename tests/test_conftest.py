@@ -27,11 +27,11 @@ def test_small_models_run_on_one_thread():
 @pytest.mark.parametrize("address", ["192.0.2.1", "example.org"])
 def test_the_network_is_out_of_reach(address):
     with (
-        pytest.raises(pytest.fail.Exception, match="a test wanted to reach"),
+        pytest.raises(pytest.fail.Exception, match=f"a test wanted to reach .*{address}"),
         socket.socket() as own,
     ):
         own.connect((address, 80))
-    with pytest.raises(pytest.fail.Exception, match="a test wanted to reach"):
+    with pytest.raises(pytest.fail.Exception, match=f"reach .*{address}"):
         socket.create_connection((address, 80), timeout=0.1)
 
 

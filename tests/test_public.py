@@ -76,7 +76,7 @@ def test_the_public_names():
     assert stsbench.__all__ == dir(stsbench) == sorted(names)
     for name in stsbench.__all__:
         assert getattr(stsbench, name) is not None
-    with pytest.raises(AttributeError, match="module 'stsbench' has no attribute 'evalute'"):
+    with pytest.raises(AttributeError, match="'stsbench' .* 'evalute'"):
         _ = stsbench.evalute
 
 
@@ -200,10 +200,10 @@ def test_results_that_a_run_has_written_are_read_and_checked(tmp_path):
     ):
         stsbench.read_results(tmp_path)
     with pytest.warns(
-        UserWarning, match=r"plain/quickstart-(en|es-en)\.test\..*is not a result file"
-    ) as said:
+        UserWarning, match=r"plain/quickstart-(en|es-en)\.test\..*a result file"
+    ) as notices:
         assert len(stsbench.read_results(tmp_path, on_error="skip")) == 0
-    assert len(said) == 2
+    assert len(notices) == 2
 
 
 def test_a_score_that_its_items_do_not_make_is_no_result(tmp_path):
@@ -211,7 +211,7 @@ def test_a_score_that_its_items_do_not_make_is_no_result(tmp_path):
     path = write_result(result, tmp_path)
     (other,) = stsbench.evaluate(Plain(d=3), "quickstart-en", store=None)
     items_path(path).write_bytes(items_path(write_result(other, tmp_path / "other")).read_bytes())
-    with pytest.raises(DataError, match="is not what .* was made with"):
+    with pytest.raises(DataError, match="items.parquet: is not what"):
         stsbench.read_results(tmp_path)
 
 
@@ -253,7 +253,7 @@ def test_a_stopped_run_says_the_call_that_finishes_it(cards, masked_lm, tmp_path
     call = f"stsbench.train('little', seed=0, params={{'steps': 4}}, base='{masked_lm}', out='elsewhere')"
     with pytest.raises(stsbench.StsbenchError) as caught:
         stsbench.load_encoder(folder)
-    assert f"is not finished; to finish it: {call}" in str(caught.value)
+    assert f"to finish it: {call}" in str(caught.value)
 
 
 def test_the_signatures_that_people_rely_on():
@@ -285,10 +285,12 @@ def test_load_task():
     assert len(texts) == len(set(texts)) <= 600
     assert set(texts) == set(split.texts())
     assert task.texts(with_ungraded=True)[: len(texts)] == texts
-    with pytest.raises(UnknownName, match=r"unknown task 'quickstart'.*did you mean 'quickstart-"):
+    with pytest.raises(UnknownName, match="mean 'quickstart-") as caught:
         stsbench.load_task("quickstart")
-    with pytest.raises(UnknownName, match="did you mean 'test'"):
+    assert (caught.value.kind, caught.value.name) == ("task", "quickstart")
+    with pytest.raises(UnknownName, match="mean 'test'") as caught:
         task.load("tests")
+    assert caught.value.name == "tests"
 
 
 def test_evaluate_an_encoder_of_ones_own(tmp_path):
@@ -325,9 +327,7 @@ def test_one_of_several_encoders_that_breaks_is_skipped_and_kept_as_a_failure():
 
 
 def test_wrong_arguments_of_the_interface_are_one_line():
-    with pytest.raises(
-        StsbenchError, match="unknown argument of evaluate 'protocl'; did you mean 'protocol'"
-    ):
+    with pytest.raises(StsbenchError, match="evaluate 'protocl'.* 'protocol'"):
         public.evaluate("minilm", "quickstart-en", protocl="simcse")
     with pytest.raises(StsbenchError, match="Results are taken by place"):
         public.Results([])["minilm"]

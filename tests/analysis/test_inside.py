@@ -49,7 +49,7 @@ def test_the_first_tokens_word_embedding_has_no_score(bert):
 
 
 def test_what_has_no_layers_is_refused(bert):
-    with pytest.raises(EncoderError, match="encoder 'plain' has no layers that can be pooled"):
+    with pytest.raises(EncoderError, match="'plain' has no"):
         Layers().tables(bed(Plain()))
     with pytest.raises(CardError, match="unknown pooling 'mena"):
         Layers(poolings=["mena"]).tables(bed(TransformerEncoder(str(bert), name="b")))
@@ -98,10 +98,13 @@ def test_near_vectors_are_those_of_all_distances(monkeypatch, rows):
 def test_counts_are_read_by_frequency_and_checked(counts, tmp_path):
     words = read_counts(counts)
     assert words == sorted(words)
-    with pytest.raises(DataError, match="no file of words and counts 'none.txt'"):
-        read_counts("none.txt")
-    with pytest.raises(DataError, match="bad.txt, line 2: is not a word, a space and a count"):
-        read_counts(str(write(tmp_path / "bad.txt", "a 1\nb\n")))
+    write(tmp_path / "bad.txt", "a 1\nb\n")
+    for name, message in (
+        ("none.txt", "no file of words and counts '.*none.txt'"),
+        ("bad.txt", "bad.txt, line 2: is not a word, a space and a count"),
+    ):
+        with pytest.raises(DataError, match=message):
+            read_counts(str(tmp_path / name))
 
 
 def test_a_score_without_tokens_is_that_of_the_encoder_that_leaves_them_out(bert, counts):

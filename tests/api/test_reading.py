@@ -48,16 +48,21 @@ def test_encoders_are_compared_by_name_by_folder_and_as_results(folder, tmp_path
     assert list(mixed.encoders) == ["third", held[0].encoder]
 
 
-def test_wrong_names_are_told(folder):
-    with pytest.raises(
-        UnknownName,
-        match=r"unknown encoder 'othr'; did you mean 'other' or 'third'\?; .* has no results of it",
-    ):
-        compare_encoders("plain", "othr", results=folder)
-    with pytest.raises(StsbenchError, match="compare was given 'plain' twice"):
-        compare_encoders("plain", "plain", results=folder)
-    with pytest.raises(StsbenchError, match="there is 'plain' alone"):
-        compare_encoders("plain", results=folder)
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            ("plain", "othr"),
+            r"unknown encoder 'othr'; did you mean 'other' or 'third'\?; .* has no results of it",
+        ),
+        (("plain", "plain"), "compare was given 'plain' twice"),
+        (("plain",), "there is 'plain' alone"),
+    ],
+)
+def test_wrong_names_are_told(folder, names, message):
+    with pytest.raises(StsbenchError, match=message) as caught:
+        compare_encoders(*names, results=folder)
+    assert isinstance(caught.value, UnknownName) is ("othr" in names)
 
 
 def test_a_comparison_is_shown_as_text_as_data_and_as_a_page(folder):

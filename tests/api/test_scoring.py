@@ -56,7 +56,7 @@ def test_what_failed_is_in_the_results(place):
         "catalogue": stsbench.Catalogue(place / "cards"),
     }
     encoder = Plain()
-    with pytest.raises(SourceError, match="no data for pets"):
+    with pytest.raises(SourceError, match="data for pets"):
         stsbench.evaluate(encoder, "pets,plants", **options)
     assert encoder.calls == []
     results = stsbench.evaluate(
@@ -71,9 +71,9 @@ def test_what_failed_is_in_the_results(place):
 def test_its_arguments_are_those_of_the_stream():
     mine, streams = inspect.signature(stsbench.evaluate), inspect.signature(stsbench.iterate)
     assert (mine.parameters, mine.return_annotation) == (streams.parameters, "Results")
-    with pytest.raises(StsbenchError, match="^evaluate: seed must be a whole number"):
+    with pytest.raises(StsbenchError, match="^evaluate: seed must "):
         stsbench.evaluate("minilm", "quickstart-en", seed=-1)
-    with pytest.raises(TypeError, match=r"^evaluate\(\) is missing a required argument: 'tasks'"):
+    with pytest.raises(TypeError, match=r"^evaluate\(\) .* 'tasks'"):
         stsbench.evaluate("minilm")  # type: ignore[call-arg]
 
 

@@ -16,7 +16,7 @@ from stsbench.encoders import load as loading
 from stsbench.encoders.load import expand_recipe
 from stsbench.encoders.runs import TrainedRun
 from stsbench.results.record import digest_columns
-from tests.core.test_catalogue import TASK, write
+from tests.core.cards import TASK, write
 
 CATALOGUE = Catalogue()
 

@@ -22,6 +22,7 @@ from tests.made import make_result
 
 STS = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"]
 UNROUNDED = (0.12344, 0.22344, 0.32344, 0.42344, 0.52344, 0.62344, 0.72344)
+HOSTILE = """</script><script>x()</script>"'><img src=http://x.invalid onerror=x()>&amp;$title"""
 
 
 def sts(encoder: str, *scores: float, tasks: list[str] = STS, **changes: Any) -> list[Result]:

@@ -25,9 +25,8 @@ from stsbench.boards.tables.table import (
     TableColumn,
     TableNumber,
 )
-from tests.boards.shown import UNROUNDED, standing, sts
+from tests.boards.shown import HOSTILE, UNROUNDED, standing, sts
 
-HOSTILE = """</script><script>x()</script>"'><img src=http://x.invalid onerror=x()>&amp;$title"""
 VOID = {"meta", "input", "img", "wbr"}
 ASIDE = {"facts", "of", "apart", "apart grouped"}
 """Classes of text that stands in a row's head beside the label."""
@@ -144,7 +143,7 @@ def test_a_page_loads_nothing(name):
     known |= {link for row in table.rows() for link in (row.traits.paper, row.traits.model)}
     assert outside <= known and all(link.startswith("https://") for link in outside)
     assert table.paper is None or table.paper.url in outside
-    assert '<meta name="referrer" content="no-referrer">' in text
+    assert ("meta", {"name": "referrer", "content": "no-referrer"}) in reader.tags
 
 
 def test_the_policy_lets_the_pages_own_script_run_and_no_other():
@@ -152,7 +151,8 @@ def test_the_policy_lets_the_pages_own_script_run_and_no_other():
     (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    assert f'http-equiv="Content-Security-Policy" content="{policy}"' in text
+    head = {"http-equiv": "Content-Security-Policy", "content": policy}
+    assert ("meta", head) in Reader(text).tags
 
 
 def test_a_hostile_name_is_text_everywhere():
@@ -183,8 +183,15 @@ def test_a_hostile_name_is_text_everywhere():
 def test_an_interval_is_a_bar_that_says_its_ends():
     text = render([small()], "html")
     # The interval spans 4.5 points of a scale of 10: from 2.75 to 7.25, its score at 4.876.
-    ends = 'data-low="68.00" data-high="72.50" style="--a:27.5;--b:72.5;--m:48.8"'
-    assert f'<i class="ci" role="img" title="95% interval 68.00 to 72.50" {ends}>' in text
+    (bar,) = [attributes for tag, attributes in Reader(text).tags if tag == "i"]
+    assert bar == {
+        "class": "ci",
+        "role": "img",
+        "title": "95% interval 68.00 to 72.50",
+        "data-low": "68.00",
+        "data-high": "72.50",
+        "style": "--a:27.5;--b:72.5;--m:48.8",
+    }
     assert text.count('class="ci"') == 1
     assert "Bars: 95% intervals, on one scale in each column." in text
     assert "Bars:" not in render([small()], "html", show="published")
@@ -194,10 +201,7 @@ def test_ranks_have_no_bar_and_the_lowest_is_best():
     text = render([standing(small(), 1, 3, "ab", is_best=True)], "html")
     head = '<th scope="col" data-key="ranks" data-kind="ranks" data-better="low">Rank</th>'
     assert head in text and "<td>1–3</td><td>ab</td>" in text
-    assert (
-        ">≈</a>" in text
-        and '<li id="t1-note1">≈ best by the mean among the rows measured here, or' in text
-    )
+    assert ">≈</a>" in text and '<li id="t1-note1">≈ ' in text
     assert text.count('class="ci"') == 1
 
 
@@ -206,15 +210,24 @@ def test_imported_rows_are_neither_measured_nor_published():
         label="theirs", cells={"a": TableCell(published=TableNumber(1.0))}, imported="mteb 2.0"
     )
     text = render([replace(small(), groups=[Group(rows=[row])])], "html")
-    assert '<tr data-side="imported">' in text
-    assert re.search(r'>theirs</span><a class="mark" href="#t1-note1" title="mteb 2.0">°</a>', text)
+    tags = Reader(text).tags
+    assert ("tr", {"data-side": "imported"}) in tags
+    assert ("a", {"class": "mark", "href": "#t1-note1", "title": "mteb 2.0"}) in tags
+    assert re.search(r">theirs</span><a [^>]*>°</a>", text)
 
 
 def test_rows_say_what_filters_ask_for():
     text = render([small()], "html")
-    traits = 'data-method="SimCSE" data-backbone="BERT-base" data-supervision="nli"'
-    assert f'<tr data-encoder="e" {traits} data-side="published">' in text
-    assert '<tr class="further" data-side="measured">' in text
+    published = {
+        "data-encoder": "e",
+        "data-method": "SimCSE",
+        "data-backbone": "BERT-base",
+        "data-supervision": "nli",
+        "data-side": "published",
+    }
+    tags = Reader(text).tags
+    assert ("tr", published) in tags
+    assert ("tr", {"class": "further", "data-side": "measured"}) in tags
     facts = "e · SimCSE · BERT-base · supervision: nli · published: p/t/r"
     assert f'<span class="facts">{facts}</span>' in text
 
@@ -353,10 +366,7 @@ def test_every_row_of_a_page_has_a_name_of_its_own():
 
 def test_what_the_title_of_a_group_says_is_told_without_groups_only():
     text = render([build_table("sgopt-1")], "html")
-    assert (
-        '<span class="name">No tuning, CLS</span><span class="apart grouped"> BERT-base</span>'
-        in text
-    )
+    assert '>No tuning, CLS</span><span class="apart grouped"> BERT-base</span>' in text
     alike = [
         Row(label="x", cells={"a": TableCell(published=TableNumber(1.0))}, encoder=name)
         for name in "ab"

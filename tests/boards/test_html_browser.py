@@ -13,8 +13,7 @@ from stsbench.boards.render.formats import render
 from stsbench.boards.tables.build import build_table
 from stsbench.boards.tables.table import Group, Row, Table, TableCell, TableColumn, TableNumber
 from tests.boards.browser import NAMES, Page, find_browser, open_browser
-from tests.boards.shown import STS, UNROUNDED, standing, sts
-from tests.boards.test_html import HOSTILE
+from tests.boards.shown import HOSTILE, STS, UNROUNDED, standing, sts
 
 
 @pytest.mark.parametrize("name", ["paper", "board", "hostile"])

@@ -21,7 +21,7 @@ from stsbench.core.errors import CardError, ProtocolError, UnknownName
 from stsbench.evaluators.registry import EVALUATORS
 from stsbench.results.record import Result
 from tests.boards.shown import STS, UNROUNDED, row, shown, sts
-from tests.core.test_catalogue import ENCODER
+from tests.core.cards import ENCODER
 from tests.made import SIMCSE, make_result
 
 SENTEVAL = {"name": "senteval", "kfold": 10, "nhid": 0}
@@ -360,8 +360,9 @@ def test_a_wrong_table_is_one_line(tmp_path, old, new, message):
 
 
 def test_a_column_that_is_no_task_offers_the_nearest(tmp_path):
-    with pytest.raises(UnknownName, match="unknown task 'sts122'; did you mean 'sts12'"):
+    with pytest.raises(UnknownName, match="mean 'sts12'") as caught:
         build_table(own_table(tmp_path, OWN.replace("sts12", "sts122")))
+    assert (caught.value.kind, caught.value.name) == ("task", "sts122")
 
 
 def test_a_mixture_that_is_not_declared_is_refused(tmp_path):

@@ -158,8 +158,9 @@ def test_tolerances_are_given_for_all_or_one():
         check(side(made(0.49)), side(made(0.5)), tolerances=parse_tolerances(["same=1"])).exit_code
         == 0
     )
-    with pytest.raises(UnknownName, match="unknown tolerance class 'hlaf'; did you mean 'half'"):
+    with pytest.raises(UnknownName, match="mean 'half'") as caught:
         parse_tolerances(["hlaf=1"])
+    assert (caught.value.kind, caught.value.name) == ("tolerance class", "hlaf")
     for text in ("x", "half=", "-1", "inf", "nan", ""):
         with pytest.raises(StsbenchError, match="give points, such as 0.5 or half=0.2"):
             parse_tolerances([text])
@@ -220,9 +221,9 @@ def test_encoders_are_matched_by_name_or_alone_on_their_side():
         match="no encoder is in both: new third; old minilm, other; choose one of each with",
     ):
         check(side(third), both)
-    with pytest.raises(DataError, match="the new side of the check holds no results"):
+    with pytest.raises(DataError, match="the new side"):
         check(side(), both)
-    with pytest.raises(DataError, match="the old side of the check holds no results"):
+    with pytest.raises(DataError, match="the old side"):
         check(both, side())
 
 
@@ -697,7 +698,7 @@ def test_misprints_and_rows_of_a_lock_are_passed_over():
     ]
     found = published(*results).verdicts
     assert [one.task for one in found if one.reason.endswith(key)] == ["sts15"]
-    with pytest.raises(DataError, match="no result has a published score"):
+    with pytest.raises(DataError, match="a published score"):
         check_published(locked(*results), Catalogue())
 
 

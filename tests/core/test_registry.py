@@ -49,11 +49,10 @@ def test_entry_points_join_and_ours_win(monkeypatch):
 
 
 def test_an_unknown_name_offers_the_nearest():
-    with pytest.raises(
-        UnknownName,
-        match="^unknown animal 'conter'; did you mean 'counter'.*; known: counter, path$",
-    ):
+    with pytest.raises(UnknownName, match="mean 'counter'") as caught:
         ANIMALS.load("conter")
+    assert (caught.value.kind, caught.value.name) == ("animal", "conter")
+    assert caught.value.choices == ("counter", "path")
 
 
 @pytest.mark.parametrize(
@@ -238,9 +237,7 @@ def test_what_is_wrong_is_one_line(wrong, message):
 
 
 def test_a_call_that_python_refuses_is_pythons_error():
-    with pytest.raises(
-        TypeError, match=r"work\(\) missing 1 required positional argument: 'tasks'"
-    ):
+    with pytest.raises(TypeError, match=r"work\(\) missing .* 'tasks'"):
         call()
     with pytest.raises(TypeError):
         call("a", tasks="b")

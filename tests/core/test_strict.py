@@ -11,7 +11,7 @@ from stsbench.core.cards import EncoderCard, SweepCard, TaskCard, ValueRange, ta
 from stsbench.core.catalogue import Catalogue, read_card
 from stsbench.core.errors import CardError
 from stsbench.core.toml import StrictRecord, convert, parse_toml
-from tests.core.test_catalogue import ENCODER, TASK
+from tests.core.cards import ENCODER, TASK
 
 SOURCE = '[local]\nreader = "semeval"\n[local.files]\ntest = [{path = "a"}]\n'
 

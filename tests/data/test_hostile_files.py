@@ -23,7 +23,7 @@ from stsbench.data.corpora.corpus import load_corpus, read_training_text, select
 from stsbench.data.readers.files import DataFile
 from stsbench.data.readers.sentences import read_any_table, read_captions, read_semeval
 from stsbench.data.task import expand_names
-from tests.core.test_catalogue import ENCODER
+from tests.core.cards import ENCODER
 
 COLUMNS: dict[str, Any] = {"sentence1": 0, "sentence2": 1, "gold": 2}
 LONG = "1" * 5000

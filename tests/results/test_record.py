@@ -193,10 +193,9 @@ def test_other_files_and_folders_are_no_results(tmp_path):
 
 
 def test_no_such_folder(tmp_path):
-    with pytest.raises(
-        OutputError, match="results folder '.*gone' does not exist; call stsbench.evaluate"
-    ):
+    with pytest.raises(OutputError, match=f"'{tmp_path}/gone'") as caught:
         read_states(tmp_path / "gone")
+    assert caught.value.remedy and caught.value.remedy.action == "score"
 
 
 # Whole or not there.
@@ -240,9 +239,7 @@ def test_a_result_is_there_only_with_its_items(tmp_path, monkeypatch):
 @pytest.mark.parametrize("below", ["file", "file/deeper"])
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, below):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(
-        OutputError, match="file.*: cannot be written: (Not a directory|File exists)$"
-    ):
+    with pytest.raises(OutputError, match=r"file.*: cannot be [\w :]+$"):
         write_result(make_result(), tmp_path / below)
 
 
@@ -294,14 +291,15 @@ def test_broken_items_are_one_line(tmp_path):
         whole[:-10],
         whole[: len(whole) // 2],
         whole.replace(b"PAR1", b"PAR2"),
+        None,
     ):
-        items_path(path).write_bytes(content)
+        if content is None:
+            items_path(path).unlink()
+        else:
+            items_path(path).write_bytes(content)
         with pytest.raises(DataError, match="items.parquet: cannot be read: ") as caught:
             read_items(path)
         assert "\n" not in str(caught.value)
-    items_path(path).unlink()
-    with pytest.raises(DataError, match="items.parquet: cannot be read: "):
-        read_items(path)
 
 
 def test_no_flipped_byte_of_the_items_gets_through(tmp_path):
@@ -400,9 +398,7 @@ def test_two_names_of_one_place_do_not_overwrite_each_other(tmp_path):
     ],
 )
 def test_what_could_not_be_read_back_is_not_written(tmp_path, changes, message):
-    with pytest.raises(
-        DataError, match=f"^the result of minilm on sts12 cannot be kept: .*{message}"
-    ):
+    with pytest.raises(DataError, match=f"minilm on sts12 .*{message}"):
         write_result(make_result(**changes), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -428,8 +424,8 @@ def test_links_to_themselves_pipes_and_large_files_are_no_results(tmp_path):
         and "1,099,511,627,776 bytes" in lines["large.json"]
     )
     assert any(
-        "again/sts12" in p.message and "is not where it belongs" in p.message
-        for p in found.problems
+        "again/sts12" in problem.message and "not where it" in problem.message
+        for problem in found.problems
     )
 
 

@@ -325,18 +325,24 @@ def test_a_broken_old_or_foreign_file_is_one_line(tmp_path):
     assert by_name["two.json"].endswith("is 2 and no correlation")
 
 
-def test_nothing_to_import_is_an_error(tmp_path):
-    with pytest.raises(DataError, match="no score of a task that is also ours"):
-        imported_of(tmp_path)
-    (tmp_path / "a.json").write_text("{")
-    with pytest.raises(
-        DataError, match=r"no score of a task that is also ours; .*a.json: is not a result file"
-    ):
-        imported_of(tmp_path)
-    with pytest.raises(
-        OutputError, match="gone: there is no such file or folder of MTEB's results"
-    ):
-        imported_of(tmp_path / "gone")
+@pytest.mark.parametrize(
+    ("folder", "error_type", "message"),
+    [
+        ("empty", DataError, "no score of a task that is also ours"),
+        (
+            "broken",
+            DataError,
+            r"no score of a task that is also ours; .*a.json: is not a result file",
+        ),
+        ("gone", OutputError, "gone: there is no such file or folder of MTEB's results"),
+    ],
+)
+def test_nothing_to_import_is_an_error(tmp_path, folder, error_type, message):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "a.json").write_text("{")
+    with pytest.raises(error_type, match=message):
+        imported_of(tmp_path / folder)
 
 
 def test_imported_rows_stand_apart_and_are_marked():
