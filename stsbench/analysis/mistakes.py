@@ -478,6 +478,7 @@ class Robustness(EncoderAnalysis):
         )
 
     def _measure_edit(self, subject: EncoderOnTask, split: PairSplit, name: str) -> PlainRow:
+        """Measure how far one edit of all sentences moves their cosines and the score."""
         texts = dict.fromkeys(split.texts())
         edited_text = {text: edited(name, text, self.seed) for text in texts}
         changed_texts = [text for text in texts if edited_text[text] != text]

@@ -9,6 +9,7 @@ G.1).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -417,7 +418,7 @@ class AlignmentAndUniformity(EncoderAnalysis):
         pairs = subject.pairs(all_splits=True)
         positives = subject.positives(pairs, self.above)
         texts = list(dict.fromkeys(pairs.texts()))
-        step = -(-len(texts) // MAX_UNIFORMITY_SENTENCES)
+        step = math.ceil(len(texts) / MAX_UNIFORMITY_SENTENCES)
         texts = texts[::step]
         row: PlainRow = {
             "alignment": _mean_alignment(subject, pairs, positives),

@@ -295,6 +295,7 @@ def recipe_value(name: str, key: str, catalogue: Catalogue) -> Any:  # noqa: ANN
 
 
 def _sort_key(row: PlainRow) -> tuple[Any, ...]:
+    """Return the key that sorts numbers before texts."""
     value = row["value"]
     sortable = value if _is_number(value) else str(value)
     return row["recipe"], row["key"], not _is_number(value), sortable
@@ -322,6 +323,7 @@ def _is_number(value: object) -> bool:
 
 
 def _draw_grid(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
+    """Draw the scores of two keys as a grid; ``by`` is ``row key x column key``."""
     row_key, _, column_key = by.partition(" x ")
     cells = [
         HeatCell(row["row"], column=row["column"], value=100 * row["score"], panel=row["recipe"])
@@ -337,6 +339,7 @@ def _draw_grid(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
 
 
 def _draw_line(points: Sequence[PlainRow], by: str, title: str) -> Chart:
+    """Draw the scores over the values of one key, on a logarithmic scale if they are far apart."""
     values = [point["value"] for point in points]
     is_wide = min(values) > 0 and max(values) > 20 * min(values)
     line_points = [

@@ -148,6 +148,7 @@ def make_grid_columns(
 
 
 def _without_version(setup: ScoringSetup) -> tuple[str, str, str, str]:
+    """Return a setup without the version of its data and card."""
     return setup.task, setup.split, setup.protocol, setup.protocol_name
 
 

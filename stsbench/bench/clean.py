@@ -104,6 +104,7 @@ class CleanScorer:
         return replace(self._settings, corpora=tuple(corpora))
 
     def _search(self, settings: CleanScoreSettings) -> SearchedText:
+        """Search the corpora for the sentences of all splits."""
         load = partial(
             load_corpus,
             corpora=settings.folder,

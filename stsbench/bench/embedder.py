@@ -292,6 +292,7 @@ class TaskEmbedder:
     def _load_fitting_texts(
         self, encoder: FittableEncoder, shared_state: SharedState
     ) -> Mapping[str, FittingTexts]:
+        """Return the texts to fit the encoder on, by task; those of the last encoder are reused."""
         texts_name = read_fit(encoder)
         key = (texts_name, *self.tasks)
         if shared_state.fitting_texts_key != key:

@@ -150,6 +150,7 @@ class RunPlan:
     def _check_protocols_are_used(
         requested_protocols: Mapping[str, ProtocolRequest], planned_tasks: Sequence[PlannedTask]
     ) -> None:
+        """Raise UnknownName if a protocol is requested that no task has."""
         used_protocols = {task.requested_protocol for task in planned_tasks}
         for name, request in requested_protocols.items():
             if request.text in used_protocols:

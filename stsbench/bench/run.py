@@ -130,6 +130,11 @@ class RunContext:
         return replace(self._load(encoder_plan.spec), name=encoder_plan.name)
 
     def _load(self, spec: str) -> NamedEncoder:
+        """Load an encoder, or return it again if it was loaded last.
+
+        One that was loaded by the path of a folder gets a hash of that path, relative to the
+        results folder.
+        """
         if spec not in self._last_encoder:
             self._last_encoder.clear()
             encoder = load_named(spec, params=self.plan.params, catalogue=self.plan.catalogue)
@@ -175,6 +180,7 @@ class RunContext:
         return replace(encoder, name=name)
 
     def _plan_encoder(self, spec: str, encoder: NamedEncoder, cells: Sequence[Cell]) -> EncoderPlan:
+        """Return which cells of an encoder have current results, and what the others need."""
         embedder = self.make_embedder(encoder, self.select_tasks(cells))
         task_by_cell = {
             cell: self.tasks[cell.task]
@@ -577,6 +583,7 @@ def _resolve_encoders(
 def _score_encoders(
     plan: RunPlan, encoders: Sequence[NamedEncoder | str], callbacks: RunCallbacks
 ) -> Iterator[Result]:
+    """Yield the result of each cell, encoder after encoder, each encoder only once."""
     context = RunContext(plan, callbacks)
     seen_encoders = SeenEncoders()
     tasks = list(context.tasks.values())

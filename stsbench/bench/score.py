@@ -122,7 +122,8 @@ def is_name_taken(folder: Path, name: str, named_encoder: NamedEncoder) -> bool:
     ):
         with suppress(StsbenchError):
             results.append(read_result(path))
-    state = named_encoder.fingerprint and strip_texts(named_encoder.fingerprint)
+    fingerprint = named_encoder.fingerprint
+    state = strip_texts(fingerprint) if fingerprint else None
 
     def is_of_encoder(result: Result) -> bool:
         if result.state == state or is_same_encoder(result.state, state):

@@ -402,6 +402,11 @@ def match_cells(
 def _match_cells_of_task(
     new_cells: Sequence[LockedCell], old_cells: Sequence[LockedCell]
 ) -> Iterator[MatchedCells]:
+    """Yield pairs of a new and an old cell; a cell without a counterpart is paired with None.
+
+    Cells of the same split, protocol and seeds come first, then those of the same split and
+    protocol, then any.
+    """
     new_by_conditions = {cell.conditions: cell for cell in new_cells}
     unmatched_old = {cell.conditions: cell for cell in old_cells}
     matched_old = {

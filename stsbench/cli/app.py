@@ -168,6 +168,7 @@ def _make_group(
     sources: Mapping[str, CommandSource],
     **settings: Any,  # noqa: ANN401 - whatever typer.Typer accepts
 ) -> TyperGroup:
+    """Return a group of commands, each imported only when it is called."""
     app = typer.Typer(
         name=name,
         help=help_text,

@@ -226,6 +226,7 @@ def read_cells(
 
 
 def _print_check(report: CheckReport) -> None:
+    """Print the verdicts (if there are many, only those to report) and what was not verified."""
     from stsbench.check import reports
 
     verdicts = list(report.verdicts)

@@ -87,6 +87,7 @@ def compare_command(
 
 
 def _print_comparison(comparison: Comparison) -> None:
+    """Print the differences of each pair of encoders, and a sentence on each pair."""
     from stsbench.significance.comparison import describe_comparison, describe_notes
 
     pairs = zip(comparison.pairs(), describe_comparison(comparison), strict=True)

@@ -50,8 +50,8 @@ def read_defaults(file: Path | None, *, is_run: bool) -> dict[str, Any]:
         return {}
     config = read_config(path)
     values: dict[str, Any] = {
-        "data": config.data and _resolve_path(config.data, path, "data"),
-        "results": config.results and _resolve_path(config.results, path, "results"),
+        "data": _resolve_path(config.data, path, "data") if config.data else None,
+        "results": _resolve_path(config.results, path, "results") if config.results else None,
         "cards": [_resolve_path(folder, path, "cards") for folder in config.cards or ()],
     }
     if is_run:

@@ -66,6 +66,7 @@ def _convert_published(
 
 
 def _expand_vocabulary(source: Path, out: Path, vectors: str, limit: int | None) -> None:
+    """Write a copy of a recurrent encoder whose vocabulary has the words of a file of vectors."""
     from stsbench.encoders.load import load_encoder
     from stsbench.encoders.words.convert import expand_vocabulary
     from stsbench.encoders.words.recurrent import GruHalvesEncoder

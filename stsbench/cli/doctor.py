@@ -124,6 +124,7 @@ def _count_states(suite: str, states: Sequence[str]) -> dict[str, Any]:
 
 
 def _print_report(report: Mapping[str, Any], *, hub: bool) -> None:
+    """Print a report's tables and problems, and how to report them if the Hub was checked."""
     print_text(f"stsbench {report['stsbench']}")
     for title, rows in report.items():
         if rows and title not in ("stsbench", "problems"):
@@ -208,6 +209,7 @@ def _package_versions() -> Iterator[dict[str, Any]]:
 
 
 def _devices() -> Iterator[dict[str, str]]:
+    """Yield the processor and each GPU, or what no GPU means."""
     import torch
 
     yield {"device": "processor", "what": f"{processor()}, {torch.get_num_threads()} threads"}

@@ -84,6 +84,7 @@ def export_command(
 def _write_mteb(
     results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_json: bool
 ) -> None:
+    """Write results in MTEB's format, and print which were omitted."""
     from stsbench.boards.exports.mteb import export_mteb
 
     if out is None:

@@ -146,6 +146,7 @@ def _read_mteb(folder: Path, catalogue: Catalogue) -> ImportedScores:
 def _check_options(
     typed: TypedOptions, fmt: str, table: str | None, show: str | None, out: Path | None
 ) -> None:
+    """Raise an error if options are given that exclude each other."""
     from stsbench.boards.render.formats import TERMINAL
 
     typed.forbid_beside("--table", "--suite", "--protocol")

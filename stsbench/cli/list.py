@@ -51,6 +51,7 @@ Records = Iterator[dict[str, str]]
 
 
 def _list_tasks(catalogue: Catalogue) -> Records:
+    """Yield a record per task."""
     for name in catalogue.paths("tasks"):
         card = catalogue.task(name)
         sources = [source for source in ("package", "local", "hub") if getattr(card, source)]
@@ -113,6 +114,7 @@ def _list_tables(catalogue: Catalogue) -> Records:
 
 
 def _list_ablations(catalogue: Catalogue) -> Records:
+    """Yield a record per ablation, with how many of its rows can be trained here."""
     from stsbench.boards.published.rows import read_sources
     from stsbench.studies.reproduction import FOLDER, load_ablation
 

@@ -168,6 +168,7 @@ class GuardedStream:
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
+        """Raise OutputError if the stream takes no text; drop the text if nobody reads it."""
         try:
             yield
         except OSError as error:

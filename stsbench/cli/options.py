@@ -83,6 +83,11 @@ def split_repeated_names(parameter: CallbackParam, values: list[str]) -> list[st
 
 
 def _check_figure_path(parameter: CallbackParam, path: Path | None) -> Path | None:
+    """Return the path of a figure, or None as given, if its ending is that of a figure.
+
+    Raises:
+        StsbenchError: It has another ending.
+    """
     if path is not None and path.suffix.removeprefix(".") not in FIGURES:
         raise StsbenchError(
             f"{parameter.opts[0]} '{path}': give a file that ends in .{', .'.join(FIGURES)}"

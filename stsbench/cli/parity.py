@@ -131,6 +131,7 @@ def _print_parity_json(parity: Parity) -> None:
 
 
 def _print_parity(parity: Parity) -> None:
+    """Print how far the embeddings, neighbours and scores of two encoders differ."""
     from stsbench.significance.parity import OUTLIER_LIMIT
 
     comparison = parity.comparison

@@ -74,7 +74,7 @@ class RunProgress:
         self.code = 0
         self.failures: dict[str, tuple[str, str]] = {}
         self.out = out
-        self.log = out and out / LOG
+        self.log = out / LOG if out is not None else None
         self.encoder_plans: Sequence[EncoderPlan] = ()
         self.tasks_without_data: list[str] = []
         """The tasks without data so far; the first one is reported at once, the rest together."""

@@ -334,10 +334,16 @@ def _print_costs(forecasts: Sequence[EncoderForecast]) -> None:
 
 
 def _format_seconds(seconds: float | None) -> str:
-    return UNMEASURED if seconds is None else format_duration(seconds and max(1, round(seconds)))
+    if seconds is None:
+        return UNMEASURED
+    if seconds == 0:
+        return format_duration(0)
+    # An estimate of less than a second is printed as one second.
+    return format_duration(max(1, round(seconds)))
 
 
 def _forecast_to_json(forecast: EncoderForecast) -> dict[str, object]:
+    """Return a forecast as its JSON has it."""
     encoder_plan = forecast.encoder_plan
     return {
         "name": encoder_plan.name,

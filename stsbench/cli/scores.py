@@ -204,6 +204,7 @@ def _seed_line(result: Result) -> ScoreLine:
 
 
 def _subset_lines(result: Result) -> Iterator[ScoreLine]:
+    """Yield a line per subset of a task, with its score and number of items."""
     metric = result.protocol.get("metric")
     if metric is None:
         return

@@ -97,6 +97,7 @@ def _find_cards(name: str, catalogue: Catalogue) -> list[tuple[str, CardFields]]
 
 
 def _unknown_name(name: str, catalogue: Catalogue) -> UnknownName:
+    """Return the error for a name that no card, suite, corpus, table or protocol has."""
     cards = [card for kind in ("tasks", "baselines", "trainers") for card in catalogue.paths(kind)]
     known_names = [
         *cards,
@@ -112,6 +113,7 @@ def _unknown_name(name: str, catalogue: Catalogue) -> UnknownName:
 
 
 def _encoder_fields(name: str, catalogue: Catalogue) -> CardFields | None:
+    """Return what is shown of an encoder; None if no card of a baseline has the name."""
     baselines, trainers = catalogue.paths("baselines"), catalogue.paths("trainers")
     stem, params = (name, {}) if name in baselines else list(split_params(name))[-1]
     if stem not in baselines or (params and stem in trainers):
@@ -141,6 +143,7 @@ def _encoder_fields(name: str, catalogue: Catalogue) -> CardFields | None:
 
 
 def _recipe_fields(name: str, catalogue: Catalogue) -> CardFields | None:
+    """Return what is shown of a recipe; None if there is no recipe of the name."""
     # The name of a recipe that was trained with replaced values lists these behind a plus.
     stem = name.partition("+")[0]
     if stem not in catalogue.paths("trainers"):
@@ -171,7 +174,7 @@ def _recipe_values(name: str, recipe: RecipeCard) -> CardFields:
 
 
 def _own_run_fields(name: str, catalogue: Catalogue) -> CardFields | None:
-    """Return the fields of runs by their own name or folder."""
+    """Return the fields of runs by their own name or folder; None if there are no such runs."""
     runs = _find_trained_runs(name)
     if not runs and not _find_unfinished_runs(name):
         return None
@@ -217,6 +220,7 @@ def _trained_fields(run: TrainedRun) -> CardFields:
 
 
 def _table_fields(name: str, catalogue: Catalogue) -> CardFields | None:
+    """Return what is shown of a paper's table or a TOML file; None if there is no such table."""
     from stsbench.boards.published.rows import list_tables, read_table_card
 
     if name not in list_tables() and not (name.endswith(".toml") and Path(name).is_file()):
@@ -247,6 +251,7 @@ def _protocols() -> Mapping[str, CardFields]:
 
 
 def _task_fields(name: str, catalogue: Catalogue) -> CardFields | None:
+    """Return what is shown of a task's card; None if there is no task of the name."""
     return msgspec.to_builtins(catalogue.task(name)) if name in catalogue.paths("tasks") else None
 
 
@@ -296,7 +301,9 @@ def _draw_curves(names: str, path: Path) -> None:
             name=f"{curve.recipe} seed {curve.seed}" if has_recipes else f"seed {curve.seed}",
             points=[
                 CurvePoint(
-                    step=point.step or 0, score=point.score and 100 * point.score, loss=point.loss
+                    step=point.step or 0,
+                    score=None if point.score is None else 100 * point.score,
+                    loss=point.loss,
                 )
                 for point in curve.points
             ],
@@ -375,13 +382,13 @@ def describe_requirements(card: EncoderCard, catalogue: Catalogue) -> str:
         return _describe_fitted(base, str(params.get("fit", "target")), catalogue)
     if "package" in params:
         package = str(params["package"])
-        installed = _which_is(settings.package_folder(package))
+        installed = _which_is(settings.package_folder(package) is not None)
         return f"the Python package {package}, {installed} installed"
     if card.kind == "openai":
         key = f", and its key in {params['key_variable']}" if params.get("key_variable") else ""
         return f"the server at {params.get('url') or '--set url=ADDRESS'}{key}"
     if card.kind == "use":
-        installed = _which_is(find_spec("tensorflow"))
+        installed = _which_is(find_spec("tensorflow") is not None)
         return f"TensorFlow, {installed} installed, and {model} or --set model=FOLDER"
     if model is not None:
         revision = str(params.get("revision", "unpinned"))
@@ -392,7 +399,7 @@ def describe_requirements(card: EncoderCard, catalogue: Catalogue) -> str:
         return "a folder made by 'stsbench convert' or by a recipe: --set model=FOLDER"
     if card.kind == "words":
         file, folder = str(params.get("file", "")), settings.vectors_folder()
-        available = _which_is(folder and (folder / file).is_file())
+        available = _which_is(folder is not None and (folder / file).is_file())
         return f"the file {file}, {available} in STSBENCH_VECTORS"
     return "nothing but its own code"
 
@@ -413,7 +420,7 @@ def _describe_fitted(base: str, fit: str, catalogue: Catalogue) -> str:
     return text
 
 
-def _which_is(is_available: object) -> str:
+def _which_is(is_available: bool) -> str:
     return "which is" if is_available else "which is not"
 
 

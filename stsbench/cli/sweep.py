@@ -153,6 +153,7 @@ def _print_sweep(state: SweepState) -> None:
 
 
 def _setting_cells(row: SweepRow, keys: Sequence[str], n_seeds: int) -> list[str]:
+    """Return the cells of a setting's row, as texts."""
     values = {"recipe": row.setting.recipe, **row.setting.values}
     mean, deviation = "–", ""
     if row.seed_mean:
@@ -225,13 +226,14 @@ def _write_files(state: SweepState) -> None:
 
 
 def _sweep_to_json(state: SweepState) -> dict[str, Any]:
+    """Return a sweep's settings, scores and winners as their JSON has them."""
     trials = [
         {
             "recipe": row.setting.recipe,
             "values": dict(row.setting.values),
             "encoder": row.encoder,
-            "mean": row.seed_mean and row.seed_mean.mean,
-            "deviation": row.seed_mean and row.seed_mean.deviation,
+            "mean": row.seed_mean.mean if row.seed_mean else None,
+            "deviation": row.seed_mean.deviation if row.seed_mean else None,
             "whole": row.is_complete,
             "seeds": {str(seed): outcome._asdict() for seed, outcome in row.scores.items()},
         }

@@ -6,6 +6,7 @@ and numpy are imported only when a table is drawn: help does not wait for them.
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -281,6 +282,7 @@ def _draw_table(
     *,
     has_head: bool = True,
 ) -> None:
+    """Print columns as a table; without ``widths`` each column has its own width."""
     from rich import box
     from rich.table import Table
 
@@ -336,7 +338,7 @@ def print_table(layout: Layout) -> None:
             break
     if len(parts) > 1:
         # Each part gets about as many columns as the others.
-        part_size = -(-(len(columns) - 1) // len(parts))
+        part_size = math.ceil((len(columns) - 1) / len(parts))
         starts = range(1, len(columns), part_size)
         parts = [[columns[0], *columns[start : start + part_size]] for start in starts]
     for part in parts:
@@ -365,6 +367,7 @@ def _escape_layout(layout: Layout) -> Layout:
 
 
 def _make_board_columns(layout: Layout, *, has_deviation_lines: bool) -> list[PrintedColumn]:
+    """Return the columns of a board with the label column before them."""
     from rich.text import Text
 
     lines = [line for block in layout.blocks for line in block.lines]

@@ -310,7 +310,7 @@ def to_layout(report: Record) -> Layout:
     own_rows = [
         TimedRow(
             label=f"{row['name']}{_estimate_symbol(row)}",
-            training=row["training"] and row["training"]["seconds"],
+            training=row["training"]["seconds"] if row["training"] else None,
             inference=row["inference"],
             at_once=row["at_once"],
         )
@@ -368,6 +368,7 @@ def _estimate_symbol(row: Record) -> str:
 
 
 def _legend(report: Record) -> Iterator[str]:
+    """Yield the notes under the table: what was timed, how each row was trained, the machine."""
     n_rounds = report["rounds"]
     rounds = "One round." if n_rounds == 1 else f"Median of {n_rounds} rounds."
     yield (

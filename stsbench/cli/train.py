@@ -257,6 +257,7 @@ def _print_runs(runs: Sequence[TrainedRun], finished_folders: Sequence[Path]) ->
 
 
 def _run_row(run: TrainedRun) -> list[str]:
+    """Return the cells of a training run, as texts."""
     start_score = ""
     if run.curve and run.curve[0].step == 0:
         start_score = format_points(run.curve[0].score)

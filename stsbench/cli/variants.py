@@ -204,6 +204,7 @@ def _make_rows(results_by_variant: Mapping[str, Sequence[Sequence[Result]]]) -> 
 
 
 def _print_variant_rows(variants: Sequence[VariantRow], tasks: Sequence[str]) -> None:
+    """Print a row per embedding type and size, with its difference from the largest embedding."""
     rows = []
     for variant in variants:
         difference = interval = ""

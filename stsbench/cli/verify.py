@@ -97,6 +97,7 @@ def _file_to_json(file: VerifiedFile) -> dict[str, Any]:
 
 
 def _print_verified(report: VerificationReport) -> None:
+    """Print failures, then why files were not verified, then the summary."""
     failures = [
         problem if str(file.path) in problem else f"{file.path}: {problem}"
         for file in report.with_standing("failed")

@@ -91,6 +91,11 @@ class Registry:
         return loaded
 
     def _load_entry_point(self, name: str, address: str) -> Any:  # noqa: ANN401 - as load
+        """Return the object of an installed package's entry point.
+
+        Raises:
+            StsbenchError: The package cannot be imported, or does not have the object.
+        """
         try:
             return _import(address, self.kind)
         except StsbenchError:

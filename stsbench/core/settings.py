@@ -43,7 +43,7 @@ def _folder(variable: str) -> Path | None:
 
 
 def data_folder() -> Path | None:
-    """Return the folder of evaluation data in SentEval's layout (``STSBENCH_DATA``)."""
+    """Return the folder of evaluation data in SentEval's layout (``STSBENCH_DATA``), or None."""
     return _folder("STSBENCH_DATA")
 
 

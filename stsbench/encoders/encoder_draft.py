@@ -87,6 +87,7 @@ def draft_encoder(source: Path, location: CardLocation) -> Draft:
 
 
 def _draft_of_vectors(path: Path) -> _CardDraft:
+    """Return a draft of the card of word vectors."""
     block = next(read_blocks(path, limit=1))
     return _CardDraft(
         values={
@@ -102,6 +103,7 @@ def _draft_of_vectors(path: Path) -> _CardDraft:
 
 
 def _draft_of_folder(folder: Path) -> _CardDraft:
+    """Return a draft of the card of a checkpoint's folder, with what its files leave in doubt."""
     named_encoder = load_named(str(folder))
     description = describe(folder, Catalogue())
     params: dict[str, Any] = {"model": str(folder.resolve()), **description.params}

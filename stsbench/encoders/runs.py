@@ -164,6 +164,7 @@ def list_trained_variants(recipe: str) -> list[str]:
 
 
 def _name_and_seed(recipe: str) -> tuple[str, int | None]:
+    """Split ``recipe@seed`` into its two parts; the seed is None if the text names none."""
     match = re.fullmatch(r"(.+)@(\d{1,10})", recipe, re.DOTALL)
     return (match[1], int(match[2])) if match else (recipe, None)
 

@@ -251,6 +251,11 @@ def export_network(network: Network) -> RuntimeFile:
 
 
 def _export(network: Network, path: Path) -> None:
+    """Write a network to an ONNX file, with free numbers of sentences and tokens.
+
+    Raises:
+        EncoderError: Torch cannot export it.
+    """
     n_words = network.torch_model.get_input_embeddings().num_embeddings
     n_sentences, n_tokens = EXAMPLE
     ids = torch.arange(n_sentences * n_tokens).reshape(EXAMPLE) % n_words

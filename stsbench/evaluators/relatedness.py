@@ -220,6 +220,11 @@ def expected_scores(weights: FloatArray, pairs: ProbeItems) -> Float64Array:
 
 
 def _make_pairs(name: str, split: PairSplit, embed: Embed) -> ProbeItems:
+    """Return the pairs of a split as items with ``|u - v|`` and ``u * v`` as features.
+
+    Raises:
+        DataError: The gold scores are all equal, or outside the classes.
+    """
     if split.n < 2 or np.ptp(split.gold) == 0:
         raise DataError(
             f"split '{name}' has fewer than two different gold scores; no correlation exists"

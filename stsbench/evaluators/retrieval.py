@@ -183,6 +183,7 @@ class RetrievalEvaluator:
 
 
 def _check_sizes(splits: Mapping[str, CaptionSplit], protocol: RetrievalProtocol) -> None:
+    """Raise DataError if the splits are too small, or their captions not in the order of images."""
     n_captions = splits["train"].n
     if n_captions <= protocol.batch_size:
         raise DataError(

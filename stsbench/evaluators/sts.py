@@ -181,6 +181,7 @@ class _PairSimilarities(NamedTuple):
 
 
 def _compute_similarities(split: PairSplit, embed: Embed, name: str) -> _PairSimilarities:
+    """Return the similarity of each pair, and how many similarities involve a zero vector."""
     texts = split.texts()
     embeddings = embed(texts)
     if name == "hamming" and not are_bits(np.asarray(embeddings)):

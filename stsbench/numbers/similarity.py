@@ -10,6 +10,7 @@ if the number is above 0. There eight bits are packed into a byte; here each is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -169,7 +170,7 @@ class NumberType(NamedTuple):
 
     def bytes(self, d: int) -> int:
         """Return the number of bytes of an embedding of size ``d``."""
-        return -(-d * self.bits // 8)
+        return math.ceil(d * self.bits / 8)
 
 
 FLOAT_TYPE = "float32"

@@ -344,6 +344,7 @@ def _draw_legend(chart: Chart, all_axes: Sequence[Axes]) -> None:
 def _draw_series(
     axes: Axes, name: str, points: Sequence[LinePoint], series_look: tuple[str, str]
 ) -> None:
+    """Draw a line through the points of a series, with an interval at each point that has one."""
     colour, marker = series_look
     for point in points:
         if point.interval is not None:

@@ -142,7 +142,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def seeds(self) -> tuple[int | None, int]:
-        """The seeds of training and of evaluation."""
+        """The seeds of training (None if nothing was trained) and of evaluation."""
         return self.train_seed, self.eval_seed
 
     @property
@@ -152,7 +152,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def state(self) -> str | None:
-        """The fingerprint without texts, which may differ between the tasks of one encoder."""
+        """The fingerprint without fitting texts, which differ between tasks; None without one."""
         return strip_texts(self.fingerprint) if self.fingerprint is not None else None
 
     @property

@@ -285,6 +285,7 @@ def compare_on_task(cells: ResultsByEncoder, effort: TestSettings) -> Iterator[M
 
 
 def _untested(cells: ResultsByEncoder, first: str, second: str) -> Difference:
+    """Return the difference of the mean scores on one task, without a test."""
     first_mean = mean_and_deviation([result.score for result in cells[first]])
     second_mean = mean_and_deviation([result.score for result in cells[second]])
     deviations = None
@@ -455,6 +456,7 @@ def _sentences(first: str, second: str, differences: Sequence[Difference]) -> st
 
 
 def _describe_correction(comparison: Comparison) -> str:
+    """Return the level, and over which families of tests Holm's correction was made."""
     tested = [difference for difference in comparison.differences if difference.p is not None]
     on_tasks = [difference for difference in tested if not difference.is_average]
     n_means = len(tested) - len(on_tasks)
@@ -480,6 +482,7 @@ def _describe_correction(comparison: Comparison) -> str:
 def _describe_insignificant(
     first: str, second: str, insignificant: Sequence[Difference], n_significant: int
 ) -> str:
+    """Return the sentence on the tasks without a significant difference, and the lowest p."""
     n_tasks = len(insignificant)
     if n_significant:
         return f"No significant difference on the other {_count(n_tasks, 'task')}"
@@ -539,6 +542,7 @@ def difference_columns(differences: Sequence[Difference]) -> tuple[list[str], li
 
 
 def _difference_row(difference: Difference, labels: Mapping[tuple[str, str], str]) -> list[str]:
+    """Return the cells of a difference, one per column of ``DIFFERENCE_COLUMNS``."""
     # Bounds of a wide interval are not known to two decimals.
     bounds = [
         _signed(100 * bound, 1 if abs(bound) >= 0.1 else 2) for bound in difference.interval or ()

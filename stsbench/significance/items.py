@@ -129,6 +129,7 @@ def pair_items(
 
 
 def _find_sentences(columns: AllColumns) -> IntArray | None:
+    """Return the sentences of each item as numbers; None if no result holds them."""
     for columns_by_seed in columns:
         for result_columns in columns_by_seed:
             sentences = read_sentence_ids(result_columns)
@@ -236,6 +237,7 @@ def find_tested_column(
 
 
 def _paired(result: Result, columns: AllColumns, score_name: str) -> Paired | None:
+    """Return the paired test of a score; None if the results' columns do not make the score."""
     first_columns = columns[0][0]
     if score_name == "f1":
         return _paired_f1(columns)
@@ -265,6 +267,7 @@ def _paired(result: Result, columns: AllColumns, score_name: str) -> Paired | No
 
 
 def _paired_f1(columns: AllColumns) -> PairedF1 | None:
+    """Return the paired test of F1; None without predictions, or with more than two classes."""
     if not {"prediction", "correct"} <= set(columns[0][0]):
         return None
     predicted = _stack(columns, "prediction")
@@ -324,6 +327,7 @@ def _stack(columns: AllColumns, name: str) -> list[Float64Array]:
 def _subset_weights(
     columns: Mapping[str, npt.NDArray[Any]], protocol: Mapping[str, Any]
 ) -> SubsetWeights:
+    """Return the rows and the weight of each subset that the protocol aggregates."""
     aggregation = str(protocol.get("aggregation", "all"))
     if aggregation not in AGGREGATIONS:
         raise DataError(

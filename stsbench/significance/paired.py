@@ -21,6 +21,7 @@ encoders whose values are distributed differently too, not only for exchangeable
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -308,7 +309,8 @@ def draw_swaps(n_items: int, n_permutations: int, seed: int) -> Iterator[Float64
     rng = np.random.default_rng(seed)
     for start in range(0, n_permutations, PERMUTATION_BLOCK):
         n_rows = min(PERMUTATION_BLOCK, n_permutations - start)
-        packed_bits = rng.integers(0, 256, size=(n_rows, -(-n_items // 8)), dtype=np.uint8)
+        n_bytes = math.ceil(n_items / 8)
+        packed_bits = rng.integers(0, 256, size=(n_rows, n_bytes), dtype=np.uint8)
         yield np.unpackbits(packed_bits, axis=1, count=n_items).astype(np.float64)
 
 

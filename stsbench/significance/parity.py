@@ -286,6 +286,7 @@ def compare_embeddings(
 
 
 def _describe_changed_scores(comparison: Comparison, margin: float) -> Iterator[str]:
+    """Yield a reason for each task whose score may have changed by more than the margin."""
     for difference in comparison.differences:
         if difference.interval is None:
             yield f"{difference.task}: no interval of the difference is known"
@@ -363,6 +364,7 @@ def _describe_forms(first: EncoderEmbeddings, second: EncoderEmbeddings) -> Iter
 
 
 def _rows_by_kind(sentences: Sentences, cosines: Matrix) -> list[KindRow]:
+    """Return a row per kind of sentence with the worst and the median cosine."""
     cosines_by_kind: dict[str, list[float]] = {}
     for (kind, _), cosine in zip(sentences, cosines.tolist(), strict=True):
         cosines_by_kind.setdefault(kind, []).append(cosine)

@@ -325,6 +325,7 @@ def _columns_beside(
 
 
 def _notes(ablation: Ablation) -> Iterator[str]:
+    """Yield the notes under an ablation's table: rows without scores first."""
     card = ablation.card
     labels_by_reason: dict[str, list[str]] = {}
     for line in ablation.lines:

@@ -314,6 +314,7 @@ def load_synonyms(source: str) -> Synonyms:
 
 
 def _distinct(word: str, candidates: Iterable[str]) -> tuple[str, ...]:
+    """Return the candidates that are not the word itself, each once, in order."""
     return tuple(
         dict.fromkeys(
             candidate for candidate in candidates if candidate and candidate.lower() != word.lower()

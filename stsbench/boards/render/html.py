@@ -124,6 +124,7 @@ def render_notebook_layout(layout: Layout) -> str:
 
 @cache
 def _template_environment() -> jinja2.Environment:
+    """Return Jinja's environment of the page's templates, with our filters."""
     import jinja2
     import markupsafe
 
@@ -273,6 +274,7 @@ def distinguish_rows(table: Table) -> Mapping[int, RowDistinction]:
 def _describe_row(row: Row) -> Iterator[str]:
     """Yield texts that may distinguish a row from another, the most telling one first."""
     traits = row.traits
+    # All three are empty for a row without published numbers.
     paper_id, table_id, printed_label = [*row.published_key.split("/", 2), "", "", ""][:3]
     paper = read_sources().papers.get(paper_id)
     yield traits.backbone

@@ -188,6 +188,7 @@ def to_markdown(layouts: Sequence[Layout]) -> str:
 
 
 def _markdown_lines(layout: Layout) -> Iterator[str]:
+    """Yield the lines of a table in Markdown."""
     # A page scrolls: it has more room than a terminal or paper.
     layout = shorten_labels(layout, max_length=MAX_NAME_LENGTH)
     n_columns = len(layout.heads)
@@ -210,6 +211,7 @@ def to_latex(layouts: Sequence[Layout]) -> str:
 
 
 def _latex_lines(layout: Layout) -> Iterator[str]:
+    """Yield the lines of LaTeX tables: as many floats as the blocks need."""
     parts = _divide_blocks(layout)
     notes: list[str] = []
     if layout.legend:
@@ -347,6 +349,7 @@ class _FurtherFields(NamedTuple):
 
 
 def _find_further_fields(table: Table) -> _FurtherFields:
+    """Return the columns that need a field besides the numbers themselves."""
     further = _FurtherFields(with_deviation=set(), with_interval=set(), with_published_row=set())
     for row in table.rows():
         for column in table.columns:
@@ -433,7 +436,10 @@ def to_json(tables: Sequence[Table]) -> str:
 
 
 def _table_fields(table: Table) -> dict[str, Any]:
-    paper = table.paper
+    """Return a table as its JSON has it."""
+    paper_fields = None
+    if table.paper is not None:
+        paper_fields = {key: getattr(table.paper, key) for key in ("name", "title", "year", "url")}
     groups = [
         {
             "section": group.section,
@@ -445,7 +451,7 @@ def _table_fields(table: Table) -> dict[str, Any]:
     return {
         "table": table.name,
         "title": table.title,
-        "paper": paper and {key: getattr(paper, key) for key in ("name", "title", "year", "url")},
+        "paper": paper_fields,
         "number": table.paper_number,
         "columns": [_column_fields(column) for column in table.columns],
         "groups": groups,
@@ -465,6 +471,7 @@ def _column_fields(column: TableColumn) -> dict[str, Any]:
 
 
 def _row_fields(row: Row) -> dict[str, Any]:
+    """Return a row as its JSON has it, without empty fields."""
     fields = {
         "encoder": row.encoder,
         "published_row": row.published_key,
@@ -485,12 +492,13 @@ def _row_fields(row: Row) -> dict[str, Any]:
 
 
 def _cell_fields(cell: TableCell, row: Row) -> Mapping[str, Any]:
+    """Return a cell as its JSON has it, without empty fields."""
     is_of_other_row = cell.published_key != row.published_key
     return _without_empty(
         {
             "published_row": cell.published_key if is_of_other_row else "",
-            "measured": cell.measured and _number_json(cell.measured),
-            "published": cell.published and _number_json(cell.published),
+            "measured": _number_json(cell.measured) if cell.measured else None,
+            "published": _number_json(cell.published) if cell.published else None,
             "difference": _round(cell.difference.value if cell.difference else None),
             "misprint": cell.misprint,
         }

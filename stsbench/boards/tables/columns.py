@@ -487,6 +487,7 @@ def _make_column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> T
 
 
 def _make_average_column(facts: ColumnFacts, card: TableCard) -> TableColumn:
+    """Return a column of the average of another table."""
     other_card = read_table_card(facts.average_of)
     if other_card.average is None:
         raise CardError(f"columns: table '{facts.average_of}' has no average")

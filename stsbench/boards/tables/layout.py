@@ -205,6 +205,7 @@ def _row_symbols(table: Table, row: Row, number_kind: NumberKind) -> str:
 
 
 def _format_cell(cell: TableCell, number_kind: NumberKind, column: TableColumn) -> DisplayCell:
+    """Return one number of a cell as it is displayed, or a dash if the cell lacks it."""
     number = cell.number(number_kind)
     if number is None:
         return DisplayCell(NO_NUMBER)

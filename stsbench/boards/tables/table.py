@@ -100,13 +100,13 @@ class TableCell:
         return self.published.published_key if self.published else ""
 
     def number(self, number_kind: str) -> TableNumber | None:
-        """Return the number of a kind: published, measured, or their difference."""
+        """Return the number of a kind (published, measured, difference); None if there is none."""
         number: TableNumber | None = getattr(self, number_kind)
         return number
 
     @property
     def difference(self) -> TableNumber | None:
-        """The measured minus the published number."""
+        """The measured minus the published number; None if either is missing."""
         return subtract(self.measured, self.published)
 
 
@@ -320,7 +320,7 @@ def _add_standing(row: Row, standing: RowStanding) -> Row:
 
 
 def check_show(show: str | None) -> Show | None:
-    """Return the choice of the numbers to show.
+    """Return the choice of the numbers to show; None, the default, is returned as it is.
 
     Raises:
         UnknownName: There is no such choice.

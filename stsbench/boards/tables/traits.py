@@ -67,7 +67,7 @@ def read_traits(
 
 
 def _find_year(card: EncoderCard | None, card_paper: str, source: Paper | None) -> int | None:
-    """Return the year of an encoder's card, else of the card's paper, else of the source."""
+    """Return the year of an encoder's card, else of its paper, else of the source, or None."""
     if card and card.year:
         return card.year
     if card_paper:
@@ -76,7 +76,7 @@ def _find_year(card: EncoderCard | None, card_paper: str, source: Paper | None) 
 
 
 def _count_parameters(catalogue: Catalogue, card: EncoderCard | None, backbone: str) -> int | None:
-    """Return the number of parameters of a card, of its base or of its backbone, if known."""
+    """Return the parameters of a card, else of its base or backbone; None if unknown."""
     if card and card.parameters:
         return card.parameters
     parameters_by_backbone = read_encoder_facts()["parameters"]
@@ -95,7 +95,7 @@ def _find_address(text: str) -> str:
 
 
 def _year_of_address(address: str) -> int | None:
-    """Return the year of a work by its address: as listed, else as the address itself has it."""
+    """Return the year of a work: as listed, else as its address has it, or None."""
     years = {paper.url: paper.year for paper in read_sources().papers.values()}
     years |= read_encoder_facts()["years"]
     if address in years:

@@ -96,6 +96,7 @@ class UniversalSentenceEncoder:
         )
 
     def _embed(self, sentences: Sequence[str]) -> FloatArray:
+        """Return the embeddings that the SavedModel's function computes, (n, d)."""
         import tensorflow
 
         # Half a character pair cannot be written as UTF-8.

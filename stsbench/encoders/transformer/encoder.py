@@ -174,11 +174,14 @@ class TransformerEncoder(CheckpointEncoder):
     def _choose_max_length(self, requested: int | None) -> int | None:
         """Return the requested maximum length, or by default the checkpoint's.
 
+        None is returned if the checkpoint limits no length.
+
         Raises:
             CardError: The model does not have as many positions.
         """
         max_length = self.checkpoint.max_length() if requested is None else requested
         positions = self.checkpoint.positions()
+        # A model without positions has no largest length.
         if max_length is not None and not 1 <= max_length <= (positions or max_length):
             raise CardError(
                 f"max_length {requested}: give 1 to {positions or 'any number'}, the model's "

@@ -8,6 +8,7 @@ baseline averages with the word embeddings, its code with the first layer since 
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -515,8 +516,8 @@ def _cut_sentence(tokenizer: Any, prompt: Prompt, sentence: str, max_length: int
             raise CardError(
                 f"max_length {max_length} leaves nothing of a sentence beside prompt_template"
             )
-        # The excess is shared by the copies, rounded up.
-        n_tokens = max(0, n_tokens - -(-excess // prompt.n_copies))
+        # Each copy of the sentence in the prompt loses its share of the excess.
+        n_tokens = max(0, n_tokens - math.ceil(excess / prompt.n_copies))
         text = sentence[: token_ends[n_tokens - 1]] if n_tokens else ""
     return text
 

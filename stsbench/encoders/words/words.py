@@ -66,6 +66,7 @@ def make_tokeniser(name: str, *, lowercase: bool = False) -> WordSplit:
 
 
 def _make_treebank(*, moses: bool) -> WordSplit:
+    """Return the Penn Treebank's split into words; with ``moses`` "n't" is split as Moses does."""
     try:
         from nltk.tokenize import NLTKWordTokenizer
     except ImportError as error:

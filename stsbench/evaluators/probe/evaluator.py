@@ -168,6 +168,7 @@ def run_scheme(
 def _plan_rounds(
     splits: Mapping[str, ProbeItems], protocol: ProbeProtocol, seed: int
 ) -> list[_Round]:
+    """Return the rounds of training and test that a task's splits are made for."""
     k = protocol.kfold
     names = sorted(splits)
     if names == ["all"]:

@@ -5,6 +5,7 @@ Features of pairs are made from embeddings batch by batch and never stored as a 
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
 from abc import ABC, abstractmethod
@@ -327,7 +328,7 @@ def starting_weights(seed: int, width: int, classes: int) -> FloatArray:
         ``LANES`` columns.
     """
     (weight, bias), _ = first_weights(seed, (width, classes))
-    n_columns = -(-(width + 1) // LANES) * LANES
+    n_columns = math.ceil((width + 1) / LANES) * LANES
     start: FloatArray = np.zeros((classes, n_columns), dtype=np.float32)
     start[:, :width] = weight.numpy()
     start[:, width] = bias.numpy()

@@ -330,6 +330,7 @@ class Lockstep:
                 self._train_on(block)
 
     def _train_on(self, block: ItemBlock) -> None:
+        """Train on the batches of a block: the compiled loops change the weights in place."""
         from stsbench.evaluators.probe import kernels
 
         labels = block.labels

@@ -12,6 +12,7 @@ with AVX-512).
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -103,7 +104,7 @@ def round_up(count: int) -> int:
     Then memory is reused, and so are the preparations for a product of this shape.
     """
     step = 1 << max(count.bit_length() - 6, 0)
-    return -(-count // step) * step
+    return math.ceil(count / step) * step
 
 
 class LengthGroup(NamedTuple):

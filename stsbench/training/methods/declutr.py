@@ -69,6 +69,7 @@ class DeCLUTR(Learner):
     tokens are used, which differ if a span begins within a word."""
 
     def __post_init__(self) -> None:
+        """Refuse contradictory settings, and find the special tokens around a text."""
         if not self.contrastive_weight and not self.mlm_weight:
             raise CardError("contrastive_weight 0, mlm_weight 0: one must be above 0")
         if self.min_span > self.max_span:

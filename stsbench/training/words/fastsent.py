@@ -223,6 +223,7 @@ class FastSentTraining(StandaloneMethod):
         starts = range(0, len(sentences), self.batch_size)
 
         def subsample() -> tuple[npt.NDArray[np.int32], IndexArray]:
+            """Return the ids of the words that are kept, and where each sentence begins."""
             is_kept = rng.random(len(tokens.ids)) < keep_probabilities[tokens.ids]
             return tokens.ids[is_kept], np.concatenate([[0], np.cumsum(is_kept)])[tokens.offsets]
 

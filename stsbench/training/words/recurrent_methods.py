@@ -6,6 +6,7 @@ The first two learn from neighbours in ordered text, InferSent from labelled pai
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -460,7 +461,7 @@ class InferSentTraining(StandaloneMethod):
             )
         model = self.model(vectors.shape[1], n_classes)
         optimiser = torch.optim.SGD(model.parameters(), lr=self.learning_rate)
-        steps_per_epoch = -(-n_training // self.batch_size)
+        steps_per_epoch = math.ceil(n_training / self.batch_size)
 
         def batches() -> Iterator[Rows]:
             order = rng.permutation(n_training)
