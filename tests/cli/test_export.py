@@ -244,7 +244,10 @@ def test_ranks_refuse_in_one_line(stsbench):
         )
     items_path(next(Path("results/good").glob("sts12*.json"))).unlink()
     out = " ".join(stsbench.fine("leaderboard", "--ranks").split())
-    assert "Rank: no per-item columns of good on sts12; run: stsbench run --fresh good" in out
+    assert (
+        "Rank: no per-item columns of good on sts12; run: stsbench run --fresh good --tasks sts12"
+        in out
+    )
     assert "good, hole: not all tasks can be used" in out
     for columns in Path("results").glob("*/*.parquet"):
         columns.unlink()

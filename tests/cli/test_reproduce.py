@@ -119,7 +119,7 @@ def test_a_mistake_is_one_line(stsbench: Command, mine: Path, words: list[str], 
     else:
         # Without a base nothing can be trained: what is missing is said, and the table is planned.
         code, out, err = stsbench("reproduce", *words, "--cards", mine, "--dry-run")
-        assert code == 2 and "0 of 1 runs" in out and "pass --base FOLDER" in err
+        assert code == 2 and "0 of 1 runs are trained\n" in out and "pass --base FOLDER" in err
 
 
 def test_each_reason_why_rows_fail_is_said_once(

@@ -76,7 +76,8 @@ def test_missing_columns_name_those_there_are(tmp_path):
     with pytest.raises(DataError) as caught:
         corpus.require("text", "anchor", "negative")
     assert str(caught.value).startswith(
-        f"corpus '{tmp_path}/pairs.csv' has no text and no negative (has anchor, positive)"
+        f"corpus '{tmp_path}/pairs.csv' has no text and no negative (has anchor, positive); "
+        "choose a corpus"
     )
 
 
@@ -196,7 +197,11 @@ OF_TASKS = 'tasks = ["quickstart-en"]\nrows = 601\ncolumns = {text = "text"}\n'
 @pytest.mark.parametrize(
     ("content", "facts", "message"),
     [
-        ("", MINE, "corpus 'Mine' is local only; put mine.tsv into a folder and set "),
+        (
+            "",
+            MINE,
+            "corpus 'Mine' is local only; put mine.tsv into a folder and set STSBENCH_CORPORA to it",
+        ),
         (LABELS.replace("1", "3"), MINE, "corpus 'mine': label '3' is not one of 1, 2"),
         (LABELS, MINE, "corpus 'mine': 2 rows, its card says 3; restore the file, or correct "),
         (
