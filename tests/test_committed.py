@@ -60,7 +60,7 @@ def test_no_command_writes_among_them_by_default():
     # None: 'leaderboard' takes the folder of that name only if it exists.
     assert defaults == {Path("results"), None}
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
-    assert ["/results/*", "!/results/project/"] == [line for line in ignored if "/results/" in line]
+    assert [line for line in ignored if "/results/" in line] == ["/results/*", "!/results/project/"]
     tracked = subprocess.run(
         ["git", "ls-files", "results"], cwd=ROOT, capture_output=True, check=False, text=True
     ).stdout

@@ -141,4 +141,4 @@ def test_made_up_rows_go_the_whole_way(place, patched, capsys):
     assert Path("a.mine").read_text() == "mine: mine (test)"
     assert "wrote" in command("convert", "mine", "a", "b").out
     unseen = {"boards.exports.hub:HUB_TASKS"}
-    assert made_up.USED == set(made_up.ROWS) - unseen
+    assert set(made_up.ROWS) - unseen == made_up.USED

@@ -187,7 +187,8 @@ def guarded_streams() -> Iterator[None]:
     """
     original_streams = sys.stdout, sys.stderr
     out, err = (
-        stream or Path(os.devnull).open("w", encoding="utf-8") for stream in original_streams
+        stream or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for the whole program
+        for stream in original_streams
     )
     for stream in (out, err):
         if isinstance(stream, TextIOWrapper):

@@ -27,6 +27,7 @@ from stsbench.cli.typed_options import TypedOptions, retype_options
 from stsbench.cli.wording import describe_error_line
 from stsbench.core import settings
 from stsbench.core.errors import EXIT_USER_ERROR, Interrupted, StsbenchError, TrainingError
+from stsbench.core.wording import format_count
 from stsbench.encoders.runs import RUN_FILE, TrainedRun, find_last_checkpoint
 
 if TYPE_CHECKING:
@@ -166,7 +167,8 @@ def _confirm_deletion(plans: Sequence[TrainPlan]) -> None:
     lost = [checkpoint for checkpoint in checkpoints if checkpoint is not None]
     if not lost:
         return
-    warning = f"--fresh deletes the checkpoints of {len(lost)} unfinished run(s), such as {lost[0]}"
+    runs = format_count(len(lost), "unfinished run")
+    warning = f"--fresh deletes the checkpoints of {runs}, such as {lost[0]}"
     is_single_process = plans[0].processes.ranks == 1
     if not (is_single_process and sys.stdin.isatty() and sys.stderr.isatty()):
         raise TrainingError(

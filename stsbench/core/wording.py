@@ -27,6 +27,11 @@ def describe_type_problem(problem: str) -> str:
     return re.sub(r"`([a-z]+)`", lambda match: _TYPES.get(match[1], f"'{match[1]}'"), problem)
 
 
+def format_count(count: int, noun: str) -> str:
+    """Return a count with its noun in the right number, for example ``1 row`` or ``2,000 rows``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def format_some(names: Sequence[str], max_items: int = 3) -> str:
     """Return the first names as a list, and how many more there are."""
     first_names = ", ".join(names[:max_items])

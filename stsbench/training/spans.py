@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from stsbench.core.errors import DataError
+from stsbench.core.wording import format_count
 
 Span = tuple[int, int]
 """The indices of the first token and of the one behind the last."""
@@ -65,8 +66,8 @@ def sample_spans(
     needed_tokens = 2 * anchors * max_len
     if n_tokens < needed_tokens:
         message = (
-            f"{label}: {n_tokens:,} tokens; {anchors} anchor(s) of up to {max_len} tokens "
-            f"need {needed_tokens:,}"
+            f"{label}: {n_tokens:,} tokens; {format_count(anchors, 'anchor')} of up to "
+            f"{max_len} tokens need {needed_tokens:,}"
         )
         raise DataError(f"{message}: leave short documents out, or take fewer or shorter anchors")
     blocks = list(range(0, n_tokens - max_len + 1, max_len))

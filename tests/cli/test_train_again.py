@@ -90,7 +90,7 @@ def test_checkpoints_are_deleted_only_by_who_says_so_twice(stsbench, little, mon
     refused = stsbench(*little, "--fresh")
     assert refused.code == 2 and len(refused.err.splitlines()) == 1
     assert (
-        f"--fresh deletes the checkpoints of 1 unfinished run(s), such as {_checkpoint()}; pass --yes"
+        f"--fresh deletes the checkpoints of 1 unfinished run, such as {_checkpoint()}; pass --yes"
         in refused.err
     )
     for stream in (sys.stdin, sys.stderr):

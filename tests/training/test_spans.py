@@ -82,7 +82,7 @@ def test_a_positive_at_the_document_s_start_is_taken_where_it_is_the_only_one():
 def test_a_short_document_is_one_line():
     rng = np.random.default_rng(0)
     assert spans(2048, rng)
-    message = "articles.txt, line 7: 2,047 tokens; 2 anchor(s) of up to 512 tokens need 2,048: leave short documents out"
+    message = "articles.txt, line 7: 2,047 tokens; 2 anchors of up to 512 tokens need 2,048: leave short documents out"
     with pytest.raises(DataError, match=re.escape(message)):
         sample_spans(
             2047,

@@ -35,6 +35,7 @@ from stsbench.core.errors import (
     translate_errors,
 )
 from stsbench.core.files import check_is_file, chunks, limit_bytes
+from stsbench.core.wording import format_count
 from stsbench.data.readers.files import (
     BOM,
     column_position,
@@ -272,7 +273,8 @@ def _to_corpus(name: str, table: pa.Table) -> Corpus:
             cast_values = pc.if_else(is_empty, " ", cast_values)
         columns[column] = cast_values
     if table.num_rows < 2:
-        raise DataError(f"corpus '{name}' has {table.num_rows} row(s); training needs at least two")
+        rows = format_count(table.num_rows, "row")
+        raise DataError(f"corpus '{name}' has {rows}; training needs at least two")
     texts = [
         pc.utf8_trim_whitespace(values)
         for column, values in columns.items()

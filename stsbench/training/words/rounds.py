@@ -22,6 +22,7 @@ from safetensors.torch import save
 
 from stsbench.core.errors import TrainingError
 from stsbench.core.files import write_atomically
+from stsbench.core.wording import format_count
 from stsbench.encoders.kinds import ENCODERS
 from stsbench.encoders.runs import STATE_FILE
 from stsbench.encoders.words.words import write_word_folder
@@ -313,7 +314,7 @@ class _CheckpointWriter:
         """
         with safe_open(self.folder / STATE_FILE, framework="pt") as stored:
             record: dict[str, Any] = json.loads(stored.metadata()["facts"])
-            state = {name: stored.get_tensor(name) for name in stored.keys()}
+            state = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - no mapping
         for name, tensor in self.prepared.tensors.items():
             learnt = state.get(f"learnt.{name}")
             # A checkpoint without a curve is of an earlier version.
@@ -428,9 +429,8 @@ def read_ordered(
     """
     texts = columns["text"]
     if len(texts) < 3:
-        raise TrainingError(
-            f"ordered text of {len(texts)} sentence(s); neighbours need three at least"
-        )
+        sentences = format_count(len(texts), "sentence")
+        raise TrainingError(f"ordered text of {sentences}; neighbours need at least three")
     document_ids = columns.get("document_id", ())
     documents = (
         np.asarray(document_ids, dtype=np.int64)

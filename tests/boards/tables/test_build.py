@@ -156,13 +156,14 @@ def test_differences_are_those_to_the_row_that_is_named():
         if (n := one.cell(DELTA).published)
     }
     assert {label: round(value, 2) for label, value in distances.items()} == {
-        **{
-            "L_opt2": -1.48,
-            "L_opt1": -2.01,
-            "SG (L_base)": -2.45,
-            "SG-OPT (tau 0.01, lambda 0.1)": 0,
-        },
-        **{"tau 0.1": -4.23, "tau 0.001": -0.46, "lambda 0": -0.86, "lambda 1": -1.44},
+        "L_opt2": -1.48,
+        "L_opt1": -2.01,
+        "SG (L_base)": -2.45,
+        "SG-OPT (tau 0.01, lambda 0.1)": 0,
+        "tau 0.1": -4.23,
+        "tau 0.001": -0.46,
+        "lambda 0": -0.86,
+        "lambda 1": -1.44,
         "without projection head": -1.84,
     }
 
@@ -243,14 +244,14 @@ def test_declutrs_composite_mean_and_its_distances_are_the_printed_ones():
         assert not printed or not exact or printed.value == pytest.approx(exact.value, abs=0.0051)
     distances = {one.label: n.value for one in table.rows() if (n := one.cell(DELTA).published)}
     assert {label: round(value, 2) for label, value in distances.items()} == {
-        **{
-            "GloVe": -13.63,
-            "fastText": -10.54,
-            "InferSent": -3.10,
-            "USE": -0.21,
-            "Sent. Transformers": -1.91,
-        },
-        **{"Transformer-small": -6.52, "Transformer-base": -6.40, "DeCLUTR-small": -1.60},
+        "GloVe": -13.63,
+        "fastText": -10.54,
+        "InferSent": -3.10,
+        "USE": -0.21,
+        "Sent. Transformers": -1.91,
+        "Transformer-small": -6.52,
+        "Transformer-base": -6.40,
+        "DeCLUTR-small": -1.60,
     }
     assert build_layout(table).heads[-2:] == ["Avg.‡", "Δ"]
     assert "‡ a mean over tasks that are scored in different ways" in build_layout(table).legend

@@ -134,7 +134,7 @@ def test_the_hash_is_of_rows_not_of_files(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", "one line\n", "has 1 row(s); training needs at least two"),
+        ("a.txt", "one line\n", "has 1 row; training needs at least two"),
         ("a.txt", " \n\n\t\n", "the file is empty"),
         (
             "a.tsv",

@@ -136,7 +136,7 @@ ALONE = {**STORY, "document_id": range(len(STORY["text"]))}
         ),
         ({"min_count": 1}, ALONE, "no sentence has a neighbour with known words"),
         ({"min_count": 10000}, STORY, "no word occurs 10000 times"),
-        ({}, {"text": ["a"]}, r"ordered text of 1 sentence\(s\)"),
+        ({}, {"text": ["a"]}, r"ordered text of 1 sentence;"),
     ],
 )
 def test_text_without_neighbours_or_words_is_refused(tmp_path, params, columns, message):
