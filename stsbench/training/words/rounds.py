@@ -429,8 +429,8 @@ def read_ordered(
     """
     texts = columns["text"]
     if len(texts) < 3:
-        sentences = format_count(len(texts), "sentence")
-        raise TrainingError(f"ordered text of {sentences}; neighbours need at least three")
+        count = format_count(len(texts), "sentence")
+        raise TrainingError(f"ordered text of {count}; neighbours need at least three")
     document_ids = columns.get("document_id", ())
     documents = (
         np.asarray(document_ids, dtype=np.int64)

@@ -152,7 +152,7 @@ def waves(layers: int, tokens: int, width: int, shift: int = 0) -> npt.NDArray[n
     """Hidden states (l, t, h) in closed form; adjacent layers have a cosine near 0.9."""
     k, i, j = np.ogrid[:layers, :tokens, :width]
     states: npt.NDArray[np.float64] = np.sin(1.3 * i + 0.7 * j + 0.11 * i * j + shift)
-    return states + 0.3 * np.sin(0.41 * k * (j + 1) + i + shift)
+    return states + 0.3 * np.sin(0.41 * k * (j + 1) + i + shift)  # type: ignore[no-any-return]
 
 
 def pool_one(states: Array) -> Array:
