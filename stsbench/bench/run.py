@@ -52,7 +52,7 @@ from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.load import check_loadable, load_named, shared_suffixes
 from stsbench.encoders.named import NamedEncoder
 from stsbench.encoders.objects import resolve_encoder
-from stsbench.evaluators.belief import NO_COLUMNS, believe
+from stsbench.evaluators.belief import NO_COLUMNS_REASON, believe
 from stsbench.results.folder import (
     describe_missing_columns,
     read_states,
@@ -218,7 +218,7 @@ class RunContext:
         # A user's own evaluator may have no columns: the digest of no columns is fine.
         without_columns = [
             result
-            for result in believed.unverified.get(NO_COLUMNS, [])
+            for result in believed.unverified.get(NO_COLUMNS_REASON, [])
             if result.items != digest_columns(columns={})
         ]
         if without_columns:

@@ -20,7 +20,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError
 from stsbench.core.wording import join_lines, shorten
 from stsbench.evaluators.base import ItemColumns
-from stsbench.evaluators.belief import NO_COLUMNS, Standing, VerifiedFile
+from stsbench.evaluators.belief import NO_COLUMNS_REASON, Standing, VerifiedFile
 from stsbench.numbers.statistics import SENTENCE_COLUMNS
 from stsbench.results.folder import find_lost_results, has_columns, read_item_columns, read_states
 from stsbench.results.record import Result, digest_columns
@@ -133,7 +133,7 @@ def _verify_result(
     evaluator = file.load_evaluator(result, catalogue)
     columns = None
     if not has_columns(result):
-        file.unknown.append(NO_COLUMNS)
+        file.unknown.append(NO_COLUMNS_REASON)
     else:
         with _collect_errors(file.problems):
             columns = read_item_columns(result)

@@ -27,7 +27,9 @@ from stsbench.core.provenance import processor, version_of
 if TYPE_CHECKING:
     from stsbench.core.catalogue import Catalogue
 
-ANCHORS = "STSBENCH_CHECKPOINTS=HUB_CACHE pytest -m slow tests/test_checkpoint_anchors.py"
+ANCHOR_TESTS_COMMAND = (
+    "STSBENCH_CHECKPOINTS=HUB_CACHE pytest -m slow tests/test_checkpoint_anchors.py"
+)
 HUB_PACKAGES = ("python", "torch", "transformers", "tokenizers", "huggingface-hub", "datasets")
 
 
@@ -138,7 +140,7 @@ def _print_report(report: Mapping[str, Any], *, hub: bool) -> None:
     if hub:
         print_text(
             "\nPaste the above into an issue: it holds no folders and no token. "
-            f"Then, in a checkout: {ANCHORS}"
+            f"Then, in a checkout: {ANCHOR_TESTS_COMMAND}"
         )
 
 

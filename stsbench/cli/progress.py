@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     # Imports torch, before which user errors are refused.
     from stsbench.training.learner import OnProgress, TrainingProgress
 
-LOG = "run.log"
+LOG_NAME = "run.log"
 MAX_LABEL = 60
 """The most characters of a label beside a bar."""
 NOT_LOSSES = ("step", "score", "candidate", "gradient_norm", "rate", "alignment", "uniformity")
@@ -74,7 +74,7 @@ class RunProgress:
         self.code = 0
         self.failures: dict[str, tuple[str, str]] = {}
         self.out = out
-        self.log = out / LOG if out is not None else None
+        self.log = out / LOG_NAME if out is not None else None
         self.encoder_plans: Sequence[EncoderPlan] = ()
         self.tasks_without_data: list[str] = []
         """The tasks without data so far; the first one is reported at once, the rest together."""

@@ -33,10 +33,12 @@ if TYPE_CHECKING:
     from stsbench.encoders.base import Encoder
     from stsbench.recipes.train_plan import TrainPlan
 
-ENCODERS = ["bert-base-mean", "bert-base-wk", "bert-base-flow", "bert-base-whitening"]
+DEFAULT_ENCODERS = ["bert-base-mean", "bert-base-wk", "bert-base-flow", "bert-base-whitening"]
 RECIPES = ["sg-opt-bert-base"]
 """What SG-OPT's table 6 times, and whitening."""
-PUBLISHED = "SG-OPT, table 6: BERT-base on STS-B, batches of 16, another machine that is not named"
+PUBLISHED_TITLE = (
+    "SG-OPT, table 6: BERT-base on STS-B, batches of 16, another machine that is not named"
+)
 Record = dict[str, Any]
 """Part of the report, as it is written to JSON."""
 
@@ -85,7 +87,7 @@ def timing_command(
     sentences = loaded_task.texts([split], repeated=True)
     rows: list[Record] = []
     with show_work("loading") as display:
-        for spec in ENCODERS if is_default else names.resolve_specs(encoder):
+        for spec in DEFAULT_ENCODERS if is_default else names.resolve_specs(encoder):
             display.update("work", label=spec)
             timed = _time_encoder(spec, params, loaded_task, catalogue)
             rows.append(timed.row | _time_inference(timed.encoder, sentences, batch_size, rounds))
@@ -319,7 +321,7 @@ def to_layout(report: Record) -> Layout:
     published = _read_published() if report["task"] == "stsb" else []
     blocks = [
         LayoutBlock(title=title, lines=_make_lines(rows))
-        for title, rows in (("", own_rows), (PUBLISHED, published))
+        for title, rows in (("", own_rows), (PUBLISHED_TITLE, published))
         if rows
     ]
     batches = f"{report['sentences']:,} sentences, {report['batch_size']} at a time"

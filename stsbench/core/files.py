@@ -138,8 +138,8 @@ def append_line(path: Path, line: str) -> None:
         raise OutputError(f"{path}: cannot be written: {error.strerror}") from error
 
 
-_FORBIDDEN = re.compile(r'[\x00-\x1f\x7f-\x9f\ud800-\udfff<>:"|?*\\]|^\.*$|[. ]$')
-_DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+_FORBIDDEN_IN_NAMES = re.compile(r'[\x00-\x1f\x7f-\x9f\ud800-\udfff<>:"|?*\\]|^\.*$|[. ]$')
+_WINDOWS_DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 
 
 @lru_cache(maxsize=4096)
@@ -157,7 +157,9 @@ def safe_file_name(name: str, max_bytes: int) -> str:
     file_name = name.replace("/", "--")
     encoded = file_name.encode("utf-8", "surrogatepass")
     if not (
-        _FORBIDDEN.search(file_name) or _DEVICES.fullmatch(file_name) or len(encoded) > max_bytes
+        _FORBIDDEN_IN_NAMES.search(file_name)
+        or _WINDOWS_DEVICE.fullmatch(file_name)
+        or len(encoded) > max_bytes
     ):
         return file_name
     safe_prefix = re.sub(r"[^\w+=(),-]", "_", file_name, flags=re.ASCII)[: max_bytes - 9]
@@ -165,7 +167,7 @@ def safe_file_name(name: str, max_bytes: int) -> str:
     return f"{safe_prefix}~{digest[:8]}"
 
 
-_ABSOLUTE = re.compile(r"[/~\\]|[A-Za-z]:[/\\]")
+_ABSOLUTE_PATH_START = re.compile(r"[/~\\]|[A-Za-z]:[/\\]")
 
 
 def strip_folders(value: object) -> object:
@@ -174,7 +176,7 @@ def strip_folders(value: object) -> object:
     Lists and mappings are searched too; other values are unchanged.
     """
     if isinstance(value, str):
-        is_absolute_path = _ABSOLUTE.match(value)
+        is_absolute_path = _ABSOLUTE_PATH_START.match(value)
         return re.split(r"[/\\]", value.rstrip("/\\"))[-1] if is_absolute_path else value
     if isinstance(value, Mapping):
         return {key: strip_folders(inner) for key, inner in value.items()}

@@ -144,10 +144,10 @@ class _Dict(dict[Any, Any]):
 
 
 # The first before numpy 2, the second since.
-_CORES = ("numpy.core.multiarray", "numpy._core.multiarray")
+_NUMPY_CORE_MODULES = ("numpy.core.multiarray", "numpy._core.multiarray")
 _ALLOWED: dict[tuple[str, str], object] = {
-    **{(core, "_reconstruct"): _Array for core in _CORES},
-    **{(core, "scalar"): _Scalar for core in _CORES},
+    **{(core, "_reconstruct"): _Array for core in _NUMPY_CORE_MODULES},
+    **{(core, "scalar"): _Scalar for core in _NUMPY_CORE_MODULES},
     ("numpy", "dtype"): _DType,
     ("collections", "OrderedDict"): _Dict,
     ("collections", "defaultdict"): _Dict,

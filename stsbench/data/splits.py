@@ -112,7 +112,7 @@ class CaptionSplit(_Sentences):
 Split = PairSplit | LabelledSplit | LabelledPairSplit | CaptionSplit
 
 
-_SEPARATORS = re.compile("[\x1b\x1e\x1f]")
+_SEPARATOR_OR_ESCAPE = re.compile("[\x1b\x1e\x1f]")
 
 
 def _digest(rows: Iterable[Sequence[str]]) -> str:
@@ -130,8 +130,8 @@ def row_bytes(row: Sequence[str]) -> bytes:
     each is preceded by an escape character; any other text keeps the digest it had without escapes.
     """
     line = "\x1f".join(row)
-    if len(_SEPARATORS.findall(line)) >= len(row):
-        line = "\x1f".join(_SEPARATORS.sub("\x1b\\g<0>", field) for field in row)
+    if len(_SEPARATOR_OR_ESCAPE.findall(line)) >= len(row):
+        line = "\x1f".join(_SEPARATOR_OR_ESCAPE.sub("\x1b\\g<0>", field) for field in row)
     return line.encode("utf-8", "surrogatepass") + b"\x1e"
 
 

@@ -110,7 +110,7 @@ _STS_PROMPTS = {
 """The names of prompts for STS in checkpoints, in lower case."""
 _LIBRARY = re.compile(r"sentence_transformers\.(\w+\.)*(models|modules)(\.\w+)+")
 """The addresses of the library's modules, old and new."""
-_TORCH = re.compile(r"torch\.nn\.[\w.]*")
+_TORCH_CLASS = re.compile(r"torch\.nn\.[\w.]*")
 MAX_PATH_LENGTH = 200
 """The maximum length of a module's path, in characters."""
 
@@ -178,7 +178,7 @@ def _iter_checked(folder: Path, module: CheckpointModule) -> Iterator[Checkpoint
     if module.class_name == "Dense":
         config = read_optional_json(module_folder / "config.json")
         activation = str(config.get("activation_function", "torch.nn."))
-        if not _TORCH.fullmatch(activation):
+        if not _TORCH_CLASS.fullmatch(activation):
             # The library would use tanh in its place, and report it only in a log.
             raise EncoderError(
                 f"{module_folder}: activation '{activation}' is not torch's; it is never run"

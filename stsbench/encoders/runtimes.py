@@ -225,7 +225,7 @@ def _pad_states(array: npt.NDArray[Any], n_tokens: int) -> npt.NDArray[Any]:
 
 FILE = "model.onnx"
 """The name of an exported file."""
-EXAMPLE = (2, 9)
+TRACED_SHAPE = (2, 9)
 """The sentences and tokens of the example with which torch traces the network.
 
 The exported file runs with any other numbers of them.
@@ -257,8 +257,8 @@ def _export(network: Network, path: Path) -> None:
         EncoderError: Torch cannot export it.
     """
     n_words = network.torch_model.get_input_embeddings().num_embeddings
-    n_sentences, n_tokens = EXAMPLE
-    ids = torch.arange(n_sentences * n_tokens).reshape(EXAMPLE) % n_words
+    n_sentences, n_tokens = TRACED_SHAPE
+    ids = torch.arange(n_sentences * n_tokens).reshape(TRACED_SHAPE) % n_words
     mask = torch.ones_like(ids)
     mask[1, n_tokens // 2 :] = 0
     sizes = {0: torch.export.Dim("sentences"), 1: torch.export.Dim("tokens")}

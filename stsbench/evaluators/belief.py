@@ -39,8 +39,8 @@ INTERVAL_ROUNDING = 1e-6
 """The largest difference of equal interval bounds: sums in another order differ by less."""
 SCORE_ROUNDING = 1e-4
 """The largest distance of a probe's rounded score from the share that its interval is of."""
-AGAIN = "; run the cell again"
-NO_COLUMNS = "its per-item columns are not here"
+AGAIN_HINT = "; run the cell again"
+NO_COLUMNS_REASON = "its per-item columns are not here"
 Standing = Literal["verified", "failed", "not verified"]
 
 
@@ -302,7 +302,7 @@ def _format_problems(file: VerifiedFile) -> str:
     message = "; ".join(file.problems)
     if str(file.path) not in message:
         message = f"{file.path}: {message}"
-    return message if message.endswith(AGAIN) else f"{message}{AGAIN}"
+    return message if message.endswith(AGAIN_HINT) else f"{message}{AGAIN_HINT}"
 
 
 def _check_file(
@@ -326,7 +326,7 @@ def _check_file(
     """
     if not has_columns(result):
         file.check_fields(result)
-        file.unknown.append(NO_COLUMNS)
+        file.unknown.append(NO_COLUMNS_REASON)
         return False
     try:
         items_content = read_bounded(items_path(file.path), MAX_COLUMN_BYTES)

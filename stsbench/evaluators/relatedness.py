@@ -39,8 +39,9 @@ from stsbench.evaluators.probe.minibatch import (
 from stsbench.numbers.statistics import CORRELATIONS, Float64Array, sentence_columns
 
 CorrelationName = Literal["pearson", "spearman"]
-CLASSES = 5
-MEMORY = 4 << 30
+N_CLASSES = 5
+"""The number of classes of the classifier, which stand for the scores 1 to 5."""
+MAX_EMBEDDINGS_BYTES = 4 << 30
 """The maximum number of bytes of a split's embeddings in memory."""
 
 
@@ -147,7 +148,7 @@ class RelatednessEvaluator:
             orders=EpochOrders(seed, len(train)),
             decays=[0.0],
         )
-        weights = starting_weights(seed, train.pool.width, CLASSES)
+        weights = starting_weights(seed, train.pool.width, N_CLASSES)
         regressor = _Regressor(fold, weights, training_protocol, Event())
         regressor.selection = protocol.selection
         (trained,) = train_until_stopped(regressor, training_protocol)
@@ -186,7 +187,7 @@ def soft_labels(gold: Float64Array) -> FloatArray:
     """
     floor = np.floor(gold)
     # Columns 0 and 6 take the parts that are dropped.
-    labels = np.zeros((len(gold), CLASSES + 2), dtype=np.float32)
+    labels = np.zeros((len(gold), N_CLASSES + 2), dtype=np.float32)
     rows = np.arange(len(gold))
     labels[rows, floor.astype(np.int64)] = floor - gold + 1
     labels[rows, floor.astype(np.int64) + 1] = gold - floor
@@ -215,7 +216,7 @@ def expected_scores(weights: FloatArray, pairs: ProbeItems) -> Float64Array:
         with np.errstate(over="ignore", invalid="ignore"):
             features = np.concatenate([np.abs(u - v), u * v], axis=1)
             probabilities = softmax(features @ weights[:, :width].T + weights[:, width], axis=1)
-        scores.append(probabilities.astype(np.float64) @ np.arange(1.0, CLASSES + 1))
+        scores.append(probabilities.astype(np.float64) @ np.arange(1.0, N_CLASSES + 1))
     return np.concatenate(scores)
 
 
@@ -229,12 +230,12 @@ def _make_pairs(name: str, split: PairSplit, embed: Embed) -> ProbeItems:
         raise DataError(
             f"split '{name}' has fewer than two different gold scores; no correlation exists"
         )
-    if not (split.gold.min() >= 0 and split.gold.max() <= CLASSES):
+    if not (split.gold.min() >= 0 and split.gold.max() <= N_CLASSES):
         raise DataError(
-            f"split '{name}' has gold scores outside 0 to {CLASSES}: "
+            f"split '{name}' has gold scores outside 0 to {N_CLASSES}: "
             "no soft labels can be made of them"
         )
-    return make_items(split, embed, features="abs_mul", memory=MEMORY)
+    return make_items(split, embed, features="abs_mul", memory=MAX_EMBEDDINGS_BYTES)
 
 
 def correlate(predictions: Float64Array, gold: Float64Array, metric: str) -> float:

@@ -28,7 +28,7 @@ COLOURS = ("#0072B2", "#E69F00", "#000000", "#009E73", "#D55E00", "#56B4E9", "#C
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 WIDTH = 6.5
 """The width of a chart in inches."""
-SIZE = 5.5
+MARKER_SIZE = 5.5
 """The size of a dot in points."""
 
 
@@ -150,7 +150,7 @@ def draw_dots(
         for series_index, name in enumerate(series):
             colour, marker = series_look(series_index)
             # Markers in the legend are filled, even if the first dot is not.
-            shape = {"marker": marker, "markersize": SIZE, "linestyle": "none"}
+            shape = {"marker": marker, "markersize": MARKER_SIZE, "linestyle": "none"}
             axes.plot([], [], color=colour, label=legend_name(name), **shape)
             for dot in dots:
                 if dot.series == name:
@@ -159,7 +159,7 @@ def draw_dots(
                         dot,
                         tops[dot.group] + series_index,
                         series_look(series_index),
-                        SIZE,
+                        MARKER_SIZE,
                         width=1.5,
                     )
         axes.set_xlabel(x_label)
@@ -252,7 +252,7 @@ def draw_panels(
     return chart
 
 
-TICKED, DOTTED = 12, 40
+MAX_TICKED_SIZES, MAX_MARKED_POINTS = 12, 40
 """The maximum number of sizes with a tick each, and of points of a line with a dot each."""
 Scale = Literal["linear", "log2", "log10", "log2p1"]
 """``log2p1`` includes 0: from 1 on it is a logarithm to base 2."""
@@ -314,7 +314,7 @@ def draw_lines(
             if y_scale in SCALES:
                 axes.set_yscale(**SCALES[y_scale])
                 axes.yaxis.set_major_formatter("{x:g}")
-            if len(ticks) <= TICKED:
+            if len(ticks) <= MAX_TICKED_SIZES:
                 axes.set_xticks(
                     ticks, [f"{size:g}" for size in ticks], rotation=90 if len(ticks) > 8 else 0
                 )
@@ -349,11 +349,11 @@ def _draw_series(
     for point in points:
         if point.interval is not None:
             axes.vlines(point.size, *point.interval, color=colour, linewidth=1.5)
-    marker_distance = max(1, len(points) // 8) if len(points) > DOTTED else 1
+    marker_distance = max(1, len(points) // 8) if len(points) > MAX_MARKED_POINTS else 1
     shape = {
         "marker": marker,
         "markevery": marker_distance,
-        "markersize": SIZE,
+        "markersize": MARKER_SIZE,
         "color": colour,
         "linewidth": 1.2,
     }

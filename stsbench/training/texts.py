@@ -76,7 +76,8 @@ def delete_each(words: Sequence[str], *, rate: float, rng: np.random.Generator) 
     return [word for word, stays in zip(words, is_kept, strict=True) if stays]
 
 
-_CORE = re.compile(r"\w(.*\w)?", re.S)
+_WORD_WITHOUT_PUNCTUATION = re.compile(r"\w(.*\w)?", re.S)
+"""A word from its first to its last letter or digit."""
 
 
 def replace_synonyms(
@@ -104,7 +105,7 @@ def replace_synonyms(
     # Without a word to replace nothing is drawn.
     positions = rng.permutation(len(words)).tolist() if count else []
     for position in positions:
-        core_match = _CORE.search(words[position])
+        core_match = _WORD_WITHOUT_PUNCTUATION.search(words[position])
         choices = synonyms(core_match[0].lower()) if core_match else []
         if core_match and choices:
             synonym = str(choices[int(rng.integers(len(choices)))])

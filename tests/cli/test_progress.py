@@ -15,7 +15,7 @@ from stsbench.api.progress_display import ProgressDisplay
 from stsbench.bench.plan import Cell, EncoderPlan
 from stsbench.bench.progress import JobProgress, ProgressTracker
 from stsbench.cli.printing import show_count, show_work
-from stsbench.cli.progress import LOG, RunProgress
+from stsbench.cli.progress import LOG_NAME, RunProgress
 from stsbench.core import provenance
 from stsbench.core.errors import EncoderError, SourceError
 from tests.cli.commands import HASHED, QUICK, made_by, make_own
@@ -48,7 +48,7 @@ def test_a_run_says_what_there_is_to_do_each_cell_and_what_was_done(stsbench, tm
     assert re.fullmatch(r"3 scored, 1 known in [\d.]+ s", last)
     shown = cells[0].split()[-3]
     assert shown in out
-    log = (tmp_path / "results" / LOG).read_text().splitlines()
+    log = (tmp_path / "results" / LOG_NAME).read_text().splitlines()
     when = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d "
     assert [re.sub(when, "", line) for line in log][-5:] == stsbench.progress
     assert len(log) == 3 + 5
@@ -85,7 +85,7 @@ def test_a_misspelt_encoder_is_told_before_anything_is_embedded(stsbench, capsys
         "run", *HASHED, "nobody", "--tasks", "quickstart-en", *own.options(), "--no-store"
     )
     assert told.code == 2 and told.err.startswith("stsbench: unknown encoder 'nobody'")
-    log = [line.split(" ", 1)[1] for line in (tmp_path / "results" / LOG).read_text().splitlines()]
+    log = [line.split(" ", 1)[1] for line in (tmp_path / "results" / LOG_NAME).read_text().splitlines()]
     assert log[0].startswith("failed: unknown encoder 'nobody'")
     assert log[1] == "1 encoder x 1 task, 0 of 1 cells known" and log[3].startswith(
         "1 scored, 0 known, 1 failed in "

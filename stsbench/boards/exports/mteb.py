@@ -21,7 +21,7 @@ from stsbench.core.files import safe_file_name, write_atomically
 from stsbench.core.wording import join_lines
 from stsbench.results.record import Result
 
-DIGITS = 6
+SCORE_DIGITS = 6
 UNKNOWN_META_KEYS = """
     loader release_date languages memory_usage_mb max_tokens license
     open_weights public_training_code public_training_data use_instructions training_datasets
@@ -161,8 +161,8 @@ def _task_content(cells: Sequence[_MtebCell]) -> dict[str, Any]:
     """Return the content of MTEB's result file of a task."""
     scores_by_split: dict[str, list[dict[str, Any]]] = {}
     for task, result in cells:
-        pearson = round(result.scores["pearson.all"], DIGITS)
-        spearman = round(result.scores["spearman.all"], DIGITS)
+        pearson = round(result.scores["pearson.all"], SCORE_DIGITS)
+        spearman = round(result.scores["spearman.all"], SCORE_DIGITS)
         scores = {
             # MTEB computes these by the model's own similarity, which is the cosine by default.
             "pearson": pearson,
@@ -191,7 +191,7 @@ def _encode_json(content: dict[str, Any]) -> bytes:
     return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-SECTION = "Imported from MTEB's result files, not measured here (protocol mteb)"
+IMPORTED_SECTION = "Imported from MTEB's result files, not measured here (protocol mteb)"
 MTEB_METRIC = "cosine_spearman"
 META_FILE = "model_meta.json"
 
@@ -352,5 +352,5 @@ def add_imported_rows(table: Table, imported: ImportedScores) -> Table:
         rows.append(row)
     if not rows:
         return table
-    group = Group(section=SECTION, rows=sorted(rows, key=by_average))
+    group = Group(section=IMPORTED_SECTION, rows=sorted(rows, key=by_average))
     return replace(table, groups=[*table.groups, group])

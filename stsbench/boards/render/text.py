@@ -282,10 +282,10 @@ def _breakable_note(note: str) -> str:
     return "".join(texts)
 
 
-DIGITS = 6
+JSON_DIGITS = 6
 FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
 """The beginning of a text that a spreadsheet computes, in characters of either width."""
-NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
+NUMBER_PATTERN = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 RECORD_KEYS = ("table", "section", "group", "row", "encoder", "published_row", "side")
 """The first columns of the CSV; ``side`` is the kind of the record's numbers."""
 
@@ -326,7 +326,7 @@ def records_to_csv(
 
 def _escape_formula(value: object) -> object:
     """Return a text that a spreadsheet would compute with an apostrophe before it."""
-    if isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value):
+    if isinstance(value, str) and FORMULA.match(value) and not NUMBER_PATTERN.fullmatch(value):
         return f"'{value}"
     return value
 
@@ -527,4 +527,4 @@ def _without_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _round(value: float | None) -> float | None:
-    return None if value is None else round(value, DIGITS)
+    return None if value is None else round(value, JSON_DIGITS)

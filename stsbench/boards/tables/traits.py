@@ -14,7 +14,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.toml import parse_toml
 
 ADDRESS = re.compile(r"https?://[^\s,]+")
-YEARS = re.compile(
+YEAR_IN_ADDRESS = re.compile(
     r"arxiv\.org/abs/(?P<arxiv>\d\d)\d\d\.|aclanthology\.org/(?:(?P<acl>20\d\d)\.|[A-Z](?P<old>\d\d)-)"
 )
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -100,7 +100,7 @@ def _year_of_address(address: str) -> int | None:
     years |= read_encoder_facts()["years"]
     if address in years:
         return years[address]
-    match = YEARS.search(address)
+    match = YEAR_IN_ADDRESS.search(address)
     if match is None:
         return None
     return int(match["acl"] or f"20{match['arxiv'] or match['old']}")

@@ -134,7 +134,8 @@ TARGET_COLUMNS: dict[type[Split], str] = {PairSplit: "score", LabelledPairSplit:
 """The column of a corpus that gives away the target of a pair, by the class of the split."""
 BLOCK_ROWS = 20_000
 """The number of rows of a corpus that are compared at the same time."""
-_DROPPED = bytes(code for code in range(128) if not chr(code).isalnum())
+_OMITTED_BYTES = bytes(code for code in range(128) if not chr(code).isalnum())
+"""The ASCII characters that are neither letters nor digits: texts are compared without them."""
 PairKeys = frozenset[bytes]
 """The two sentences of a pair, as :func:`text_key` writes them, in either order."""
 
@@ -274,7 +275,7 @@ def text_key(text: str) -> bytes:
     Texts that differ only in case, blanks and punctuation have the same key.
     """
     if text.isascii():
-        return text.lower().encode().translate(None, _DROPPED)
+        return text.lower().encode().translate(None, _OMITTED_BYTES)
     return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", text).casefold())).encode()
 
 

@@ -45,10 +45,12 @@ RETRY_WAITS = (1.0, 2.0)
 """The seconds to wait before the first and the second repetition of a request."""
 SHA256 = re.compile(r"[0-9a-f]{64}")
 GIT_HASH = re.compile(r"[0-9a-f]{40}")
-_HASH = re.compile(f"{SHA256.pattern}|{GIT_HASH.pattern}")
-_REPO = re.compile(r"(?!.*(--|\.\.|\.git$))(\w([\w.-]{0,94}\w)?/)?\w([\w.-]{0,94}\w)?", re.ASCII)
-_BLOB = re.compile(r"\w[\w.-]{,127}", re.ASCII)
-_REVISION = re.compile(r"(?=.{1,200}$)(?!.*\.\.)[\w.+@#=-]+(/[\w.+@#=-]+)*", re.ASCII)
+_FILE_HASH_PATTERN = re.compile(f"{SHA256.pattern}|{GIT_HASH.pattern}")
+_REPO_ID_PATTERN = re.compile(
+    r"(?!.*(--|\.\.|\.git$))(\w([\w.-]{0,94}\w)?/)?\w([\w.-]{0,94}\w)?", re.ASCII
+)
+_BLOB_NAME_PATTERN = re.compile(r"\w[\w.-]{,127}", re.ASCII)
+_REVISION_PATTERN = re.compile(r"(?=.{1,200}$)(?!.*\.\.)[\w.+@#=-]+(/[\w.+@#=-]+)*", re.ASCII)
 
 
 class UnexpectedResponse(Exception):
@@ -72,23 +74,25 @@ class FailureKind(NamedTuple):
     is_temporary: bool = False
 
 
-_LOGIN = "log in with 'hf auth login' (or set HF_TOKEN)"
-_NETWORK = "check the network and try again"
-_SECONDS = "(HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT set the seconds)"
-_OFFLINE = "the cache has no complete copy, and the Hub is switched off (HF_HUB_OFFLINE)"
-_NO_HUB = (
+_LOGIN_HINT = "log in with 'hf auth login' (or set HF_TOKEN)"
+_NETWORK_HINT = "check the network and try again"
+_TIMEOUTS_HINT = "(HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT set the seconds)"
+_OFFLINE_REASON = "the cache has no complete copy, and the Hub is switched off (HF_HUB_OFFLINE)"
+_NO_HUB_REASON_AND_HINT = (
     "what answers is not the Hub",
     "check HF_ENDPOINT, and the network's proxy or login page",
 )
-_FOLDERS = "set HF_HOME and STSBENCH_CACHE to folders"
+_FOLDERS_HINT = "set HF_HOME and STSBENCH_CACHE to folders"
 FAILURES = (
     FailureKind(
         ("OfflineModeIsEnabled",),
-        _OFFLINE,
+        _OFFLINE_REASON,
         "unset HF_HUB_OFFLINE once to fetch it",
         is_temporary=True,
     ),
-    FailureKind(("GatedRepoError",), "access is gated", f"ask for access at {{page}} and {_LOGIN}"),
+    FailureKind(
+        ("GatedRepoError",), "access is gated", f"ask for access at {{page}} and {_LOGIN_HINT}"
+    ),
     FailureKind(("DisabledRepoError",), "the Hub has disabled this repository", "see {page}"),
     FailureKind(
         ("RevisionNotFoundError",),
@@ -103,15 +107,15 @@ FAILURES = (
     FailureKind(
         ("RepositoryNotFoundError",),
         "no such {kind} on the Hub, or it is private",
-        f"check the id, or {_LOGIN}",
+        f"check the id, or {_LOGIN_HINT}",
     ),
     FailureKind(
-        (401, 403), "access is denied (HTTP {status})", f"{_LOGIN} as a user who may read it"
+        (401, 403), "access is denied (HTTP {status})", f"{_LOGIN_HINT} as a user who may read it"
     ),
     FailureKind(
         (429,),
         "the Hub is asked too often (HTTP 429)",
-        f"wait some minutes, or {_LOGIN}",
+        f"wait some minutes, or {_LOGIN_HINT}",
         is_temporary=True,
     ),
     FailureKind(
@@ -124,13 +128,13 @@ FAILURES = (
     FailureKind(
         ("TimeoutException", "TimeoutError"),
         "the Hub does not answer in time",
-        f"{_NETWORK} {_SECONDS}",
+        f"{_NETWORK_HINT} {_TIMEOUTS_HINT}",
         is_temporary=True,
     ),
     FailureKind(
         ("RemoteProtocolError", "ReadError", "WriteError"),
         "the connection breaks again and again",
-        _NETWORK,
+        _NETWORK_HINT,
         is_temporary=True,
     ),
     FailureKind(
@@ -141,12 +145,12 @@ FAILURES = (
     FailureKind(
         ("TransportError", "ConnectionError"),
         "cannot reach the Hub ({detail})",
-        _NETWORK,
+        _NETWORK_HINT,
         is_temporary=True,
     ),
     FailureKind(
         ("FileMetadataError", "TooManyRedirects", "JSONDecodeError", "UnexpectedResponse"),
-        *_NO_HUB,
+        *_NO_HUB_REASON_AND_HINT,
         is_temporary=True,
     ),
     # Such as a file whose name leads out of the cache.
@@ -154,12 +158,12 @@ FAILURES = (
     FailureKind(
         (errno.ENOSPC, errno.EDQUOT),
         "the disk is full",
-        f"free some space, or {_FOLDERS} on a larger disk",
+        f"free some space, or {_FOLDERS_HINT} on a larger disk",
     ),
     FailureKind(
         (errno.EACCES, errno.EPERM, errno.EROFS),
         "the cache cannot be written",
-        f"{_FOLDERS} you may write to",
+        f"{_FOLDERS_HINT} you may write to",
     ),
     FailureKind(
         (errno.ENOENT,),
@@ -281,12 +285,12 @@ class Repository:
         self.page = f"https://huggingface.co/{'datasets/' if kind == 'dataset' else ''}{repo}"
         where = f"{kind} {ascii(repo):.99} (revision {ascii(self.revision)[1:-1]:.99})"
         # Both become parts of paths in the cache.
-        if not _REPO.fullmatch(repo):
+        if not _REPO_ID_PATTERN.fullmatch(repo):
             hint = "; a revision is named apart, by 'revision'" if "@" in repo else ""
             raise SourceError(
                 f"{where}: no repository can have this name; names look like 'owner/name'{hint}"
             )
-        if not _REVISION.fullmatch(self.revision):
+        if not _REVISION_PATTERN.fullmatch(self.revision):
             raise SourceError(
                 f"{where}: no revision can have this name; give a branch, a tag or a commit"
             )
@@ -399,7 +403,7 @@ class Repository:
                     hash_by_name[file.rfilename] = file.lfs.sha256 if file.lfs else file.blob_id
                 # A hash, too, becomes a part of paths.
                 files = {
-                    name: file_hash if file_hash and _HASH.fullmatch(file_hash) else ""
+                    name: file_hash if file_hash and _FILE_HASH_PATTERN.fullmatch(file_hash) else ""
                     for name, file_hash in hash_by_name.items()
                 }
                 listing = msgspec.convert({"commit": info.sha, "files": files}, FileListing)
@@ -521,7 +525,9 @@ class Repository:
         # here first, once.
         metadata = call_with_retries(lambda: get_hf_file_metadata(url, timeout=timeout))
         # Both become parts of paths in the library's cache.
-        if metadata.commit_hash != self.commit or not _BLOB.fullmatch(metadata.etag or ""):
+        if metadata.commit_hash != self.commit or not _BLOB_NAME_PATTERN.fullmatch(
+            metadata.etag or ""
+        ):
             raise UnexpectedResponse("another commit, or a hash that is none")
         path = call_with_retries(
             lambda: hf_hub_download(
@@ -576,7 +582,7 @@ def fetch_checkpoint(repo: str, *, revision: str, extra_names: Sequence[str] = (
     files = repository.files
     configuration, weights = choose_files(files)
     if not weights:
-        other_weights = sorted(filter(_ANY_WEIGHTS.fullmatch, files))[:3]
+        other_weights = sorted(filter(_WEIGHTS_FILE_OF_ANY_KIND.fullmatch, files))[:3]
         alternatives = f", only {', '.join(other_weights)}" if other_weights else ""
         raise SourceError(
             f"{repository}: no weights in model.safetensors or pytorch_model.bin{alternatives}; "
@@ -605,15 +611,15 @@ def fetch_tokenizer(repo: str, *, revision: str, offline_hint: str | None = None
     return repository.fetch_all(names)
 
 
-_CONFIGURATION = re.compile(r".*\.(json|txt|model|codes|spm|tokenizer)")
-_WEIGHTS = (
+_CONFIGURATION_FILE = re.compile(r".*\.(json|txt|model|codes|spm|tokenizer)")
+_READABLE_WEIGHTS = (
     r"model\.safetensors",
     r"model-\d+-of-\d+\.safetensors|model\.safetensors\.index\.json",
     r"pytorch_model\.bin",
     r"pytorch_model-\d+-of-\d+\.bin|pytorch_model\.bin\.index\.json",
 )
 """Names of weights that can be read, preferred ones first: of one file each, and of its shards."""
-_ANY_WEIGHTS = re.compile(
+_WEIGHTS_FILE_OF_ANY_KIND = re.compile(
     r".*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|onnx|onnx_data|ot|tflite|gguf|pkl|pickle|npz)"
 )
 
@@ -643,14 +649,14 @@ def choose_files(names: Iterable[str]) -> CheckpointFiles:
     configuration = [
         name
         for name in names
-        if _CONFIGURATION.fullmatch(name) and not name.endswith(".index.json")
+        if _CONFIGURATION_FILE.fullmatch(name) and not name.endswith(".index.json")
     ]
     return CheckpointFiles(configuration, weights)
 
 
 def _preferred_weights(names: Sequence[str]) -> list[str]:
     """Return the weights in a folder, in the preferred format; empty if there are none."""
-    for pattern in _WEIGHTS:
+    for pattern in _READABLE_WEIGHTS:
         matches = [name for name in names if re.fullmatch(pattern, PurePosixPath(name).name)]
         # An index alone is no weights.
         if any(not name.endswith(".json") for name in matches):

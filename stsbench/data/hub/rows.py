@@ -42,7 +42,7 @@ COLUMNS = {"sentence1": "sentence1", "sentence2": "sentence2", "gold": "score"}
 """The columns of a pair dataset by role, if a card does not give others."""
 ROLES = (*COLUMNS, "subset", "sentence", "label")
 """The roles of columns in a card; one that gives ``label`` gives all columns to read."""
-_DESCRIPTIONS = ("README.md", ".huggingface.yaml", "dataset_infos.json")
+_DESCRIPTION_FILES = ("README.md", ".huggingface.yaml", "dataset_infos.json")
 _DATA_FILE = re.compile(r".*\.(json|jsonl|ndjson|csv|tsv|parquet)(\.(gz|bz2|xz))?")
 
 
@@ -152,9 +152,9 @@ def _open_builder(repository: Repository, config: str) -> Iterator[Any]:
 def _fetch_data_files(repository: Repository, config: str) -> Path:
     """Fetch the data files of one configuration, and return their folder."""
     files = repository.files
-    descriptions = [name for name in _DESCRIPTIONS if name in files]
+    descriptions = [name for name in _DESCRIPTION_FILES if name in files]
     names = sorted(
-        name for name in files if _DATA_FILE.fullmatch(name) and name not in _DESCRIPTIONS
+        name for name in files if _DATA_FILE.fullmatch(name) and name not in _DESCRIPTION_FILES
     )
     if patterns := _file_patterns(repository, config):
         names = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
@@ -384,7 +384,7 @@ def _unpack_atomically(archive: Path, folder: Path, where: str) -> None:
 
 
 # If a header has no numbers where they belong, or folders are files, tarfile raises many errors.
-_DAMAGED = (
+_DAMAGED_FILE_ERRORS = (
     tarfile.TarError,
     EOFError,
     ValueError,
@@ -444,6 +444,6 @@ def unpack_archive(archive: Path, into: Path, *, where: str) -> None:
         raise SourceError(
             f"{where}: refused to unpack: {describe_exception(error)}; use another archive"
         ) from error
-    except _DAMAGED as error:
+    except _DAMAGED_FILE_ERRORS as error:
         problem = f"damaged archive, or no plain tar file: {describe_exception(error)}"
         raise SourceError(f"{where}: {problem}; remove {archive} and run again") from error

@@ -98,7 +98,7 @@ def read_any_table(
     layout = FileLayout(delimiter, header, quoting, fields=fields or None)
     columns = (sentence, sentence1, sentence2, gold, label)
     column_by_role = {
-        role: key for role, key in zip(_ROLES, columns, strict=True) if key is not None
+        role: key for role, key in zip(_COLUMN_ROLES, columns, strict=True) if key is not None
     }
     roles = _find_file_roles(files[0].path, layout, column_by_role, classes, subset)
     used_columns = (*roles.sentences, roles.target, subset, split_column)
@@ -117,7 +117,7 @@ def read_any_table(
     return to_split(parts, roles, subset=subset, classes=classes)
 
 
-_ROLES = ("sentence", "sentence1", "sentence2", "gold", "label")
+_COLUMN_ROLES = ("sentence", "sentence1", "sentence2", "gold", "label")
 
 
 def _find_file_roles(
@@ -413,7 +413,7 @@ def read_snli(files: Sequence[DataFile], *, classes: Sequence[str]) -> Labelled:
     return _to_labelled(rows, classes)
 
 
-_PROBING_TAGS = {"train": "tr", "validation": "va", "test": "te"}
+_PROBING_TAG_BY_SPLIT = {"train": "tr", "validation": "va", "test": "te"}
 
 
 def read_probing(files: Sequence[DataFile], *, split: str, classes: Sequence[str] = ()) -> Labelled:
@@ -429,11 +429,11 @@ def read_probing(files: Sequence[DataFile], *, split: str, classes: Sequence[str
         CardError: The format has no such split.
         DataError: A line has another form, a label is of no class, or the split has no rows.
     """
-    if split not in _PROBING_TAGS:
+    if split not in _PROBING_TAG_BY_SPLIT:
         raise CardError(
-            f"reader 'probing' has the splits {', '.join(_PROBING_TAGS)}, not '{split}'"
+            f"reader 'probing' has the splits {', '.join(_PROBING_TAG_BY_SPLIT)}, not '{split}'"
         )
-    rows_by_tag: dict[str, list[_Row]] = {tag: [] for tag in _PROBING_TAGS.values()}
+    rows_by_tag: dict[str, list[_Row]] = {tag: [] for tag in _PROBING_TAG_BY_SPLIT.values()}
     for where, line in _iter_lines(files):
         fields = line.rstrip().split("\t")
         if len(fields) < 3:
@@ -444,9 +444,11 @@ def read_probing(files: Sequence[DataFile], *, split: str, classes: Sequence[str
                 f"{where}: unknown split tag {format_field(tag)} (known: {', '.join(rows_by_tag)})"
             )
         rows_by_tag[tag].append(_Row(label, where, [sentence]))
-    rows = rows_by_tag[_PROBING_TAGS[split]]
+    rows = rows_by_tag[_PROBING_TAG_BY_SPLIT[split]]
     if not rows:
-        raise DataError(f"{files[0].path}: no row is tagged '{_PROBING_TAGS[split]}' ({split})")
+        raise DataError(
+            f"{files[0].path}: no row is tagged '{_PROBING_TAG_BY_SPLIT[split]}' ({split})"
+        )
     return _to_labelled(rows, classes or sorted({row.target for row in rows_by_tag["tr"]}))
 
 

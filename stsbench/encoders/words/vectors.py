@@ -37,9 +37,9 @@ from stsbench.encoders.checkpoint import is_sealed, sealed_folder
 READ_ROWS = 2048
 """The number of lines of a text that are in memory at once."""
 MAX_LINE_BYTES = 1 << 20
-_BOM = b"\xef\xbb\xbf"
-_PACKED_PREFIXES = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ")
-_ODD_BLANKS = (b"  ", b"\t", b"\r", b"\v", b"\f")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_COMPRESSED_FILE_PREFIXES = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ")
+_BLANKS_OTHER_THAN_A_SPACE = (b"  ", b"\t", b"\r", b"\v", b"\f")
 
 
 class VectorBlock(NamedTuple):
@@ -97,10 +97,10 @@ def _iter_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a text without their ends and a byte order mark."""
     with path.open("rb") as stream:
         prefix = stream.peek(8)
-        if prefix.startswith(_PACKED_PREFIXES):
+        if prefix.startswith(_COMPRESSED_FILE_PREFIXES):
             raise DataError(f"{path}: is packed; unpack it and give the text file in it")
-        if prefix.startswith(_BOM):
-            stream.read(len(_BOM))
+        if prefix.startswith(_BYTE_ORDER_MARK):
+            stream.read(len(_BYTE_ORDER_MARK))
         while line := stream.readline(MAX_LINE_BYTES):
             if len(line) == MAX_LINE_BYTES:
                 raise DataError(f"{path}: has a line of over a million bytes; is it text?")
@@ -164,7 +164,7 @@ def _parse_line(line: bytes, width: int, where: str) -> tuple[str, FloatArray]:
 def _parse_numbers(lines: list[bytes], width: int) -> FloatArray | None:
     """Return the values of some lines, (len(lines), width); None if they are not finite numbers."""
     joined = b" ".join(lines)
-    if len(lines) > 1 and any(blank in joined for blank in _ODD_BLANKS):
+    if len(lines) > 1 and any(blank in joined for blank in _BLANKS_OTHER_THAN_A_SPACE):
         return None
     with warnings.catch_warnings():
         # An older numpy warns of a text that is no number, and omits it with all that follows.

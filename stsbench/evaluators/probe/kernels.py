@@ -40,7 +40,8 @@ ADAM, RMSPROP, SGD = 0, 1, 2
 OPTIMISERS = {"adam": ADAM, "rmsprop": RMSPROP, "sgd": SGD}
 U, ABS_MUL, CONCAT_MUL_ABS = 0, 1, 2
 FEATURE_CODES: dict[Features, int] = {"u": U, "abs_mul": ABS_MUL, "concat_mul_abs": CONCAT_MUL_ABS}
-GROUP = 16
+ITEMS_AT_ONCE = 16
+"""The number of items whose features are made in a buffer together."""
 _ITEMS, _TILE, _PAIR = 8, 4, 2
 ONE_F32, ZERO_F32 = np.float32(1), np.float32(0)
 # Sums may be computed in another order, as in every BLAS; NaN and infinity keep their meaning.
@@ -495,8 +496,11 @@ def train_classifiers(
     """
     p, c, w = weights.shape
     k = 1 if c == 2 else c
-    buffer, z = np.zeros((GROUP, w), np.float32), np.zeros((p * k, GROUP), np.float32)
-    group_rows, x, n_columns = np.arange(GROUP), buffer, w
+    buffer, z = (
+        np.zeros((ITEMS_AT_ONCE, w), np.float32),
+        np.zeros((p * k, ITEMS_AT_ONCE), np.float32),
+    )
+    group_rows, x, n_columns = np.arange(ITEMS_AT_ONCE), buffer, w
     if row_sources(u, kind):
         x, n_columns = u, u.shape[1]
     directions, gradient = (
@@ -511,8 +515,8 @@ def train_classifiers(
         gradient[:] = ZERO_F32
         flat_directions = directions.reshape(p * k, w)
         flat_gradient = gradient.reshape(p * k, w)
-        for group_start in range(start, end, GROUP):
-            group_end = min(group_start + GROUP, end)
+        for group_start in range(start, end, ITEMS_AT_ONCE):
+            group_end = min(group_start + ITEMS_AT_ONCE, end)
             fetch(u, v, kind, rows[group_start:group_end], group_rows, buffer)
             logits(x, group_rows, n_columns, flat_directions, z)
             if len(targets):
@@ -552,13 +556,16 @@ def predict(
     """
     p, c, w = weights.shape
     k = 1 if c == 2 else c
-    buffer, z = np.zeros((GROUP, w), np.float32), np.zeros((p * k, GROUP), np.float32)
-    group_rows, x, n_columns = np.arange(GROUP), buffer, w
+    buffer, z = (
+        np.zeros((ITEMS_AT_ONCE, w), np.float32),
+        np.zeros((p * k, ITEMS_AT_ONCE), np.float32),
+    )
+    group_rows, x, n_columns = np.arange(ITEMS_AT_ONCE), buffer, w
     if row_sources(u, kind):
         x, n_columns = u, u.shape[1]
     directions = _differences(weights) if k == 1 else weights
-    for group_start in range(0, len(rows), GROUP):
-        group_end = min(group_start + GROUP, len(rows))
+    for group_start in range(0, len(rows), ITEMS_AT_ONCE):
+        group_end = min(group_start + ITEMS_AT_ONCE, len(rows))
         fetch(u, v, kind, rows[group_start:group_end], group_rows, buffer)
         logits(x, group_rows, n_columns, directions.reshape(p * k, w), z)
         for classifier in range(p):

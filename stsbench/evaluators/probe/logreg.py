@@ -19,8 +19,10 @@ from torch.nn import functional
 from stsbench.encoders.base import IndexArray
 from stsbench.evaluators.probe.items import CHUNK_VALUES, ProbeItems, ProbeRun, SearchResult
 
-_HISTORY = 10
-_ARMIJO = 1e-4
+_LBFGS_PAIRS = 10
+"""The number of last steps that L-BFGS remembers, with the changes of the gradient."""
+_SUFFICIENT_DECREASE = 1e-4
+"""The share of the decrease along the slope from which a step is accepted (Armijo's rule)."""
 _MAX_FEATURE_BYTES = 1 << 30
 """The maximum number of bytes of features in memory; more are made again in each evaluation."""
 
@@ -71,7 +73,7 @@ def minimise(
         new_value, new_gradient = objective(trial, active)
         slope = (gradient * direction).sum(dim=1)
         # The slack is rounding: near the minimum a good step may not lower the sum any more.
-        accepted = new_value <= value + _ARMIJO * step * slope + 1e-13 * value.abs()
+        accepted = new_value <= value + _SUFFICIENT_DECREASE * step * slope + 1e-13 * value.abs()
         history.add(trial - x, new_gradient - gradient, accepted)
         x = torch.where(accepted[:, None], trial, x)
         value = torch.where(accepted, new_value, value)
@@ -86,9 +88,9 @@ class _History:
     """The last steps and gradient changes of each function; an unused pair has weight 0."""
 
     def __init__(self, m: int, d: int, *, like: Tensor) -> None:
-        self.steps = like.new_zeros(_HISTORY, m, d)
-        self.changes = like.new_zeros(_HISTORY, m, d)
-        self.weights = like.new_zeros(_HISTORY, m)
+        self.steps = like.new_zeros(_LBFGS_PAIRS, m, d)
+        self.changes = like.new_zeros(_LBFGS_PAIRS, m, d)
+        self.weights = like.new_zeros(_LBFGS_PAIRS, m)
         self.scale = like.new_ones(m)
         self.n_added = 0
 
@@ -106,7 +108,7 @@ class _History:
             change: The change of the gradients, (m, d).
             accepted: The functions whose step was accepted, (m,); the others' pair is not used.
         """
-        position = self.n_added % _HISTORY
+        position = self.n_added % _LBFGS_PAIRS
         self.n_added += 1
         curvature = (step * change).sum(dim=1)
         squared_length = (change * change).sum(dim=1)
@@ -122,8 +124,8 @@ class _History:
         This is the two-loop recursion of algorithm 7.4.
         """
         q = -gradient
-        n_pairs = min(self.n_added, _HISTORY)
-        newest_first = [(self.n_added - 1 - i) % _HISTORY for i in range(n_pairs)]
+        n_pairs = min(self.n_added, _LBFGS_PAIRS)
+        newest_first = [(self.n_added - 1 - i) % _LBFGS_PAIRS for i in range(n_pairs)]
         alpha_by_pair = {}
         for i in newest_first:
             alpha_by_pair[i] = self.weights[i] * (self.steps[i] * q).sum(dim=1)

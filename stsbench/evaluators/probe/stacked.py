@@ -40,7 +40,8 @@ STACK_VALUES = 1 << 26
 
 These are 256 MiB each, and several times that with moments and gradients.
 """
-_PREDICTED_AT_ONCE = 8192
+_ROWS_PREDICTED_AT_ONCE = 8192
+"""The maximum number of items whose classes are predicted at once."""
 OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
     "rmsprop": torch.optim.RMSprop,
@@ -116,7 +117,7 @@ class StackedSolver(MinibatchSolver):
         for block in items.blocks():
             embeddings = self.move_to_device(items.pool, block)
             block_rows = torch.from_numpy(block.rows).to(self.device)
-            for rows in torch.split(block_rows, _PREDICTED_AT_ONCE):
+            for rows in torch.split(block_rows, _ROWS_PREDICTED_AT_ONCE):
                 x = combine_sides(embeddings.u[rows], embeddings.v[rows], items.pool.features)
                 classes.append(_logits(weights, x[None])[0].argmax(dim=-1))
         return torch.cat(classes)

@@ -111,12 +111,13 @@ class Batches(torch.utils.data.Dataset[Batch]):
         try:
             return self[number]
         except StsbenchError as error:
-            return {_USER_ERROR: error}
+            return {_USER_ERROR_KEY: error}
 
 
 MAX_WORKERS = 4
 """The maximum number of workers per GPU, unless a number is requested."""
-_USER_ERROR = "mistake"
+_USER_ERROR_KEY = "mistake"
+"""The key of the error in a batch that could not be made."""
 
 
 def check_workers(requested: int | None, learner: Learner, *, ranks: int) -> int:
@@ -166,7 +167,7 @@ def open_batch(batch: Batch, device: torch.device) -> Batch:
     Raises:
         StsbenchError: The error that making the batch has raised.
     """
-    if _USER_ERROR in batch:
-        raise batch[_USER_ERROR]
+    if _USER_ERROR_KEY in batch:
+        raise batch[_USER_ERROR_KEY]
     moved: Batch = send_to_device(batch, device, non_blocking=True)
     return moved

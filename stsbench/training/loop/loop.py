@@ -389,9 +389,10 @@ class LoopSettings:
     """The number of processes that make batches ahead."""
 
 
-READ_EVERY = {"cpu": 1}
+READ_INTERVAL_BY_DEVICE = {"cpu": 1}
 """The number of batches after which losses are read, by the kind of device; on a CPU it is free."""
-READ_EVERY_ELSEWHERE = 10
+OTHER_READ_INTERVAL = 10
+"""The same for all other devices, which reading a loss keeps waiting."""
 
 
 class LossHistory:
@@ -403,7 +404,7 @@ class LossHistory:
     def __init__(self, folder: Path, device: torch.device) -> None:
         """Start an empty history for the run in this folder."""
         self.folder = folder
-        self.read_interval = READ_EVERY.get(device.type, READ_EVERY_ELSEWHERE)
+        self.read_interval = READ_INTERVAL_BY_DEVICE.get(device.type, OTHER_READ_INTERVAL)
         """The number of batches after which their losses are read."""
         self.last_loss = math.nan
         """The newest loss that was read; nan if there is none."""

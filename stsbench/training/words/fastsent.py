@@ -76,12 +76,13 @@ class HuffmanTree(NamedTuple):
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-TABLE = 1000
+SIGMOID_VALUES = 1000
 """The number of values of the sigmoid."""
-LIMIT = 6.0
+MAX_LEARNED_PRODUCT = 6.0
 """The absolute product from which a node is not learned from."""
-_powers = np.exp((np.arange(TABLE, dtype=np.float32) / np.float32(TABLE) * 2 - 1) * LIMIT)
-SIGMOID = (_powers / (_powers + 1)).astype(np.float32)
+_steps = np.arange(SIGMOID_VALUES, dtype=np.float32) / np.float32(SIGMOID_VALUES)
+_exponentials = np.exp((_steps * 2 - 1) * MAX_LEARNED_PRODUCT)
+SIGMOID = (_exponentials / (_exponentials + 1)).astype(np.float32)
 """The released sigmoid: its value at the left end of each of a thousand steps from -6 to 6."""
 
 
@@ -122,10 +123,13 @@ def _learn_word(
             product += state[dimension] * node[dimension]
         signed_product = product if codes[depth] == 0 else -product
         loss += max(-signed_product, 0.0) + np.log1p(np.exp(-abs(signed_product)))
-        if product <= -LIMIT or product >= LIMIT:
+        if product <= -MAX_LEARNED_PRODUCT or product >= MAX_LEARNED_PRODUCT:
             continue
-        # The released step of the table: 1000 / 6 / 2 in whole numbers.
-        probability = SIGMOID[int((product + np.float32(LIMIT)) * np.float32(TABLE // 6 // 2))]
+        # As released, steps per unit are rounded down (1000 // 6 // 2), so that the index of a
+        # product is a little too low.
+        steps_per_unit = np.float32(SIGMOID_VALUES // 6 // 2)
+        index = int((product + np.float32(MAX_LEARNED_PRODUCT)) * steps_per_unit)
+        probability = SIGMOID[index]
         step = (np.float32(1 - codes[depth]) - probability) * rate
         for dimension in range(len(state)):
             error[dimension] += step * node[dimension]

@@ -75,7 +75,7 @@ def test_means_leave_out_what_overflowed_and_start_anew(tmp_path):
 def test_nothing_is_kept_that_a_loss_not_yet_read_has_spoilt(
     masked_lm, tmp_path, monkeypatch, options
 ):
-    monkeypatch.setitem(loop.READ_EVERY, "cpu", 100)
+    monkeypatch.setitem(loop.READ_INTERVAL_BY_DEVICE, "cpu", 100)
     heard: list[Any] = []
     with pytest.raises(TrainingError, match="nan at step 4; "):
         loop.train_learner(
@@ -110,7 +110,7 @@ class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def test_our_steps_wait_for_no_device(masked_lm, tmp_path, monkeypatch):
     """On a CPU as it would be on a GPU: what is read at each step is what the model's own library reads."""
-    monkeypatch.setitem(loop.READ_EVERY, "cpu", loop.READ_EVERY_ELSEWHERE)
+    monkeypatch.setitem(loop.READ_INTERVAL_BY_DEVICE, "cpu", loop.OTHER_READ_INTERVAL)
     monkeypatch.setattr(loop, "speed_up", lambda learner, **options: None)
     counts = {}
     for steps in (10, 20):
