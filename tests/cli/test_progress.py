@@ -85,7 +85,9 @@ def test_a_misspelt_encoder_is_told_before_anything_is_embedded(stsbench, capsys
         "run", *HASHED, "nobody", "--tasks", "quickstart-en", *own.options(), "--no-store"
     )
     assert told.code == 2 and told.err.startswith("stsbench: unknown encoder 'nobody'")
-    log = [line.split(" ", 1)[1] for line in (tmp_path / "results" / LOG_NAME).read_text().splitlines()]
+    log = [
+        line.split(" ", 1)[1] for line in (tmp_path / "results" / LOG_NAME).read_text().splitlines()
+    ]
     assert log[0].startswith("failed: unknown encoder 'nobody'")
     assert log[1] == "1 encoder x 1 task, 0 of 1 cells known" and log[3].startswith(
         "1 scored, 0 known, 1 failed in "
