@@ -326,9 +326,9 @@ def lines(rows: list[dict[str, Any]]) -> bytes:
 
 def declared(**paths: str) -> bytes:
     """A README with a configuration for each file of a test split."""
-    one = "- config_name: {}\n  data_files:\n  - split: test\n    path: {}\n"
-    said = (one.format(*pair) for pair in paths.items())
-    return f"---\nconfigs:\n{''.join(said)}---\n".encode()
+    configuration = "- config_name: {}\n  data_files:\n  - split: test\n    path: {}\n"
+    configurations = (configuration.format(*pair) for pair in paths.items())
+    return f"---\nconfigs:\n{''.join(configurations)}---\n".encode()
 
 
 def drafted_of_hub(out: Path, *, config: str = "", **columns: str) -> tuple[Draft, TaskCard, Task]:

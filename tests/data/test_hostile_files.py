@@ -1,4 +1,4 @@
-"""Files and cards made to break readers: one line, no memory asked for on a header's word, no end of the process."""
+"""Files and cards made to break readers: one line each, no memory asked for on a header's word."""
 
 from __future__ import annotations
 

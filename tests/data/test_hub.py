@@ -1,4 +1,4 @@
-"""Files and checkpoints from a Hub on the loopback interface, and what no Hub answers: each ends well or in one clear line."""
+"""Files and checkpoints from a Hub on the loopback interface, and what no Hub answers."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def corpus(hub: Hub) -> str:
 
 
 def test_a_file_comes_whole_with_its_commit(hub: Hub, corpus: str):
-    found = fetch_file(REPO, "corpus.bin")
-    assert found.path.read_bytes() == DATA
-    assert found.commit == corpus
+    fetched = fetch_file(REPO, "corpus.bin")
+    assert fetched.path.read_bytes() == DATA
+    assert fetched.commit == corpus
     assert fetch("deep/er/x.txt").read_bytes() == b"deep"
 
 
@@ -73,9 +73,9 @@ def test_a_pinned_file_is_asked_for_once_and_then_needs_no_network(hub: Hub, cor
 def test_a_branch_moves_with_the_hub(hub: Hub, corpus: str):
     fetch()
     moved = hub.add("dataset", REPO, {"corpus.bin": b"new"})
-    found = fetch_file(REPO, "corpus.bin")
-    assert (found.path.read_bytes(), found.commit) == (b"new", moved.commit)
-    assert found.commit != corpus
+    fetched = fetch_file(REPO, "corpus.bin")
+    assert (fetched.path.read_bytes(), fetched.commit) == (b"new", moved.commit)
+    assert fetched.commit != corpus
 
 
 def test_a_broken_download_goes_on_where_it_stopped(hub: Hub, monkeypatch: pytest.MonkeyPatch):
@@ -330,15 +330,15 @@ def test_a_checkpoint_is_safetensors_and_never_code(hub: Hub):
         "README.md",
     ]
     repo = hub.add("model", "owner/bert", {**files, **dict.fromkeys(extra, b"no"), **own})
-    found = fetch_checkpoint("owner/bert", revision="unpinned")
-    assert found.commit == repo.commit
-    there = {p.relative_to(found.path).as_posix() for p in found.path.rglob("*") if p.is_file()}
-    assert there == {*files, *own}
+    fetched = fetch_checkpoint("owner/bert", revision="unpinned")
+    assert fetched.commit == repo.commit
+    names = {p.relative_to(fetched.path).as_posix() for p in fetched.path.rglob("*") if p.is_file()}
+    assert names == {*files, *own}
     assert hub.asked[-1].path.endswith("/model.safetensors"), "weights come last"
 
 
 def st_model() -> dict[str, bytes]:
-    """A sentence-transformers checkpoint that pools by the first token; without its own files the mean is assumed."""
+    """A checkpoint that pools by the first token; without its own files the mean is assumed."""
     pooling = {
         "word_embedding_dimension": 16,
         "pooling_mode_cls_token": True,
@@ -360,7 +360,7 @@ def st_model() -> dict[str, bytes]:
 def test_a_part_of_a_checkpoint_is_not_taken_for_all_of_it(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ):
-    """What another program left in the cache would run, with another pooling, and nobody would know."""
+    """What another program left in the cache would run, with another pooling."""
     from huggingface_hub import hf_hub_download
 
     hub.add("model", "owner/st", st_model())

@@ -163,15 +163,18 @@ def put(folder: Path, *names: str, content: str = ROWS) -> Path:
     ],
 )
 def test_files_of_a_folder(tmp_path, names, expected):
-    found = find_tables(put(tmp_path / "d", *names))
-    assert {split: len(tables) for split, tables in found.tables.items()} == expected
-    assert found.columns()[0].key != 0 and (found.split_column, list(found.doubts)) == (None, [])
+    recognised = find_tables(put(tmp_path / "d", *names))
+    assert {split: len(tables) for split, tables in recognised.tables.items()} == expected
+    assert recognised.columns()[0].key != 0 and (
+        recognised.split_column,
+        list(recognised.doubts),
+    ) == (None, [])
 
 
 def test_rows_of_all_files_are_looked_at_together(tmp_path):
     put(tmp_path / "d", "train.csv")
-    found = find_tables(put(tmp_path / "d", "test.csv", content="s1,s2,score\ne,f,x\n"))
-    assert [list(column.cells) for column in found.columns()] == [
+    recognised = find_tables(put(tmp_path / "d", "test.csv", content="s1,s2,score\ne,f,x\n"))
+    assert [list(column.cells) for column in recognised.columns()] == [
         ["a", "c", "e"],
         ["b", "d", "f"],
         ["1.5", "2", "x"],
@@ -180,15 +183,15 @@ def test_rows_of_all_files_are_looked_at_together(tmp_path):
 
 def test_what_is_left_out_and_what_is_odd_is_noted(tmp_path):
     put(tmp_path / "d", "readme.txt", content="hello")
-    found = find_tables(
+    recognised = find_tables(
         put(tmp_path / "d", "train.tsv", content="a b\tc d\t1\ne f\tg h\t2\tmore\n")
     )
-    left, odd, unnamed = found.doubts
+    left, odd, unnamed = recognised.doubts
     assert left == "left out, for their names are of no split: readme.txt"
     beyond = "cells beyond the last column that all rows have are not read"
     assert odd.endswith(f"train.tsv: line 2: 4 fields, expected 3: {beyond}")
     assert unnamed.startswith("no line that names the columns was found")
-    assert [column.key for column in found.columns()] == [0, 1, 2]
+    assert [column.key for column in recognised.columns()] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -201,16 +204,16 @@ def test_what_is_left_out_and_what_is_odd_is_noted(tmp_path):
 )
 def test_a_column_tells_splits(tmp_path, words, values):
     rows = "".join(f"a b {at},{word}\n" for at, word in enumerate(words * 2))
-    found = find_tables(put(tmp_path, "all.csv", content=f"text,part\n{rows}") / "all.csv")
-    assert (found.split_column, found.value_by_split) == ("part", values)
-    assert len(found.tables) == 2 and len(found.columns()[0].cells) == 4
+    recognised = find_tables(put(tmp_path, "all.csv", content=f"text,part\n{rows}") / "all.csv")
+    assert (recognised.split_column, recognised.value_by_split) == ("part", values)
+    assert len(recognised.tables) == 2 and len(recognised.columns()[0].cells) == 4
 
 
 @pytest.mark.parametrize("words", [("train", "other"), ("dev", "val"), ("train", "train")])
 def test_a_column_that_tells_no_splits(tmp_path, words):
     rows = "".join(f"a b {at},{word}\n" for at, word in enumerate(words * 2))
-    found = find_tables(put(tmp_path, "all.csv", content=f"text,part\n{rows}") / "all.csv")
-    assert (found.split_column, [*found.tables]) == (None, [NO_SPLIT])
+    recognised = find_tables(put(tmp_path, "all.csv", content=f"text,part\n{rows}") / "all.csv")
+    assert (recognised.split_column, [*recognised.tables]) == (None, [NO_SPLIT])
 
 
 @pytest.mark.parametrize(

@@ -164,8 +164,8 @@ def test_gold_scores_keep_to_the_cards_range() -> None:
     facts = SplitSection(n=2)
     check_split(PAIRS, facts, gold_range=(1.0, 2.0), where="mine")
     for low, high, row, score in ((1.5, 2.0, 1, 1), (0.0, 1.5, 2, 2)):
-        message = f"mine: row {row}: gold score {score} is not in the card's gold_range, {low:g} to {high:g}"
-        with pytest.raises(DataError, match=message):
+        message = f"gold score {score} is not in the card's gold_range, {low:g} to {high:g}"
+        with pytest.raises(DataError, match=f"mine: row {row}: {message}"):
             check_split(PAIRS, facts, gold_range=(low, high), where="mine")
 
 

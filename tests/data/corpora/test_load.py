@@ -177,7 +177,11 @@ def test_a_file_below_the_corpora_folder(tmp_path, monkeypatch):
     assert len(load_corpus("a.txt")) == 2
 
 
-MINE = 'file = "mine.tsv"\nrows = 3\ncolumns = {first = 1, second = 2, label = 0}\nlabels = {1 = "no", 2 = "yes"}\n'
+MINE = """file = "mine.tsv"
+rows = 3
+columns = {first = 1, second = 2, label = 0}
+labels = {1 = "no", 2 = "yes"}
+"""
 
 
 def test_a_card_of_the_users_own(tmp_path):
@@ -200,7 +204,7 @@ OF_TASKS = 'tasks = ["quickstart-en"]\nrows = 601\ncolumns = {text = "text"}\n'
         (
             "",
             MINE,
-            "corpus 'Mine' is local only; put mine.tsv into a folder and set STSBENCH_CORPORA to it",
+            "'Mine' is local only; put mine.tsv into a folder and set STSBENCH_CORPORA to it",
         ),
         (LABELS.replace("1", "3"), MINE, "corpus 'mine': label '3' is not one of 1, 2"),
         (LABELS, MINE, "corpus 'mine': 2 rows, its card says 3; restore the file, or correct "),
@@ -498,11 +502,12 @@ FORMED = {
 
 @pytest.mark.parametrize(("form", "condition"), FORMED)
 def test_labelled_pairs_as_rows_of_another_form(tmp_path, form, condition):
-    found = chosen(tmp_path, form=form, where=condition)
+    corpus = chosen(tmp_path, form=form, where=condition)
     assert (
-        found.columns == ["anchor", "positive", "negative", "second_negative"][: len(found.columns)]
+        corpus.columns
+        == ["anchor", "positive", "negative", "second_negative"][: len(corpus.columns)]
     )
-    assert rows_of_choosing(found) == FORMED[form, condition]
+    assert rows_of_choosing(corpus) == FORMED[form, condition]
 
 
 @pytest.mark.parametrize(
@@ -551,12 +556,12 @@ def test_a_choice_of_rows_that_cannot_be_had_is_refused(tmp_path, text, facts, e
 
 @pytest.mark.parametrize(("wanted", "times"), [(1, 9), (2, 4), (5, 1), (9, 1)])
 def test_drawn_rows_are_repeated_to_the_length_of_the_corpus(tmp_path, wanted, times):
-    found, once = (
+    drawn, once = (
         rows_of_choosing(chosen(tmp_path, rows=wanted, upsample=up)) if up or wanted > 1 else []
         for up in (True, False)
     )
-    assert len(found) == wanted * times and len(set(found)) == wanted
-    assert found == (once or found[:1]) * times
+    assert len(drawn) == wanted * times and len(set(drawn)) == wanted
+    assert drawn == (once or drawn[:1]) * times
 
 
 @pytest.mark.parametrize("facts", [{"where": "text != a"}, {"rows": 2, "upsample": True}])

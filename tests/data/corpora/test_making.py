@@ -47,7 +47,12 @@ def make(
 
 
 WHOLE = f'[whole]\n{HEAD}file = "whole.txt.xz"\ncolumns = {{text = 0}}\nrows = 4\n'
-PART = f'[part]\n{HEAD}file = "parts/part.txt"\ncolumns = {{text = 0}}\nrows = 2\nmake = {{way = "first_rows", of = "whole", rows = 2}}\n'
+PART = f"""[part]
+{HEAD}file = "parts/part.txt"
+columns = {{text = 0}}
+rows = 2
+make = {{way = "first_rows", of = "whole", rows = 2}}
+"""
 
 
 def test_the_first_rows_of_another_corpus(tmp_path: Path) -> None:

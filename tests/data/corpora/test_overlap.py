@@ -1,4 +1,4 @@
-"""Test sentences in training text: found however they are written, counted once, and pairs with their scores."""
+"""Test sentences in training text: found however they are written, and counted once."""
 
 from __future__ import annotations
 

@@ -61,9 +61,9 @@ def fetched(split: str = "test", **facts: Any) -> tuple[PairSplit, str]:
         "splits": {"test": "test"},
         **facts,
     }
-    found, commit = fetch_rows(HubSource(**card), split)
-    assert isinstance(found, PairSplit)
-    return found, commit
+    pairs, commit = fetch_rows(HubSource(**card), split)
+    assert isinstance(pairs, PairSplit)
+    return pairs, commit
 
 
 def fetch(split: str = "test", **facts: Any) -> PairSplit:
