@@ -57,8 +57,8 @@ def made(score: float = 0.5, task: str = "sts12", **changes: Any) -> Result:
     return make_result("minilm", task, score, **{"run": RUN, "n": 3108, **changes})
 
 
-def outcomes(found: CheckReport) -> list[tuple[str, str]]:
-    return [(verdict.task, verdict.outcome) for verdict in found.verdicts]
+def outcomes(report: CheckReport) -> list[tuple[str, str]]:
+    return [(verdict.task, verdict.outcome) for verdict in report.verdicts]
 
 
 # Tolerance classes.
@@ -102,9 +102,9 @@ def test_half_precision_is_allowed_more_where_pairs_are_few():
 
 @pytest.mark.parametrize(("fell", "code"), [(0.00099, 0), (0.001, 0), (0.00102, 1)])
 def test_a_score_may_fall_by_its_tolerance_and_no_further(fell, code):
-    found = check(side(made(0.7237 - fell / 100)), side(made(0.7237)))
-    assert found.exit_code == code
-    assert found.verdicts[0].points == 0.001
+    report = check(side(made(0.7237 - fell / 100)), side(made(0.7237)))
+    assert report.exit_code == code
+    assert report.verdicts[0].points == 0.001
 
 
 def test_a_rise_is_no_regression_unless_scores_must_not_move():
@@ -180,31 +180,31 @@ def test_tolerances_are_given_for_all_or_one():
     ],
 )
 def test_what_cannot_be_compared_says_why(change, reason):
-    found = check(side(made(**change)), side(made()))
-    assert [(v.outcome, v.reason) for v in found.verdicts] == [("not comparable", reason)]
-    assert found.exit_code == 2 and found.verdicts[0].difference is None
+    report = check(side(made(**change)), side(made()))
+    assert [(v.outcome, v.reason) for v in report.verdicts] == [("not comparable", reason)]
+    assert report.exit_code == 2 and report.verdicts[0].difference is None
 
 
 def test_a_regression_outweighs_what_cannot_be_compared():
     new = side(made(0.4), made(task="sts13", data="e" * 64))
-    found = check(new, side(made(), made(task="sts13")))
-    assert outcomes(found) == [("sts12", "regression"), ("sts13", "not comparable")]
-    assert found.exit_code == 1
-    assert found.summary == "2 cells: 1 regression, 1 not comparable"
+    report = check(new, side(made(), made(task="sts13")))
+    assert outcomes(report) == [("sts12", "regression"), ("sts13", "not comparable")]
+    assert report.exit_code == 1
+    assert report.summary == "2 cells: 1 regression, 1 not comparable"
 
 
 def test_missing_and_new_cells():
-    found = check(side(made(), made(task="mr")), side(made(), made(task="sts13")))
-    assert outcomes(found) == [("sts12", "fine"), ("mr", "new"), ("sts13", "missing")]
-    assert found.exit_code == 2
+    report = check(side(made(), made(task="mr")), side(made(), made(task="sts13")))
+    assert outcomes(report) == [("sts12", "fine"), ("mr", "new"), ("sts13", "missing")]
+    assert report.exit_code == 2
     assert check(side(made(), made(task="mr")), side(made())).exit_code == 0
     # Nothing was compared: that is not fine.
     assert check(side(made(task="mr")), side(made())).exit_code == 2
 
 
 def test_another_protocol_beside_the_same_one_is_new_and_not_compared():
-    found = check(side(made(), made(protocol=WMEAN)), side(made()))
-    assert [(v.protocol, v.outcome) for v in found.verdicts] == [
+    report = check(side(made(), made(protocol=WMEAN)), side(made()))
+    assert [(v.protocol, v.outcome) for v in report.verdicts] == [
         ("simcse", "fine"),
         ("wmean", "new"),
     ]
@@ -244,15 +244,16 @@ def noisy(
 def test_by_the_statistical_rule_only_a_real_fall_is_a_regression(noise, absolute, statistical):
     new, old = side(noisy(noise)), side(noisy(0.0, fingerprint="old"))
     assert check(new, old).exit_code == absolute
-    found = check(new, old, rule="statistical", effort=FEW)
-    assert found.exit_code == statistical
+    report = check(new, old, rule="statistical", effort=FEW)
+    assert report.exit_code == statistical
     if absolute:
-        assert f"corrected p {found.verdicts[0].p:.2g} (paired test)" in found.verdicts[0].reason
+        assert f"corrected p {report.verdicts[0].p:.2g} (paired test)" in report.verdicts[0].reason
         sides = {"old": [noisy(0.0, fingerprint="old")], "new": [noisy(noise)]}
-        assert found.verdicts[0].p == compare(sides, effort=FEW).differences[0].p
+        assert report.verdicts[0].p == compare(sides, effort=FEW).differences[0].p
     if absolute > statistical:
         assert (
-            outcomes(found) == [("sts12", "lower")] and "may be chance" in found.verdicts[0].reason
+            outcomes(report) == [("sts12", "lower")]
+            and "may be chance" in report.verdicts[0].reason
         )
 
 
@@ -269,19 +270,19 @@ def test_a_fall_is_real_only_below_the_level_and_not_at_it():
 def test_without_items_the_intervals_are_tested():
     old, near, far = (made(score, fingerprint=str(score), interval=(score - 0.02, score + 0.02))
                       for score in (0.5, 0.48, 0.46))  # fmt: skip
-    found = check(side(near), locked(old), rule="statistical")
+    report = check(side(near), locked(old), rule="statistical")
     # A standard error of .02 / 1.96 each: z is 1.386. That finds too little to call a fall chance.
     assert (
         "the statistical rule cannot judge it: the lock holds no per-item"
-        in found.verdicts[0].reason
+        in report.verdicts[0].reason
     )
-    assert found.exit_code == 2 and outcomes(found) == [("sts12", "not comparable")]
+    assert report.exit_code == 2 and outcomes(report) == [("sts12", "not comparable")]
     unknown = made(0.1, fingerprint="unknown", interval=(-1.0, 1.0))
     assert check(side(unknown), locked(old), rule="statistical").exit_code == 2
-    found = check(side(far), locked(old), rule="statistical")
+    report = check(side(far), locked(old), rule="statistical")
     # Here z is 2.772.
-    assert found.verdicts[0].p == pytest.approx(0.00557, abs=1e-4) and found.exit_code == 1
-    assert found.verdicts[0].reason.endswith("real, corrected p 0.0056 (from the intervals)")
+    assert report.verdicts[0].p == pytest.approx(0.00557, abs=1e-4) and report.exit_code == 1
+    assert report.verdicts[0].reason.endswith("real, corrected p 0.0056 (from the intervals)")
 
 
 def test_p_values_are_corrected_over_all_cells():
@@ -289,8 +290,8 @@ def test_p_values_are_corrected_over_all_cells():
     new = made(0.46, fingerprint="new", interval=(0.44, 0.48))
     assert check(side(new), locked(old), rule="statistical").exit_code == 1
     rest = [made(0.5, task=f"t{at}") for at in range(20)]
-    found = check(side(new, *rest), locked(old, *rest), rule="statistical")
-    assert found.exit_code == 2 and found.verdicts[0].outcome == "not comparable"
+    report = check(side(new, *rest), locked(old, *rest), rule="statistical")
+    assert report.exit_code == 2 and report.verdicts[0].outcome == "not comparable"
 
 
 def test_the_same_encoder_is_judged_by_tolerance_whatever_the_rule():
@@ -324,8 +325,8 @@ def test_a_lock_file_reads_back_and_is_the_same_bytes_in_any_order(tmp_path):
     # The first two were made without per-item columns.
     assert sorted(cell.paired is None for cell in cells) == [False, True, True]
     assert isinstance(cells[0], LockedCell) and content.count(b"\n") == len(results) + 2
-    found = check(read_side(write(tmp_path / "results", *results)), read_side(tmp_path / "lock"))
-    assert found.exit_code == 0 and found.count("fine") == 3
+    report = check(read_side(write(tmp_path / "results", *results)), read_side(tmp_path / "lock"))
+    assert report.exit_code == 0 and report.count("fine") == 3
 
 
 def test_what_is_not_a_number_is_never_locked():
@@ -485,8 +486,8 @@ def test_the_summary_is_a_table_whatever_the_names():
     ("new", "verdict"), [({}, "fine"), ({"score": 0.4}, "regression"), ({"n": 3}, "not comparable")]
 )
 def test_the_summary_begins_with_the_verdict(new, verdict):
-    found = to_markdown(check(side(made(**new)), side(made())))
-    assert found.startswith(f"### stsbench check: {verdict}\n")
+    text = to_markdown(check(side(made(**new)), side(made())))
+    assert text.startswith(f"### stsbench check: {verdict}\n")
 
 
 # Means over suites.
@@ -500,8 +501,8 @@ def pair(*scores: float, **changes: Any) -> list[Result]:
     ]
 
 
-def means(found: CheckReport) -> list[Verdict]:
-    return [verdict for verdict in found.verdicts if verdict.is_mean]
+def means(report: CheckReport) -> list[Verdict]:
+    return [verdict for verdict in report.verdicts if verdict.is_mean]
 
 
 def test_a_mean_is_of_test_splits_whatever_a_task_calls_its_own():
@@ -573,8 +574,8 @@ def test_by_the_statistical_rule_a_mean_must_fall_really(noise, outcome):
         ]
         for moved, print_ in ((0.0, "old"), (noise, "new"))
     )
-    found = check(side(*new), side(*old), rule="statistical", suites=SUITES, effort=FEW)
-    (mean,) = means(found)
+    report = check(side(*new), side(*old), rule="statistical", suites=SUITES, effort=FEW)
+    (mean,) = means(report)
     assert mean.outcome == outcome and "(paired test)" in mean.reason
     (locked_mean,) = means(check(side(*new), locked(*old), rule="statistical", suites=SUITES))
     unknown = "cannot judge it: the lock holds no per-item values" in locked_mean.reason
@@ -612,13 +613,13 @@ def published(*results: Result, **options: Any) -> CheckReport:
     return check_published(side(*results), Catalogue(), **options)
 
 
-def of_table(found: CheckReport) -> list[Verdict]:
-    return [verdict for verdict in found.verdicts if verdict.reason.endswith(KEY)]
+def of_table(report: CheckReport) -> list[Verdict]:
+    return [verdict for verdict in report.verdicts if verdict.reason.endswith(KEY)]
 
 
 def test_measured_scores_may_be_a_tenth_of_a_point_below_print():
-    found = of_table(published(*(simcse(task, -0.09) for task in STS)))
-    assert [(v.task, v.outcome, v.tolerance, v.points) for v in found] == [
+    verdicts = of_table(published(*(simcse(task, -0.09) for task in STS)))
+    assert [(v.task, v.outcome, v.tolerance, v.points) for v in verdicts] == [
         (t, "fine", "published", 0.1) for t in STS
     ]
     fallen = published(simcse("sts12", -0.2), simcse("sts13", 0.2))
@@ -674,12 +675,12 @@ def test_probes_are_allowed_as_much_as_other_stacks_drift():
                     scores={"accuracy": printed[task] - 0.004})
         for task, split, n in (("mr", "all", 1800), ("trec", "test", 1799))
     ]  # fmt: skip
-    found = {
+    outcome_by_task = {
         v.task: (v.outcome, v.tolerance)
         for v in published(*results).verdicts
         if v.reason.endswith(key)
     }
-    assert found == {"mr": ("fine", "probe"), "trec": ("fine", "probe-few")}
+    assert outcome_by_task == {"mr": ("fine", "probe"), "trec": ("fine", "probe-few")}
 
 
 def test_misprints_and_rows_of_a_lock_are_passed_over():
@@ -696,8 +697,8 @@ def test_misprints_and_rows_of_a_lock_are_passed_over():
         )
         for task in ("sts15", "sts16")
     ]
-    found = published(*results).verdicts
-    assert [one.task for one in found if one.reason.endswith(key)] == ["sts15"]
+    verdicts = published(*results).verdicts
+    assert [verdict.task for verdict in verdicts if verdict.reason.endswith(key)] == ["sts15"]
     with pytest.raises(DataError, match="a published score"):
         check_published(locked(*results), Catalogue())
 

@@ -31,38 +31,40 @@ def trial(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HubCheck
     hub.add("dataset", "owner/pairs", {"test.jsonl.gz": jsonl(ROWS)}, pinned=COMMIT)
     card = f'{HEAD}[splits.test]\nn = 3\n[hub]\nrepo = "owner/pairs"\nrevision = "{COMMIT}"\nsplits = {{test = "test"}}\n'
     write(tmp_path / "cards" / "tasks" / "three.toml", card)
-    made = HubCheck(
+    hub_check = HubCheck(
         model="owner/bert",
         revision=COMMIT,
         sentence="A the",
         ids=(2, 5, 33, 3),
         published={"three": 50.0},
     )
-    monkeypatch.setattr(hub_trial, "minilm_check", lambda: made)
-    return made
+    monkeypatch.setattr(hub_trial, "minilm_check", lambda: hub_check)
+    return hub_check
 
 
 def steps(stsbench: Command, code: int = 2) -> dict[str, tuple[str, str]]:
     done = stsbench("doctor", "--hub", "--cards", "cards", "--json")
     assert (done.code, done.err) == (code, "")
-    return {one["step"]: (one["verdict"], one["detail"]) for one in json.loads(done.out)["steps"]}
+    return {
+        step["step"]: (step["verdict"], step["detail"]) for step in json.loads(done.out)["steps"]
+    }
 
 
 def test_all_is_fine(stsbench, trial, monkeypatch, tmp_path):
-    found = steps(stsbench)
-    assert {step for step, (verdict, _) in found.items() if verdict == "fine"} == {*STEPS} - {
+    verdicts = steps(stsbench)
+    assert {step for step, (verdict, _) in verdicts.items() if verdict == "fine"} == {*STEPS} - {
         "score"
     }
-    score = float(found["score"][1].split()[1])
+    score = float(verdicts["score"][1].split()[1])
     monkeypatch.setattr(
         hub_trial, "minilm_check", lambda: replace(trial, published={"three": score})
     )
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijk")
-    found = steps(stsbench, 0)
-    assert {verdict for verdict, _ in found.values()} == {"fine"}
-    assert found["Hub"][1] == f"answers, with a token; owner/bert is at {COMMIT[:12]}"
-    assert found["device"][1] == "6 sentences embedded on cpu"
-    assert found["store"][1] == "all 6 embeddings are found again"
+    verdicts = steps(stsbench, 0)
+    assert {verdict for verdict, _ in verdicts.values()} == {"fine"}
+    assert verdicts["Hub"][1] == f"answers, with a token; owner/bert is at {COMMIT[:12]}"
+    assert verdicts["device"][1] == "6 sentences embedded on cpu"
+    assert verdicts["store"][1] == "all 6 embeddings are found again"
     shown = stsbench("doctor", "--hub", "--cards", "cards").out
     assert "no problems found" in shown and "hf_abc" not in shown and str(tmp_path) not in shown
     assert "STSBENCH_CHECKPOINTS=HUB_CACHE pytest -m slow tests/test_checkpoint_anchors.py" in shown
@@ -71,9 +73,9 @@ def test_all_is_fine(stsbench, trial, monkeypatch, tmp_path):
 
 def test_the_hub_is_down(stsbench, trial, monkeypatch):
     unplug(monkeypatch)
-    found = steps(stsbench)
-    assert found["Hub"][0] == "failed" and "cannot reach the Hub" in found["Hub"][1]
-    assert {verdict for step, (verdict, _) in found.items() if step != "Hub"} == {"not tried"}
+    verdicts = steps(stsbench)
+    assert verdicts["Hub"][0] == "failed" and "cannot reach the Hub" in verdicts["Hub"][1]
+    assert {verdict for step, (verdict, _) in verdicts.items() if step != "Hub"} == {"not tried"}
 
 
 BROKEN: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
@@ -96,12 +98,12 @@ BROKEN: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
 def test_a_broken_file_is_named_and_the_other_steps_are_taken(stsbench, trial, hub, case, tmp_path):
     fault, says = BROKEN[case]
     hub.fail(**fault)
-    found = steps(stsbench)
+    verdicts = steps(stsbench)
     for step, text in says.items():
-        assert found[step][0] != "fine" and text in found[step][1]
-        assert str(tmp_path) not in found[step][1] and "\n" not in found[step][1]
+        assert verdicts[step][0] != "fine" and text in verdicts[step][1]
+        assert str(tmp_path) not in verdicts[step][1] and "\n" not in verdicts[step][1]
     other = "data" if case == "weights" else "tokenizer"
-    assert found[other][0] == "fine" and found["score"] == ("not tried", "needs device")
+    assert verdicts[other][0] == "fine" and verdicts["score"] == ("not tried", "needs device")
 
 
 def test_the_real_trial_is_of_tasks_that_the_hub_has():
@@ -117,33 +119,33 @@ def test_the_real_trial_is_of_tasks_that_the_hub_has():
 def test_what_is_here(stsbench, tmp_path, monkeypatch):
     own = make_own(tmp_path)
     call = ("doctor", *own.options())
-    found = stsbench.json(*call)
-    assert found["problems"] == []
-    (both,) = [one for one in found["data"] if one["suite"] == "both"]
+    facts = stsbench.json(*call)
+    assert facts["problems"] == []
+    (both,) = [suite for suite in facts["data"] if suite["suite"] == "both"]
     assert both == {"suite": "both", "found": 2, "missing": 0, "wrong": 0}
-    assert {one["package"] for one in found["versions"]} >= {
+    assert {version["package"] for version in facts["versions"]} >= {
         "python",
         "torch",
         "transformers",
         "huggingface-hub",
     }
-    assert found["devices"][0]["device"] == "processor"
+    assert facts["devices"][0]["device"] == "processor"
     monkeypatch.setenv("STSBENCH_VECTORS", str(tmp_path / "nowhere"))
     (own.data / "mine" / "table.tsv").write_text("else")
     (own.data / "mine" / "in.txt").unlink()
     done = stsbench(*call, "--json")
-    found = json.loads(done.out)
-    (both,) = [one for one in found["data"] if one["suite"] == "both"]
+    facts = json.loads(done.out)
+    (both,) = [suite for suite in facts["data"] if suite["suite"] == "both"]
     assert done.code == 2 and both["wrong"] == 2 and str(tmp_path) not in done.out
-    assert "semeval: in.txt is missing" in found["problems"]
+    assert "semeval: in.txt is missing" in facts["problems"]
     assert any(
         p.startswith("table: table.tsv: differs from the file that its card names")
-        for p in found["problems"]
+        for p in facts["problems"]
     )
-    folders = {one["folder"]: one["state"] for one in found["folders"]}
+    folders = {folder["folder"]: folder["state"] for folder in facts["folders"]}
     assert folders["STSBENCH_VECTORS"] == "set to a folder that does not exist"
     shutil.rmtree(own.data / "mine")
-    (both,) = [one for one in stsbench.json(*call)["data"] if one["suite"] == "both"]
+    (both,) = [suite for suite in stsbench.json(*call)["data"] if suite["suite"] == "both"]
     assert both["missing"] == 2
 
 

@@ -16,8 +16,8 @@ from tests.forgeries import BY_COLUMNS, FEW, FORGERIES, cut, items_of_others
 
 OF_FILE = {name: FORGERIES[name] for name in FEW}
 EVERY = {**OF_FILE, **BY_COLUMNS}
-ALL = pytest.mark.parametrize(("forge", "said"), OF_FILE.values(), ids=OF_FILE)
-HELD = pytest.mark.parametrize(("forge", "said"), EVERY.values(), ids=EVERY)
+ALL = pytest.mark.parametrize(("forge", "message"), OF_FILE.values(), ids=OF_FILE)
+HELD = pytest.mark.parametrize(("forge", "message"), EVERY.values(), ids=EVERY)
 
 
 @pytest.fixture
@@ -32,20 +32,20 @@ def path(stsbench: Command) -> Path:
     return next(Path("results/a").glob("sts12.*.json"))
 
 
-def told(err: str, path: Path, said: str) -> bool:
+def names_file_and_field(err: str, path: Path, message: str) -> bool:
     """Whether stderr is one line that names the file and what is wrong."""
     stem = path.name.removesuffix(".json")
     assert (
         err.count("\n") == 1 and err.startswith("stsbench: ") and stem in err and len(err) < 800
     ), err
-    return any(one in err for one in said.split("|"))
+    return any(part in err for part in message.split("|"))
 
 
 @ALL
-def test_the_leaderboard_shows_the_rest(stsbench, path, forge, said):
+def test_the_leaderboard_shows_the_rest(stsbench, path, forge, message):
     forge(path)
     code, out, err = stsbench("leaderboard", "--suite", "sts", "--format", "markdown")
-    assert code == 0 and told(err, path, said), err
+    assert code == 0 and names_file_and_field(err, path, message), err
     a, b = (
         next(line for line in out.splitlines() if line.startswith(f"| {name} ")) for name in "ab"
     )
@@ -53,30 +53,30 @@ def test_the_leaderboard_shows_the_rest(stsbench, path, forge, said):
 
 
 @HELD
-def test_export_writes_the_rest(stsbench, path, forge, said):
+def test_export_writes_the_rest(stsbench, path, forge, message):
     forge(path)
     code, _, err = stsbench("export", "--format", "mteb", "--out", "x")
-    assert code == 0 and told(err, path, said), err
-    names = sorted(found.name for found in Path("x").rglob("*.json") if "__a" in str(found))
+    assert code == 0 and names_file_and_field(err, path, message), err
+    names = sorted(file.name for file in Path("x").rglob("*.json") if "__a" in str(file))
     assert names == ["STS13.json", "model_meta.json"]
 
 
 @HELD
-def test_compare_compares_the_rest(stsbench, path, forge, said):
+def test_compare_compares_the_rest(stsbench, path, forge, message):
     forge(path)
     code, out, err = stsbench("compare", "a", "b")
-    assert code == 0 and told(err, path, said), err
+    assert code == 0 and names_file_and_field(err, path, message), err
     assert "sts13" in out and "every encoder: sts12" in out
 
 
 @HELD
-def test_run_scores_it_again(stsbench, own, forge, said):
+def test_run_scores_it_again(stsbench, own, forge, message):
     command = ("run", *HASHED, *QUICK, "--json")
     before = stsbench.json(*command[:-1])["results"][0]
     path = next(Path("results/hashed").glob("*.json"))
     forge(path)
     code, out, err = stsbench(*command)
-    assert code == 0 and told(err, path, said), err
+    assert code == 0 and names_file_and_field(err, path, message), err
     (result,) = json.loads(out)["results"]
     assert result["score"] == before["score"] == read_result(path).score
     assert stsbench.json(*command[:-1])["results"] == [result]
@@ -104,10 +104,10 @@ def test_a_check_of_nothing_but_broken_files_is_reported(stsbench, path):
 
 def test_no_lock_is_made_beside_a_broken_file(stsbench, path):
     cut(path)
-    message = stsbench.refused("lock", "--out", "lock.json")
+    refusal = stsbench.refused("lock", "--out", "lock.json")
     assert (
-        path.name in message
-        and "repair or remove the file" in message
+        path.name in refusal
+        and "repair or remove the file" in refusal
         and not Path("lock.json").exists()
     )
     assert "locked 2 cells" in stsbench.fine("lock", "--out", "lock.json", "-e", "b")
@@ -120,7 +120,7 @@ def test_ranks_leave_out_what_has_other_columns(stsbench, path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('suite = "stss"', "key 'suite': 'stss' is not a suite; did you mean 'sts'"),
         ('suite = "sts"\ndecimals = -1', "t.toml: key 'decimals': -1 is not from 0 to 12"),
@@ -132,8 +132,8 @@ def test_ranks_leave_out_what_has_other_columns(stsbench, path):
         ),
     ],
 )
-def test_a_wrong_table_of_ones_own_is_one_line(stsbench, text, said):
+def test_a_wrong_table_of_ones_own_is_one_line(stsbench, text, message):
     protocol = "" if "protocol" in text else 'protocol = "simcse"\n'
     Path("t.toml").write_text(f'title = "x"\n{protocol}{text}\n[board]\n')
-    assert said in stsbench.refused("leaderboard", "--table", "t.toml")
+    assert message in stsbench.refused("leaderboard", "--table", "t.toml")
     assert "unknown table" in stsbench.refused("leaderboard", "--table", "x" * 300 + ".toml")

@@ -27,11 +27,11 @@ def results(stsbench: Command) -> None:
     """Encoders ``a`` and ``b`` on two tasks in the folder ``new``, the same in ``old`` and in ``lock.json``."""
     gold, similarity = drawn(1, 200)
     for encoder, shift in (("a", 0.0), ("b", 0.5)):
-        found = [
+        results = [
             sts(encoder, task, gold, similarity + shift * drawn(2, 200)[1])
             for task in ("sts12", "sts13")
         ]
-        write_results(Path("new"), *found, probe(encoder, "mr", [True] * 80 + [False] * 20))
+        write_results(Path("new"), *results, probe(encoder, "mr", [True] * 80 + [False] * 20))
     shutil.copytree("new", "old")
     stsbench.fine("lock", "new", "--out", "lock.json")
 
@@ -196,11 +196,11 @@ LOCKS: dict[str, tuple[Callable[[str], str], str]] = {
 }
 
 
-@pytest.mark.parametrize(("change", "said"), LOCKS.values(), ids=LOCKS)
-def test_a_broken_lock_never_passes(stsbench, change, said):
+@pytest.mark.parametrize(("change", "message"), LOCKS.values(), ids=LOCKS)
+def test_a_broken_lock_never_passes(stsbench, change, message):
     lock = Path("lock.json")
     lock.write_text(change(lock.read_text()))
-    assert said in refused(stsbench, "new", "lock.json")
+    assert message in refused(stsbench, "new", "lock.json")
 
 
 @pytest.mark.parametrize("side", ["new", "old"])
@@ -215,13 +215,13 @@ def test_a_side_of_nothing_never_passes(stsbench, side, lies):
         write(Path(side, "README.md"), "# results")
     if lies == "encoders without files":
         Path(side, "a").mkdir()
-    said = f"the {side} side of the check holds no results"
-    said = f"results folder '{side}' does not exist" if lies == "nothing" else said
-    assert said in refused(stsbench, "new", "old")
+    message = f"the {side} side of the check holds no results"
+    message = f"results folder '{side}' does not exist" if lies == "nothing" else message
+    assert message in refused(stsbench, "new", "old")
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("--rule", "absolut"), "unknown rule 'absolut'"),
         (("--tolerance", "x"), "--tolerance 'x': give points"),
@@ -230,9 +230,9 @@ def test_a_side_of_nothing_never_passes(stsbench, side, lies):
         (("--cards", "gone"), "cards folder 'gone' does not exist"),
     ],
 )
-def test_a_mistake_in_the_command_is_in_the_reports_too(stsbench, options, said):
+def test_a_mistake_in_the_command_is_in_the_reports_too(stsbench, options, message):
     refusal = refused(stsbench, "new", "lock.json", options=options)
-    assert said in refusal
+    assert message in refusal
     out = refusal.printed
     assert out.count("stsbench: ") == 1
 
@@ -259,8 +259,8 @@ def test_an_encoder_that_only_the_old_side_has_is_missed(stsbench):
         assert (
             "all 3 cells" in refusal and "the new results have no encoder of this name" in refusal
         )
-        found = stsbench.json("check", "new", "--against", against, "--allow-missing")
-        assert {v["outcome"] for v in found["verdicts"]} == {"fine", "missing"}
+        report = stsbench.json("check", "new", "--against", against, "--allow-missing")
+        assert {v["outcome"] for v in report["verdicts"]} == {"fine", "missing"}
         # Who names an encoder asks for it alone.
         stsbench.fine("check", "new", "--against", against, "--encoder", "a")
         stsbench.fine("check", "new/a", "--against", against)
@@ -417,7 +417,7 @@ def commands(*streams: str) -> list[str]:
 
     It takes lines that begin with ``::name`` (after blanks), and ``##[name]`` anywhere in a line.
     """
-    found, token = [], None
+    commands_found, token = [], None
     for stream in streams:
         for line in stream.splitlines():
             command = re.match(r"\s*::([\w-]+)(?: .*?)?::(.*)", line)
@@ -427,6 +427,6 @@ def commands(*streams: str) -> list[str]:
             elif command and command[1] == "stop-commands":
                 token = command[2]
             elif command or older:
-                found.append((command or older)[1])  # type: ignore[index]
+                commands_found.append((command or older)[1])  # type: ignore[index]
     assert token is None
-    return found
+    return commands_found
