@@ -428,7 +428,7 @@ def score_change(
     correlations = PairedCorrelation(
         values=[before, after],
         gold=split.gold,
-        subset_weights=weigh_subsets(split.subset, "all"),
+        subset_weights=weigh_subsets(split.subset, aggregation="all"),
         metric="spearman",
     )
     first, second = (

@@ -78,7 +78,7 @@ def read_results(
     """
     look_up("on_error", on_error, {"raise": None, "skip": None})
     result_folder = read_folder(Path(folder))
-    believed = believe(result_folder.results, catalogue or Catalogue())
+    believed = believe(result_folder.results, catalogue=catalogue or Catalogue())
     problems = [*result_folder.problems, *believed.problems]
     if problems and on_error == "raise":
         more = f" (and {len(problems) - 1} files more)" if len(problems) > 1 else ""
@@ -333,7 +333,7 @@ def leaderboard(
         StsbenchError: There is no such table or suite, or nothing to show in it.
     """
     catalogue = catalogue or Catalogue()
-    look_up("show", show or "both", dict.fromkeys(get_args(Show)))
+    look_up("show", name=show or "both", table=dict.fromkeys(get_args(Show)))
     checked_show = check_show(show)
     # A wrong name is an error before any result is read.
     if table is None:

@@ -393,7 +393,11 @@ def select_results(
         return list(encoders.folder.results)
     known_names = [*encoders.names, *(group.encoder for group in encoders.current)]
     matches = _match_names(
-        specs, catalogue, known_names, location, lambda candidate: candidate.find_in(encoders)
+        specs,
+        catalogue,
+        known_names,
+        location,
+        find_ids=lambda candidate: candidate.find_in(encoders),
     )
     selected_ids = {result_id for match in matches for result_id in match.ids}
     return [result for result in encoders.folder.all_results if id(result) in selected_ids]

@@ -240,11 +240,11 @@ class EncoderComparison(Comparison):
 
     def to_markdown(self) -> str:
         """Return a table for each pair of encoders, in markdown."""
-        return render_comparison(self, "markdown")
+        return render_comparison(self, fmt="markdown")
 
     def to_latex(self) -> str:
         """Return a table for each pair of encoders, in LaTeX."""
-        return render_comparison(self, "latex")
+        return render_comparison(self, fmt="latex")
 
     def plot(self) -> Chart:
         """Draw each difference as a dot with its 95% interval, by task.
@@ -307,7 +307,9 @@ class Results(Sequence[Result]):
     """
 
     @validate_arguments(
-        results=ArgumentKind(lambda value: isinstance(value, Iterable), "a sequence of Result"),
+        results=ArgumentKind(
+            lambda value: isinstance(value, Iterable), expected="a sequence of Result"
+        ),
         catalogue=Catalogue,
     )
     def __init__(

@@ -284,7 +284,9 @@ class TaskEmbedder:
             self.tasks = [task for task in tasks if task.name in self._texts_by_task]
             if not has_base:
                 return
-        self._base_engine = self._open_base_engine(base, shared_state if has_base else None)
+        self._base_engine = self._open_base_engine(
+            base, shared_state=shared_state if has_base else None
+        )
         # What it has embedded for an earlier encoder counts as found in the store.
         self._base_engine.engine.encoded_keys.clear()
         shared_state.engine = self._base_engine if has_base else None

@@ -474,7 +474,7 @@ def _are_task_specs(argument: object) -> bool:
 
 
 @validate_arguments(
-    tasks=ArgumentKind(_are_task_specs, "a name, a Task or a list of them"),
+    tasks=ArgumentKind(_are_task_specs, expected="a name, a Task or a list of them"),
     protocol=NAMES,
     data=PATH,
     seed=SEED,

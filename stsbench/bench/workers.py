@@ -299,7 +299,7 @@ def score_tasks_of_job(
     )
     if embedded is not None and embedded.store_files:
         store = open_store(plan.store, base_encoder(named_encoder.encoder), read_only=True)
-        write_missing(embedded.store_files, store.folder or Path())
+        write_missing(embedded.store_files, folder=store.folder or Path())
     # A fitted encoder may embed here: its fit may be stored only where the run began.
     read_only = embedded is not None and not isinstance(named_encoder.encoder, FittableEncoder)
     embedder = TaskEmbedder(named_encoder, tasks, plan, callbacks, read_only=read_only)

@@ -82,7 +82,7 @@ def difference_test(pairs: Sequence[CellPair], effort: TestSettings) -> TestResu
     if len(paired) == len(pairs):
         difference = mean_difference(paired) if len(paired) > 1 else paired[0].difference
         if difference.p is not None:
-            return TestResult(difference.p, "paired test")
+            return TestResult(difference.p, test="paired test")
     locked_cells = [cell for pair in pairs for cell in pair if cell.result is None]
     if any(cell.paired is None for cell in locked_cells):
         problem = "the lock holds no per-item values; lock again beside them"
@@ -90,7 +90,7 @@ def difference_test(pairs: Sequence[CellPair], effort: TestSettings) -> TestResu
         problem = "two locks hold no gold scores"
     else:
         problem = "no paired test is known"
-    return TestResult(_p_from_intervals(pairs), "from the intervals", problem=problem)
+    return TestResult(_p_from_intervals(pairs), test="from the intervals", problem=problem)
 
 
 def _p_from_intervals(pairs: Sequence[CellPair]) -> float:
@@ -238,7 +238,7 @@ def check(
     if old_name_by_encoder or not unreadable:
         matches = match_cells(new.cells, old.cells, old_name_by_encoder)
         cell_verdicts = _judge_cells(matches, new, old, tolerances, catalogue)
-        mean_verdicts = compare_suite_means(cell_verdicts, suites or {})
+        mean_verdicts = compare_suite_means(cell_verdicts, suites=suites or {})
         verdicts = [
             *RULES[rule](cell_verdicts, effort),
             *RULES[rule](mean_verdicts, effort),
@@ -445,7 +445,7 @@ def _report_missing_encoders(
         fields = {}
         if len(cells) > 1:
             fields = {"task": f"all {len(cells)} cells", "protocol": ""}
-        yield Verdict.of_cell(cells[0], "missing", reason, **fields)
+        yield Verdict.of_cell(cells[0], outcome="missing", reason=reason, **fields)
 
 
 def _compare_cells(matched: MatchedCells, tolerances: Mapping[str, Tolerance]) -> ToleranceVerdict:
@@ -453,18 +453,22 @@ def _compare_cells(matched: MatchedCells, tolerances: Mapping[str, Tolerance]) -
     new, old = matched
     if old is None:
         assert new is not None, "a match has a cell"
-        verdict = Verdict.of_cell(new, "new", "the old results have no such cell", new=new.score)
+        verdict = Verdict.of_cell(
+            new, outcome="new", reason="the old results have no such cell", new=new.score
+        )
         return ToleranceVerdict(verdict, pairs=[])
     if new is None:
         verdict = Verdict.of_cell(
-            old, "missing", "the new results have no such cell", old=old.score
+            old, outcome="missing", reason="the new results have no such cell", old=old.score
         )
         return ToleranceVerdict(verdict, pairs=[])
     mismatch = describe_mismatch(new, old)
     for seed in ("train_seed", "eval_seed"):
         if mismatch is None and getattr(new, seed) != getattr(old, seed):
             mismatch = f"{seed} differs: {getattr(new, seed)} against {getattr(old, seed)}"
-    verdict = Verdict.of_cell(new, "not comparable", mismatch or "", new=new.score, old=old.score)
+    verdict = Verdict.of_cell(
+        new, outcome="not comparable", reason=mismatch or "", new=new.score, old=old.score
+    )
     if mismatch is not None:
         return ToleranceVerdict(verdict, pairs=[])
     tolerance = tolerances[classify(new, old)]

@@ -397,7 +397,7 @@ def lock_cells(
         if has_columns(result):
             paired = pack(read_item_columns(result), result.protocol)
         key = (result.encoder, result.task, result.items)
-        cells.append(lock_cell(result, paired or paired_by_key.get(key)))
+        cells.append(lock_cell(result, paired=paired or paired_by_key.get(key)))
     return cells
 
 

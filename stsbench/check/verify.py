@@ -202,7 +202,7 @@ def _verify_data(
         none.
     """
     local_data: LocalData | None = None
-    with _collect_errors(file.unknown, "its data cannot be read: "):
+    with _collect_errors(file.unknown, prefix="its data cannot be read: "):
         local_data = read_data(result)
     if local_data is None:
         return {}

@@ -50,9 +50,9 @@ def read_defaults(file: Path | None, *, is_run: bool) -> dict[str, Any]:
         return {}
     config = read_config(path)
     values: dict[str, Any] = {
-        "data": _resolve_path(config.data, path, "data") if config.data else None,
-        "results": _resolve_path(config.results, path, "results") if config.results else None,
-        "cards": [_resolve_path(folder, path, "cards") for folder in config.cards or ()],
+        "data": _resolve_path(config.data, path, key="data") if config.data else None,
+        "results": _resolve_path(config.results, path, key="results") if config.results else None,
+        "cards": [_resolve_path(folder, path, key="cards") for folder in config.cards or ()],
     }
     if is_run:
         values |= {
@@ -70,7 +70,7 @@ def read_defaults(file: Path | None, *, is_run: bool) -> dict[str, Any]:
 def _resolve_encoder(spec: str, file: Path) -> str:
     """Return an encoder's spec, as an absolute path if it begins with a dot or ends as a card."""
     if spec.startswith(".") or spec.endswith(".toml"):
-        return str(_resolve_path(spec, file, "encoders"))
+        return str(_resolve_path(spec, file, key="encoders"))
     return spec
 
 

@@ -45,7 +45,9 @@ def task_command(
         raise StsbenchError("give a file or folder, or --hub OWNER/NAME, not both")
     TypedOptions.from_context(context).forbid_without("--hub", "--revision", "--subset")
     pairs = [pair for text in columns for pair in split_names(text)]
-    roles = opt.parse_pairs("--columns", pairs, "what it holds and its name, such as gold=score")
+    roles = opt.parse_pairs(
+        "--columns", pairs, expected="what it holds and its name, such as gold=score"
+    )
     for role in roles:
         look_up("role in --columns", role, dict.fromkeys(ROLES))
     if labels and "gold" in roles:
@@ -60,7 +62,7 @@ def task_command(
         data = HubSource(repo=hub, revision=revision, config=subset)
         dataset_name = "-".join(filter(None, [hub.rpartition("/")[2], subset]))
         card_name = name or suggest_card_name(Path(f"{dataset_name}.hub"))
-    location = locate_card(out, "tasks", card_name)
+    location = locate_card(out, kind="tasks", name=card_name)
     draft = draft_task(data, location, columns=roles, labels=labels)
     _write(draft, location, f"stsbench run -t {location.name}", force=force)
 
@@ -79,7 +81,7 @@ def encoder_command(
     from stsbench.data.card_draft import locate_card, suggest_card_name
     from stsbench.encoders.encoder_draft import draft_encoder
 
-    location = locate_card(out, "baselines", name or suggest_card_name(source))
+    location = locate_card(out, kind="baselines", name=name or suggest_card_name(source))
     command = f"stsbench run -e {location.name} -t quickstart"
     _write(draft_encoder(source, location), location, command, force=force)
 
@@ -94,7 +96,7 @@ def method_command(
     from stsbench.data.card_draft import locate_card
     from stsbench.recipes.method_draft import draft_method
 
-    location = locate_card(out, "trainers", name)
+    location = locate_card(out, kind="trainers", name=name)
     command = f"stsbench train {location.name} --base minilm"
     _write(draft_method(location), location, command, force=force)
 

@@ -584,7 +584,7 @@ def parse_assignments(texts: Sequence[str]) -> dict[str, Any]:
     import tomllib
 
     params: dict[str, Any] = dict(
-        parse_pairs("--set", texts, "key=value, such as pooling=cls", allow_empty=True)
+        parse_pairs("--set", texts, expected="key=value, such as pooling=cls", allow_empty=True)
     )
     for key, value in params.items():
         with suppress(ValueError):

@@ -94,7 +94,9 @@ def emit(content: str | Chart, out: Path | None, *, fmt: str = "", silent: bool 
         print_text(str(content), end="")
         return
     fmt = fmt or out.suffix.removeprefix(".")
-    write_atomically(out, content.encode() if isinstance(content, str) else content.to_bytes(fmt))
+    write_atomically(
+        out, content=content.encode() if isinstance(content, str) else content.to_bytes(fmt)
+    )
     if not silent:
         print_text(f"wrote {out}")
 

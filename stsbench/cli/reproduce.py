@@ -97,14 +97,14 @@ def _reproduce(reproduction: Reproduction, fmt: str, out: Path | None) -> int:
     from stsbench.cli.progress import ReproductionProgress
     from stsbench.studies.trials import TrialCallbacks
 
-    progress = ReproductionProgress(None)
+    progress = ReproductionProgress(out=None)
     scoring = RunCallbacks(
         on_result=_print_scored, on_failure=progress.on_failure, on_notice=progress.on_notice
     )
     callbacks = TrialCallbacks(training=partial(_show_training, reproduction), scoring=scoring)
     measured_table = reproduction.run_ablation(callbacks)
     if fmt == "terminal":
-        print_table(replace(build_layout(measured_table, "measured"), label_head="row"))
+        print_table(replace(build_layout(measured_table, show="measured"), label_head="row"))
         print_text(f"Results: {reproduction.environment.results}/")
     else:
         emit(render([measured_table], fmt, show="measured"), out)

@@ -93,7 +93,7 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
     legend = f"scores are times 100; 95% interval: {'; '.join(interval_methods)}"
     print_text("\n" + "\n".join(fold_lines(legend)))
     if not all(line.interval for line in means):
-        print_missing_columns(results, "intervals of means need")
+        print_missing_columns(results, need="intervals of means need")
     _print_notes(results, has_symbols=True)
 
 
@@ -227,7 +227,7 @@ def _suite_lines(
         if not suite.average or len(suite_results) < 2 or not scores:
             continue
         majority = suite_mean(
-            suite.tasks, lambda task: results_by_task[task][0].scores.get("majority")
+            suite.tasks, score=lambda task: results_by_task[task][0].scores.get("majority")
         )
         yield ScoreLine(
             encoder=encoder,

@@ -74,7 +74,7 @@ def expand_variants(
             already.
     """
     texts_by_key = opt.parse_pairs(
-        "--variants", texts, "key=value,value, such as dimensions=256,128,64"
+        "--variants", texts, expected="key=value,value, such as dimensions=256,128,64"
     )
     for key in texts_by_key:
         look_up("key of --variants", key, dict.fromkeys(GRID_KEYS))
@@ -137,7 +137,7 @@ def print_variants(results: Sequence[Result], catalogue: Catalogue, plot: Path |
         figures.append(
             partial(_draw_variants, rows, f"score × 100, {score_label}", f"{encoder}, {label}")
         )
-    print_missing_columns(results, "intervals need")
+    print_missing_columns(results, need="intervals need")
     print_paragraph(*dict.fromkeys(note for result in results for note in result.notes))
     if plot is not None:
         if len(figures) > 1:

@@ -83,7 +83,7 @@ class Catalogue:
 
     def task(self, name: str) -> cards.TaskCard:
         """Return the task of this id; raises UnknownName."""
-        path = self._path("task", "tasks", name)
+        path = self._path("task", kind="tasks", name=name)
         card = read_card(path, cards.TaskCard)
         if card.local is None or card.local.folder.split("/")[0] not in (".", ".."):
             return card
@@ -95,7 +95,7 @@ class Catalogue:
 
     def encoder(self, name: str) -> cards.EncoderCard:
         """Return the encoder of this id; raises UnknownName."""
-        return read_card(self._path("encoder", "baselines", name), cards.EncoderCard)
+        return read_card(self._path("encoder", kind="baselines", name=name), cards.EncoderCard)
 
     def find_encoder(self, name: str, digest: str | None) -> cards.EncoderCard | None:
         """Return the card of the encoder that results call by this name; None if it has none.
@@ -170,7 +170,7 @@ class Catalogue:
 
     def recipe(self, name: str) -> cards.RecipeCard:
         """Return the recipe of this id; raises UnknownName."""
-        return read_card(self._path("recipe", "trainers", name), cards.RecipeCard)
+        return read_card(self._path("recipe", kind="trainers", name=name), cards.RecipeCard)
 
     def _path(self, noun: str, kind: str, name: str) -> Path:
         """Return the file of a card; ``noun`` describes the kind of card in the message."""
@@ -181,15 +181,19 @@ class Catalogue:
 
     def suites(self) -> dict[str, cards.Suite]:
         """Return all suites by id, the project's first; no suite may have a task's id."""
-        return self._tables("tasks", "suites", cards.Suite, taken_ids=self.paths("tasks"))
+        return self._tables(
+            "tasks", file_stem="suites", record=cards.Suite, taken_ids=self.paths("tasks")
+        )
 
     def families(self) -> dict[str, cards.ModelFamily]:
         """Return all families of checkpoints on the Hub by id, the project's first."""
-        return self._tables("baselines", "families", cards.ModelFamily, taken_ids={})
+        return self._tables(
+            "baselines", file_stem="families", record=cards.ModelFamily, taken_ids={}
+        )
 
     def corpora(self) -> dict[str, cards.CorpusCard]:
         """Return all corpora by id."""
-        return self._tables("trainers", "corpora", cards.CorpusCard, taken_ids={})
+        return self._tables("trainers", file_stem="corpora", record=cards.CorpusCard, taken_ids={})
 
     def _tables(
         self, kind: str, file_stem: str, record: type[RecordT], *, taken_ids: Mapping[str, Path]

@@ -176,24 +176,24 @@ def _is_or_are(*kinds: type) -> Callable[[object], bool]:
     )
 
 
-NAME = ArgumentKind(_is(str), "a name")
-NAMES = ArgumentKind(_is_or_are(str), "a name or a list of names")
-PATH = ArgumentKind(_is(str, PathLike), "a path")
-PATHS = ArgumentKind(_is_or_are(str, PathLike), "a path or a list of paths")
-NAME_OR_PATH = ArgumentKind(PATH.is_valid, "a name or a path")
-STORE = ArgumentKind(_is(str, PathLike, type(None)), "a path, 'default' or None")
+NAME = ArgumentKind(_is(str), expected="a name")
+NAMES = ArgumentKind(_is_or_are(str), expected="a name or a list of names")
+PATH = ArgumentKind(_is(str, PathLike), expected="a path")
+PATHS = ArgumentKind(_is_or_are(str, PathLike), expected="a path or a list of paths")
+NAME_OR_PATH = ArgumentKind(PATH.is_valid, expected="a name or a path")
+STORE = ArgumentKind(_is(str, PathLike, type(None)), expected="a path, 'default' or None")
 SEED = ArgumentKind(
     lambda value: (
         isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < SEEDS
     ),
     f"a whole number from 0 to {SEEDS - 1}",
 )
-SWITCH = ArgumentKind(_is(bool), "True or False")
+SWITCH = ArgumentKind(_is(bool), expected="True or False")
 PARAMETERS = ArgumentKind(
     lambda value: isinstance(value, Mapping) and all(isinstance(key, str) for key in value),
-    "a dict of values by name",
+    expected="a dict of values by name",
 )
-FUNCTION = ArgumentKind(callable, "a function")
+FUNCTION = ArgumentKind(callable, expected="a function")
 
 
 def _argument_kind(kind: ArgumentKind | type) -> ArgumentKind:

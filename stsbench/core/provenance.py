@@ -121,7 +121,7 @@ def record_factory(
     if factory is type(encoder) and not params_text:
         return
     address = _class_address(factory) if isinstance(factory, type) else name
-    _store_factory(encoder, f"{address}({params_text})" if params_text else address)
+    _store_factory(encoder, factory=f"{address}({params_text})" if params_text else address)
 
 
 def copy_factory(encoder: HasFingerprint, source: object) -> None:
@@ -295,7 +295,7 @@ def commit() -> CheckoutState:
     if not head:
         return CheckoutState(commit=None, is_dirty=None)
     status = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    return CheckoutState(head, None if status is None else bool(status))
+    return CheckoutState(head, is_dirty=None if status is None else bool(status))
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -170,7 +170,7 @@ def choose_roles(
     may_be_gold = is_pair and not labels
     target = _choose_target(
         candidates,
-        columns_called(header, (*GOLD, *LABELS) if is_pair else LABELS),
+        columns_called(header, names=(*GOLD, *LABELS) if is_pair else LABELS),
         doubts,
         numbers_first=may_be_gold,
     )

@@ -163,7 +163,7 @@ def check_form(split: object, *, where: str) -> None:
             requirement="a finite number",
         )
         _check_texts(split.subset, where, name="subset", n=split.n)
-        _check_texts(split.ungraded, where, "ungraded")
+        _check_texts(split.ungraded, where, name="ungraded")
     elif isinstance(split, CaptionSplit):
         _check_images(split, where)
     else:
@@ -173,7 +173,7 @@ def check_form(split: object, *, where: str) -> None:
 def _check_labels(split: LabelledSplit | LabelledPairSplit, where: str) -> None:
     """Check that the classes have distinct names, and that each label is one of them."""
     _check_array(split.labels, where, name="labels", dtype=np.int64, shape=(split.n,))
-    _check_texts(split.classes, where, "classes")
+    _check_texts(split.classes, where, name="classes")
     if len(set(split.classes)) < len(split.classes):
         raise DataError(f"{where}: a class is named twice ({', '.join(split.classes)[:200]})")
     n_classes = len(split.classes) or np.inf

@@ -115,8 +115,8 @@ class Checkpoint:
     def max_length(self) -> int | None:
         """Return the longest input in tokens that the files allow; None if they do not limit it."""
         limits = [
-            _read_limit(self.folder / "sentence_bert_config.json", "max_seq_length"),
-            _read_limit(self.folder / "tokenizer_config.json", "model_max_length"),
+            _read_limit(self.folder / "sentence_bert_config.json", key="max_seq_length"),
+            _read_limit(self.folder / "tokenizer_config.json", key="model_max_length"),
             self.positions(),
         ]
         # Larger numbers stand for no limit.
@@ -226,7 +226,7 @@ def find_checkpoint(
                 f"{path}: not the file its card names (sha256 {digest[:12]}, card {expected[:12]})",
                 hint=advice,
             )
-    check_module(folder, "Transformer")
+    check_module(folder, kind="Transformer")
     return Checkpoint(
         folder=folder,
         revision=revision,
@@ -319,7 +319,7 @@ def decode_file(
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object; raises EncoderError."""
-    return decode_file(path, dict[str, Any], "cannot be read as JSON")
+    return decode_file(path, dict[str, Any], problem="cannot be read as JSON")
 
 
 def read_optional_json(path: Path) -> dict[str, Any]:
@@ -330,7 +330,7 @@ def read_optional_json(path: Path) -> dict[str, Any]:
 def read_record(path: Path, kind: type[T]) -> T | None:
     """Read a record that an earlier run has written; None if there is none, or it is not valid."""
     with suppress(EncoderError):
-        return decode_file(path, kind, "no record")
+        return decode_file(path, kind, problem="no record")
     return None
 
 

@@ -204,7 +204,7 @@ def _read_steps(folder: Path) -> list[CheckpointModule]:
             f"{folder}: no modules.json; a plain checkpoint is for the encoder kind 'transformer'"
         )
     modules = decode_file(
-        path, list[CheckpointModule], "is not a list of modules with 'type' and 'path'"
+        path, list[CheckpointModule], problem="is not a list of modules with 'type' and 'path'"
     )
     if not modules:
         raise EncoderError(f"{path}: lists no modules")
@@ -225,7 +225,7 @@ def _check_path(where: Path, path: str) -> str:
 
 def _read_config(folder: Path) -> _Config:
     path = folder / LIBRARY_CONFIG
-    return decode_file(path, _Config, "cannot be used") if path.is_file() else _Config()
+    return decode_file(path, _Config, problem="cannot be used") if path.is_file() else _Config()
 
 
 def similarity_notes(folder: Path) -> list[str]:
@@ -278,7 +278,7 @@ def library_digests(folder: Path) -> dict[str, str]:
             paths.update(_iter_files(module_folder))
     for path in [path for path in paths if path.name.endswith(".index.json")]:
         weight_map = read_json(path).get("weight_map")
-        shards = check_shards(path, weight_map if isinstance(weight_map, dict) else {})
+        shards = check_shards(path, weight_map=weight_map if isinstance(weight_map, dict) else {})
         paths.update(path.parent / name for name in shards)
     paths_by_name = {
         path.relative_to(folder).as_posix(): path
@@ -500,7 +500,7 @@ def describe(folder: Path, catalogue: Catalogue, model: str = "") -> Description
             params["prompt"] = family.prompt
     return Description(
         "sentence_transformer" if params is None else "transformer",
-        params or {},
+        params=params or {},
         has_modules=has_modules,
         sts_prompt=_find_sts_prompt(folder),
         family=family,
@@ -509,7 +509,7 @@ def describe(folder: Path, catalogue: Catalogue, model: str = "") -> Description
 
 def _read_saved(path: Path) -> SavedEncoder:
     """Read and check ``stsbench.json``; raises as :func:`describe`."""
-    saved = decode_file(path, SavedEncoder, "cannot be read")
+    saved = decode_file(path, SavedEncoder, problem="cannot be read")
     if saved.kind not in SAVED_KINDS:
         hint = f"{path}: it is one of {', '.join(SAVED_KINDS)}"
         raise UnknownName("kind of saved encoder", saved.kind, SAVED_KINDS, hint=hint)

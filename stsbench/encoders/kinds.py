@@ -34,22 +34,24 @@ _RECURRENT = "stsbench.encoders.words.recurrent"
 _WORDS = "stsbench.encoders.words.words"
 _WHITENING = "stsbench.encoders.whitening"
 KINDS = {
-    "transformer": EncoderKind(f"{_TRANSFORMER}.encoder:TransformerEncoder", "checkpoint"),
+    "transformer": EncoderKind(f"{_TRANSFORMER}.encoder:TransformerEncoder", needs="checkpoint"),
     "sentence_transformer": EncoderKind(
-        f"{_TRANSFORMER}.sentence_transformer:SentenceTransformerEncoder", "checkpoint"
+        f"{_TRANSFORMER}.sentence_transformer:SentenceTransformerEncoder", needs="checkpoint"
     ),
-    "words": EncoderKind(f"{_WORDS}:WordsEncoder", "nothing"),
-    "whitening": EncoderKind(f"{_WHITENING}:whitened_encoder", "texts"),
-    "calibration": EncoderKind(f"{_WHITENING}:calibrated_encoder", "texts"),
-    "token_removal": EncoderKind(f"{_WHITENING}:token_removal_encoder", "texts"),
-    "flow": EncoderKind("stsbench.encoders.flow:flow_encoder", "texts"),
-    "model2vec": EncoderKind("stsbench.encoders.words.model2vec:Model2VecEncoder", "checkpoint"),
-    "infersent": EncoderKind(f"{_RECURRENT}:InferSentEncoder", "checkpoint"),
-    "skip_thoughts": EncoderKind(f"{_RECURRENT}:GruHalvesEncoder", "checkpoint"),
-    "quick_thoughts": EncoderKind(f"{_RECURRENT}:QuickThoughtsEncoder", "checkpoint"),
-    "fastsent": EncoderKind(f"{_WORDS}:FastSentEncoder", "checkpoint"),
-    "use": EncoderKind("stsbench.encoders.served.use:UniversalSentenceEncoder", "checkpoint"),
-    "openai": EncoderKind("stsbench.encoders.served.openai:OpenAIEncoder", "server"),
+    "words": EncoderKind(f"{_WORDS}:WordsEncoder", needs="nothing"),
+    "whitening": EncoderKind(f"{_WHITENING}:whitened_encoder", needs="texts"),
+    "calibration": EncoderKind(f"{_WHITENING}:calibrated_encoder", needs="texts"),
+    "token_removal": EncoderKind(f"{_WHITENING}:token_removal_encoder", needs="texts"),
+    "flow": EncoderKind("stsbench.encoders.flow:flow_encoder", needs="texts"),
+    "model2vec": EncoderKind(
+        "stsbench.encoders.words.model2vec:Model2VecEncoder", needs="checkpoint"
+    ),
+    "infersent": EncoderKind(f"{_RECURRENT}:InferSentEncoder", needs="checkpoint"),
+    "skip_thoughts": EncoderKind(f"{_RECURRENT}:GruHalvesEncoder", needs="checkpoint"),
+    "quick_thoughts": EncoderKind(f"{_RECURRENT}:QuickThoughtsEncoder", needs="checkpoint"),
+    "fastsent": EncoderKind(f"{_WORDS}:FastSentEncoder", needs="checkpoint"),
+    "use": EncoderKind("stsbench.encoders.served.use:UniversalSentenceEncoder", needs="checkpoint"),
+    "openai": EncoderKind("stsbench.encoders.served.openai:OpenAIEncoder", needs="server"),
 }
 """Our own kinds by name."""
 

@@ -176,7 +176,7 @@ def load_named(
         catalogue: The cards to search; None for the project's.
     """
     check_hub()
-    load = _find_loader(spec, dict(params or {}), catalogue or Catalogue())
+    load = _find_loader(spec, dict(params or {}), catalogue=catalogue or Catalogue())
     return load()
 
 
@@ -532,7 +532,7 @@ def _from_checkpoint(spec: str, params: dict[str, Any], catalogue: Catalogue) ->
     folder = locate_checkpoint(spec, **location).folder
     stems = candidate_names(Path(spec), catalogue) if is_folder else [spec]
     names = [variant_name(stem, params) for stem in stems]
-    description = describe(folder, catalogue, "" if is_folder else spec)
+    description = describe(folder, catalogue, model="" if is_folder else spec)
     if description.is_saved:
         encoder = _build(
             ENCODERS.load_own(description.kind),

@@ -89,19 +89,23 @@ class _AttributeRule(NamedTuple):
 
 ATTRIBUTES: Mapping[str, _AttributeRule] = {
     "name": _AttributeRule(
-        is_name, "a line of text without a key, for results go into a folder of that name"
+        is_name, expected="a line of text without a key, for results go into a folder of that name"
     ),
-    "fingerprint": _AttributeRule(lambda value: value is None or _is_text(value), "text, or None"),
-    "encode": _AttributeRule(callable, "a method"),
+    "fingerprint": _AttributeRule(
+        lambda value: value is None or _is_text(value), expected="text, or None"
+    ),
+    "encode": _AttributeRule(callable, expected="a method"),
     **dict.fromkeys(
-        (field.name for field in fields(EncoderMetadata)), _AttributeRule(_is_text, "text")
+        (field.name for field in fields(EncoderMetadata)), _AttributeRule(_is_text, expected="text")
     ),
     "train_seed": _AttributeRule(_is_seed, f"a whole number from 0 to {MAX_SEED}"),
     "base": _AttributeRule(
-        lambda value: is_encoder(value), "the encoder whose embeddings it changes"
+        lambda value: is_encoder(value), expected="the encoder whose embeddings it changes"
     ),
-    "notes": _AttributeRule(lambda value: _are_texts(value) and "" not in value, "a list of texts"),
-    "unknown(sentences)": _AttributeRule(_are_texts, "a list of texts"),
+    "notes": _AttributeRule(
+        lambda value: _are_texts(value) and "" not in value, expected="a list of texts"
+    ),
+    "unknown(sentences)": _AttributeRule(_are_texts, expected="a list of texts"),
 }
 """The rules for the attributes of encoders, and for what their methods return."""
 
@@ -162,7 +166,7 @@ def read_notes(encoder: object) -> list[str]:
     notes = getattr(encoder, "notes", None)
     if notes is None:
         return []
-    return [redact_text(note) for note in _check_attribute(encoder, "notes", notes)]
+    return [redact_text(note) for note in _check_attribute(encoder, name="notes", value=notes)]
 
 
 def find_base(encoder: object) -> Encoder | None:
@@ -181,7 +185,9 @@ def sentences_without_known_words(encoder: WordEncoder, sentences: Sequence[str]
     Raises:
         EncoderError: The encoder does not return texts.
     """
-    return list(_check_attribute(encoder, "unknown(sentences)", encoder.unknown(sentences)))
+    return list(
+        _check_attribute(encoder, name="unknown(sentences)", value=encoder.unknown(sentences))
+    )
 
 
 def is_encoder(candidate: object) -> bool:

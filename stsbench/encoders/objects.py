@@ -77,15 +77,17 @@ def wrap_object(candidate: object, *, named: bool = False) -> Encoder:
     Raises:
         EncoderError: It is none of these; the message names what it lacks.
     """
-    is_library_model = _is_instance(candidate, "sentence_transformers", "SentenceTransformer")
+    is_library_model = _is_instance(
+        candidate, package="sentence_transformers", class_name="SentenceTransformer"
+    )
     if is_library_model and not is_encoder(candidate):
         return _wrap_library_model(candidate)
     if can_encode(candidate):
         is_object = not isinstance(candidate, type)
         if named and is_object and getattr(candidate, "name", None) is None:
             return wrap_object(cast(Encoder, candidate).encode)
-        return check_encoder(candidate, "the encoder")
-    is_module = _is_instance(candidate, "torch", "Module")
+        return check_encoder(candidate, subject="the encoder")
+    is_module = _is_instance(candidate, package="torch", class_name="Module")
     if not callable(candidate) or isinstance(candidate, type) or is_module:
         raise EncoderError(
             f"{format_repr(candidate)} is not an encoder; give a name, "

@@ -125,7 +125,7 @@ class VerifiedFile:
         """
         try:
             with np.errstate(all="ignore"):
-                recomputed = evaluator.recompute(_with_labels(result, items, labels or {}))
+                recomputed = evaluator.recompute(_with_labels(result, items, labels=labels or {}))
             bounds = score_range(evaluator, recomputed, result.split)
         except StsbenchError as error:
             self.problems.append(join_lines(error))

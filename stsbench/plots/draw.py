@@ -395,7 +395,7 @@ def draw_curves(curves: Sequence[Curve], *, score_label: str) -> Chart:
     """
     points = [point for curve in curves for point in curve.points]
     _check_not_empty(
-        points, "there is no curve to draw: nothing was validated while it was trained"
+        points, problem="there is no curve to draw: nothing was validated while it was trained"
     )
     label_by_field = {"score": score_label}
     if any(point.loss is not None for point in points):
@@ -573,7 +573,7 @@ def draw_scatter(
         same_scale: Whether all panels have the same axes.
         violins: Densities over the points.
     """
-    _check_not_empty(points, "there are no points to draw")
+    _check_not_empty(points, problem="there are no points to draw")
     panels = list(dict.fromkeys(point.panel for point in points))
     names = list(dict.fromkeys(point.name for point in points if point.name))
     colour_values = [point.value for point in points if point.value is not None]

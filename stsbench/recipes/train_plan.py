@@ -128,7 +128,7 @@ def read_recipe(
         name, card = path.stem, read_card(path, RecipeCard)
     else:
         name, card = stem, catalogue.recipe(stem)
-    replaced = merge_parameters(spec, changes, params or {})
+    replaced = merge_parameters(spec, changes, params=params or {})
     if not replaced:
         return NamedRecipe(name, card)
     tables = msgspec.to_builtins(card)
@@ -232,7 +232,7 @@ def load_text(plan: TrainPlan) -> Corpus:
         section.corpus, corpora=plan.corpora, data=plan.data, catalogue=plan.catalogue
     )
     if section.where:
-        check_unordered(corpus, "where")
+        check_unordered(corpus, key="where")
         corpus = select_rows(corpus, section.where)
     if section.form:
         corpus = to_form(corpus, section.form)
@@ -271,7 +271,7 @@ def _draw_rows(corpus: Corpus, n_rows: int, *, seed: int, upsample: bool) -> Cor
     selected = corpus.take(rows.tolist())
     if not upsample:
         return selected
-    check_unordered(corpus, "upsample")
+    check_unordered(corpus, key="upsample")
     return repeat_rows(selected, len(corpus))
 
 

@@ -220,7 +220,8 @@ def digest_fields(fields: Mapping[str, Any]) -> str:
 
 def current_record_path(result: Result, folder: Path) -> Path:
     """Return the path of the file that records which of a cell's results is current."""
-    file_id = cell_id(result.protocol, None, *result.seeds)
+    train_seed, eval_seed = result.seeds
+    file_id = cell_id(result.protocol, fingerprint=None, train_seed=train_seed, eval_seed=eval_seed)
     return result_path(folder, result.encoder, result.task, result.split, file_id).with_suffix(
         ".current"
     )

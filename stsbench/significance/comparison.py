@@ -545,7 +545,8 @@ def _difference_row(difference: Difference, labels: Mapping[tuple[str, str], str
     """Return the cells of a difference, one per column of ``DIFFERENCE_COLUMNS``."""
     # Bounds of a wide interval are not known to two decimals.
     bounds = [
-        _signed(100 * bound, 1 if abs(bound) >= 0.1 else 2) for bound in difference.interval or ()
+        _signed(100 * bound, decimals=1 if abs(bound) >= 0.1 else 2)
+        for bound in difference.interval or ()
     ]
     deviations = ["", ""]
     if difference.deviations:

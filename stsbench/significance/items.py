@@ -388,7 +388,9 @@ class RowItems(Generic[RowKey]):
                     complete[key] = results
             if not complete:
                 continue
-            items = pair_items(complete, dependence, score_names[task] if score_names else "")
+            items = pair_items(
+                complete, dependence, score_name=score_names[task] if score_names else ""
+            )
             if items is None:
                 continue
             self.tasks[task] = items

@@ -381,7 +381,7 @@ def williams(r_first: float, r_second: float, r_between: float, *, n_items: int)
         2 * (n_items - 1) / (n_items - 3) * max(determinant, 0.0) + mean_r**2 * (1 - r_between) ** 3
     )
     error = float(np.sqrt(max(numerator, 0.0) / ((n_items - 1) * (1 + r_between))))
-    return _williams(r_second - r_first, error, lambda t: stats.t.sf(t, n_items - 3))
+    return _williams(r_second - r_first, error, upper_tail=lambda t: stats.t.sf(t, n_items - 3))
 
 
 def combine_williams(tests: Sequence[Williams], weights: Float64Array) -> Williams:

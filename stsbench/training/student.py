@@ -519,7 +519,7 @@ def save_student(
     cpu_weights = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     write_atomically(folder / "model.safetensors", save(cpu_weights, {"format": "pt"}))
     if middle_modules:
-        write_saved(folder, "sentence_transformer", params={})
+        write_saved(folder, kind="sentence_transformer", params={})
         return
     params: dict[str, Any] = {"pooling": str(student.test_pooling)}
     if prompt is not None:
@@ -527,7 +527,7 @@ def save_student(
     max_length = student.checkpoint.max_length()
     if max_length is not None:
         params["max_length"] = max_length
-    write_saved(folder, "transformer", params)
+    write_saved(folder, kind="transformer", params=params)
 
 
 def _distinct_weights(model: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401

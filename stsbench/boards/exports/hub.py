@@ -420,12 +420,12 @@ class HubTask(NamedTuple):
 
 
 HUB_TASKS = {
-    "sts": HubTask("semantic-similarity", "Semantic Similarity"),
-    "relatedness": HubTask("semantic-similarity", "Semantic Similarity, trained regressor"),
+    "sts": HubTask("semantic-similarity", name="Semantic Similarity"),
+    "relatedness": HubTask("semantic-similarity", name="Semantic Similarity, trained regressor"),
     "probe": HubTask(task="text-classification", name="Text Classification", metric="accuracy"),
-    "retrieval": HubTask("image-text-retrieval", "Image-Text Retrieval"),
+    "retrieval": HubTask("image-text-retrieval", name="Image-Text Retrieval"),
 }
-OTHER_TASK = HubTask("other", "Other")
+OTHER_TASK = HubTask("other", name="Other")
 
 
 class MeasuredScore(NamedTuple):

@@ -312,7 +312,7 @@ def _read_model(file: Path) -> ImportedModel:
         meta = msgspec.json.decode((folder / META_FILE).read_bytes(), type=_ModelMeta)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return ImportedModel(folder.parent.name.replace("__", "/"), folder.name)
-    return ImportedModel(meta.name, meta.revision or folder.name)
+    return ImportedModel(meta.name, revision=meta.revision or folder.name)
 
 
 def add_imported_rows(table: Table, imported: ImportedScores) -> Table:

@@ -59,7 +59,7 @@ def render_tables(
 ) -> Iterator[str]:
     """Yield the HTML of each table, without the page around it."""
     for number, table in enumerate(tables, start=1):
-        layout = build_layout(table, show or "both", exact=exact, with_intervals=False)
+        layout = build_layout(table, show=show or "both", exact=exact, with_intervals=False)
         yield _render_table(table, layout, f"t{number}")
 
 

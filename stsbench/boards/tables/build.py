@@ -101,7 +101,7 @@ def build_table(
     )
     if card.delta:
         key = f"{card.paper}/{card.table}/{card.delta.row}"
-        table = _add_differences(table, key, card.delta.column or AVERAGE)
+        table = _add_differences(table, key, column_key=card.delta.column or AVERAGE)
     return add_intervals(table, progress) if results else table
 
 

@@ -143,7 +143,7 @@ def _is_extra_or_suite(task: str, catalogue: Catalogue) -> bool:
 
 def _average_cells(terms: AverageTerms, means: Mapping[str, float], decimals: int) -> float:
     """Return the rounded average of rounded numbers."""
-    average = suite_mean(terms, lambda key: round(means[key], decimals))
+    average = suite_mean(terms, score=lambda key: round(means[key], decimals))
     return round(average or 0.0, decimals)
 
 
@@ -327,7 +327,9 @@ class TableFiller:
         if facts is None:
             return {}
         averages: Numbers = {}
-        exact = suite_mean(self.terms, lambda key: numbers[key].value if key in numbers else None)
+        exact = suite_mean(
+            self.terms, score=lambda key: numbers[key].value if key in numbers else None
+        )
         if exact is not None and other_protocol != UNKNOWN:
             rounded = round(exact, self.card.decimals)
             averages[AVERAGE] = TableNumber(rounded, published_key=row.key)

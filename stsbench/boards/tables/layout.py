@@ -223,7 +223,7 @@ def _format_cell(cell: TableCell, number_kind: NumberKind, column: TableColumn) 
     is_misprint = bool(cell.misprint) and number_kind == "published"
     return DisplayCell(
         text,
-        f"±{number.deviation:.{decimals}f}" if number.deviation is not None else "",
+        deviation=f"±{number.deviation:.{decimals}f}" if number.deviation is not None else "",
         symbol=MISPRINT if is_misprint else "",
     )
 

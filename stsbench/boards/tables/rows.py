@@ -311,7 +311,7 @@ def _unmeasured_row(filler: TableFiller, encoder: str, published: PublishedNumbe
         label = misprint.expected
     return make_encoder_row(
         filler,
-        card.name if card else label,
+        label=card.name if card else label,
         encoder_group=None,
         published=published,
         encoder=encoder if card else "",
@@ -504,7 +504,12 @@ def _with_added_rows(
     added = [labelled for row in added_rows for labelled in row.select_groups(encoder_groups)]
     if filler.card.board is None:
         rows = [
-            make_encoder_row(filler, label or encoder_group.name, encoder_group, is_added=True)
+            make_encoder_row(
+                filler,
+                label=label or encoder_group.name,
+                encoder_group=encoder_group,
+                is_added=True,
+            )
             for encoder_group, label in added
         ]
         return [*groups, Group(title="Measured here", rows=rows)]

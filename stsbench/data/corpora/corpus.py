@@ -102,7 +102,7 @@ def load_corpus(
     cards = catalogue.corpora()
     card = cards.get(str(name))
     if card is None:
-        path = _find_text_file(Path(name), corpora or settings.corpora_folder(), cards)
+        path = _find_text_file(Path(name), folder=corpora or settings.corpora_folder(), cards=cards)
         return _to_corpus(str(name), _read_user_file(path, limit))
     if card.tasks:
         table = _read_tasks(card, data, catalogue)
@@ -169,7 +169,7 @@ def fetch_corpus(name: str, corpus: CorpusCard, *, corpora: Path | None = None) 
         raise SourceError(f"corpora folder '{folder}' does not exist")
     if folder is not None and (folder / corpus.file).is_file():
         path = folder / corpus.file
-        _check_hash(path, corpus, "restore the file")
+        _check_hash(path, corpus, hint="restore the file")
         return path
     hint = f"put {corpus.file} into a folder and set STSBENCH_CORPORA to it"
     if not corpus.repo:
@@ -185,7 +185,7 @@ def fetch_corpus(name: str, corpus: CorpusCard, *, corpora: Path | None = None) 
         corpus.repo, revision=corpus.revision, kind="dataset", offline_hint=hint
     )
     path = repository.fetch(corpus.path or Path(corpus.file).name)
-    _check_hash(path, corpus, "pin the card's revision")
+    _check_hash(path, corpus, hint="pin the card's revision")
     return path
 
 
@@ -329,7 +329,7 @@ def read_training_text(path: Path, *, header: bool, limit: int | None = None) ->
             f"each also {' or '.join(OPENERS)}{suggest(suffix, TEXT_FILES)}"
         )
     text_file = TEXT_FILES[suffix]
-    content = _read_content(path, limit if text_file.by_line else None)
+    content = _read_content(path, max_lines=limit if text_file.by_line else None)
     if text_file.is_utf8:
         content = normalise_text(path, content, forbidden=b"\0").removeprefix(BOM.encode())
     # Damaged pages of parquet are an OSError.
@@ -412,7 +412,7 @@ TEXT_FILES: Mapping[str, TextFile] = {
         lambda path, content, header: _parse_delimited(content, header, delimiter=",", quote='"')
     ),
     ".tsv": TextFile(
-        lambda path, content, header: _parse_delimited(content, header, "\t", quote=False)
+        lambda path, content, header: _parse_delimited(content, header, delimiter="\t", quote=False)
     ),
     ".jsonl": TextFile(lambda path, content, header: read_json_lines(path, content)),
     ".parquet": TextFile(lambda path, content, header: read_parquet(path, content), is_utf8=False),

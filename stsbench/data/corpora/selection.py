@@ -149,7 +149,7 @@ def limit_words(corpus: Corpus, max_words: int) -> Corpus:
     Raises:
         CardError: The corpus is ordered text, or fewer than two rows are left.
     """
-    check_unordered(corpus, "max_words")
+    check_unordered(corpus, key="max_words")
     is_short = pa.chunked_array([np.ones(len(corpus), dtype=bool)])
     for name in corpus.columns:
         if name not in TEXT_COLUMNS:

@@ -210,7 +210,7 @@ def call_with_retries(request: Callable[[], ResponseT]) -> ResponseT:
 def describe_exception(error: BaseException) -> str:
     """Return the text of an exception, short and on one line."""
     text = getattr(error, "strerror", None) or join_lines(error) or type(error).__name__
-    return shorten(re.sub(r"^\[Errno -?\d+\] ", "", text), 160)
+    return shorten(re.sub(r"^\[Errno -?\d+\] ", "", text), max_length=160)
 
 
 @contextmanager

@@ -105,7 +105,8 @@ def fetch_rows(source: HubSource, split: str) -> HubRows:
     hub_splits = source.splits[split]
     with _open_builder(repository, source.config) as builder:
         names = [name.strip() for name in re.split(r"[+,]", hub_splits)]
-        _check_names(names, builder.info.splits, f"{repository}, split '{hub_splits}'", "split")
+        where = f"{repository}, split '{hub_splits}'"
+        _check_names(names, builder.info.splits, where, noun="split")
         table = _read_splits(repository, builder, names, columns)
     is_gold = "label" not in columns
     roles = ColumnRoles(
@@ -230,7 +231,7 @@ def _read_splits(
     dataset = builder.as_dataset(split="+".join(names), in_memory=True)
     table = dataset.flatten().with_format("arrow")[:]
     if columns is not None:
-        _check_names(list(columns.values()), table.column_names, where, "column")
+        _check_names(list(columns.values()), table.column_names, where, noun="column")
         table = table.select(list(dict.fromkeys(columns.values())))
     for role, name in (columns or {}).items():
         column_type = str(table.schema.field(name).type)
@@ -276,7 +277,7 @@ def _file_patterns(repository: Repository, config: str) -> list[str]:
     if not configs:
         return []
     if config:
-        _check_names([config], configs, str(repository), "configuration")
+        _check_names([config], configs, str(repository), noun="configuration")
     elif len(configs) > 1 and not _has_default(configs):
         raise DataError(
             f"{repository}: has several configurations ({format_names([*configs])}); "

@@ -355,7 +355,7 @@ def read_class_files(files: Sequence[DataFile], *, classes: Sequence[str]) -> La
     rows: list[_Row] = []
     for file in files:
         lines = read_text(file.path, encoding="latin-1").splitlines()
-        rows += [_Row(file.label, "", [line]) for line in lines]
+        rows += [_Row(target=file.label, where="", sentences=[line]) for line in lines]
     return _to_labelled(rows, classes)
 
 
@@ -449,7 +449,7 @@ def read_probing(files: Sequence[DataFile], *, split: str, classes: Sequence[str
         raise DataError(
             f"{files[0].path}: no row is tagged '{_PROBING_TAG_BY_SPLIT[split]}' ({split})"
         )
-    return _to_labelled(rows, classes or sorted({row.target for row in rows_by_tag["tr"]}))
+    return _to_labelled(rows, classes=classes or sorted({row.target for row in rows_by_tag["tr"]}))
 
 
 def _iter_lines(files: Sequence[DataFile], *, encoding: str = "utf-8") -> Iterator[tuple[str, str]]:

@@ -376,7 +376,9 @@ def _code_digests(kind: type) -> str:
         "site-packages",
         "dist-packages",
     )
-    finder = _OwnModules(folder, "" if is_beside_own_files else module_name.partition(".")[0])
+    finder = _OwnModules(
+        folder, package="" if is_beside_own_files else module_name.partition(".")[0]
+    )
     # A file may have been removed, or hold no valid Python.
     with suppress(ImportError, OSError, ValueError, SyntaxError, RecursionError):
         finder.import_hook(module_name)

@@ -360,7 +360,9 @@ class Engine:
         with catch_exit(f"encoder '{encoder.name}'", EncoderError):
             encoder.embed_into(
                 [writer.texts[row] for row in requested_rows],
-                lambda positions, embeddings: writer.add(requested_rows[positions], embeddings),
+                keep=lambda positions, embeddings: writer.add(
+                    requested_rows[positions], embeddings
+                ),
             )
         if writer.done != writer.total:
             raise EncoderError(

@@ -290,7 +290,7 @@ class OpenAIEncoder:
             for key in self.api.identifying_keys
             if description.get(key) is not None
         }
-        return ServerReport(identifying, earlier.answering_model if earlier else "")
+        return ServerReport(identifying, answering_model=earlier.answering_model if earlier else "")
 
     @property
     def fingerprint(self) -> str:
@@ -353,7 +353,7 @@ class OpenAIEncoder:
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
         chunks: list[tuple[IndexArray, FloatArray]] = []
-        self.embed_into(sentences, lambda rows, chunk: chunks.append((rows, chunk)))
+        self.embed_into(sentences, keep=lambda rows, chunk: chunks.append((rows, chunk)))
         embeddings = np.zeros((len(sentences), self.width), dtype=np.float32)
         for rows, chunk in chunks:
             embeddings[rows] = chunk

@@ -480,7 +480,7 @@ class Backbone:
 
     def hidden_states(self, batch: ModelInputs, layers: Sequence[int]) -> list[torch.Tensor]:
         """Return the hidden states (b, t, h) of these layers."""
-        return self._without_padding(batch, lambda part: self.padded_states(part, layers))
+        return self._without_padding(batch, compute=lambda part: self.padded_states(part, layers))
 
     def pooler_output(self, batch: ModelInputs) -> torch.Tensor:
         """Return the first token through the model's own head (b, h).

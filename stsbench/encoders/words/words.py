@@ -136,7 +136,9 @@ class SavedWordEncoder:
                 raise EncoderError(
                     f"{self.folder}: no {file}; is it the folder of a saved encoder?"
                 )
-        self.config = decode_file(self.folder / CONFIG_FILE, self.CONFIG_TYPE, "cannot be read")
+        self.config = decode_file(
+            self.folder / CONFIG_FILE, self.CONFIG_TYPE, problem="cannot be read"
+        )
         self.tokens = tokens
         self.split_words = make_tokeniser(tokens, lowercase=self.config.lowercase)
 
@@ -232,7 +234,7 @@ def write_word_folder(
     config_text = json.dumps(msgspec.to_builtins(config), indent=1)
     write_atomically(folder / CONFIG_FILE, f"{config_text}\n".encode())
     # Last: a folder with this file is complete.
-    write_saved(folder, kind, params or {})
+    write_saved(folder, kind, params=params or {})
     return folder / SAVED_FILE
 
 

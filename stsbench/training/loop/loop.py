@@ -532,7 +532,7 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:  # noqa: ANN401
         """Validate the weights before the first step, if the recipe requests it."""
-        if state.global_step == 0 and is_due(self.section, self.plan, 0):
+        if state.global_step == 0 and is_due(self.section, self.plan, step=0):
             self._validate(step=0)
         self.report_progress(state.global_step)
 

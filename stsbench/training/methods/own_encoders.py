@@ -105,7 +105,9 @@ class PromptBERT(ContrastiveLearner):
     denoised and without the full stop."""
 
     def __post_init__(self) -> None:
-        self.student.require_pooling("mask", "PromptBERT embeds by the mask token of its templates")
+        self.student.require_pooling(
+            "mask", reason="PromptBERT embeds by the mask token of its templates"
+        )
         prompts = [Prompt(template=text) for text in (self.template, self.second_template)]
         self.templates = [MaskTemplate(prompt, self.student) for prompt in prompts]
         self.test_prompt = replace(prompts[0], add_full_stop=self.add_full_stop)
@@ -208,7 +210,7 @@ class ISBERT(Learner):
             raise CardError(
                 f"widths: {even_widths[0]} is not odd; a state for each token needs odd widths"
             )
-        student.require_pooling("mean", "IS-BERT averages the convolutions' output")
+        student.require_pooling("mean", reason="IS-BERT averages the convolutions' output")
         channels = self.channels or student.backbone.width // len(self.widths)
         self.cnn = CNN(student.backbone.width, out_channels=channels, kernel_sizes=self.widths).to(
             student.device

@@ -396,7 +396,7 @@ class PairClassifier(nn.Module):
     def forward(self, first: Side, second: Side) -> Tensor:
         """Return logits (b, c)."""
         logits: Tensor = self.head(
-            pair_features(self.encoder(*first), self.encoder(*second), "infersent")
+            pair_features(self.encoder(*first), self.encoder(*second), kinds="infersent")
         )
         return logits
 
