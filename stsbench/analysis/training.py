@@ -252,7 +252,7 @@ def _tabulate(
 def _factor_out_shared(
     scores_by_replacements: Mapping[Replacements, list[float]],
 ) -> tuple[Replacements, dict[Replacements, list[float]]]:
-    """Divide replacements into those of all cells, as a sweep's ``[set]``, and the remaining ones.
+    """Separate the replacements that all cells share, as a sweep's ``[set]``, from the others.
 
     Returns:
         The shared replacements, and the scores by the remaining replacements.

@@ -54,7 +54,7 @@ def open_store(
     read_only: bool = False,
     checked: bool = False,
 ) -> EmbeddingStore:
-    """Open the store of an encoder's embeddings, and check that the encoder still embeds alike.
+    """Open an encoder's store, after a check that the encoder still computes what is stored there.
 
     Args:
         store: The folder of all stores; None for memory only.
@@ -92,7 +92,7 @@ def needs_task(texts_name: str) -> bool:
 def read_texts_to_fit(
     texts_name: str, *, task: Task | None, catalogue: Catalogue, data: Path | None = None
 ) -> list[str]:
-    """Read the texts that a card's ``fit`` names, each as often as it occurs.
+    """Read the texts that a card's ``fit`` names; a text that occurs twice is returned twice.
 
     BERT-whitening and BERT-flow count repeated sentences in the same way.
 

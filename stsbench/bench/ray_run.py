@@ -187,7 +187,7 @@ class RayRun:
 
     @cached_property
     def plan(self) -> RunPlan:
-        """The plan for workers; a default store that is not shared is that of their machine."""
+        """The plan for workers; an unshared default store is that of their own machine."""
         keeps_folder = self.is_shared or self.context.plan.store != "default"
         return replace(self.context.plan, store=self._store if keeps_folder else "default")
 

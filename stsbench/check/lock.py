@@ -483,7 +483,7 @@ def read_side(path: Path, *, tasks: Sequence[str] | None = None) -> CheckSide:
 
 
 def _may_concern(problem: Problem, tasks: Sequence[str] | None) -> bool:
-    """Return whether a file may hold a result of these tasks: its name is not that of another."""
+    """Return whether a file that cannot be read may hold a result of these tasks, by its name."""
     name_match = re.fullmatch(r"(.+)\.[^.]+\.[0-9a-f]{8}\.json", problem.path.name)
     if tasks is None or name_match is None:
         return True

@@ -155,7 +155,7 @@ def _verify_result(
 
 
 def _compare_data_columns(data_columns: Sequence[DataColumns]) -> None:
-    """Note results of the same data whose gold scores or subsets differ from most others'.
+    """Add a problem to results of the same data if gold scores or subsets differ from most others'.
 
     If no columns are the most frequent, all of them are noted.
     """
@@ -163,8 +163,9 @@ def _compare_data_columns(data_columns: Sequence[DataColumns]) -> None:
     if len(digest_counts) == 1:
         return
     (usual_digest, usual_count), (_, next_count), *_ = digest_counts
+    has_usual_digest = usual_count > next_count
     for columns in data_columns:
-        if columns.digest != usual_digest or usual_count == next_count:
+        if columns.digest != usual_digest or not has_usual_digest:
             columns.file.problems.append(
                 "column 'gold' or 'subset' differs from that of other results of the same data"
             )

@@ -339,6 +339,7 @@ def check_unpacked_size(path: Path, *, where: str) -> None:
     import pyarrow as pa
 
     with path.open("rb") as stream:
+        # The longest mark of the kinds below.
         first_bytes = stream.read(6)
     with suppress(EOFError, zlib.error, lzma.LZMAError, OSError, pa.ArrowException):
         if first_bytes.startswith(b"PAR1"):
@@ -415,7 +416,7 @@ def _batch_size(batch: pa.RecordBatch) -> int:
 
 
 def _size(values: pa.Array) -> int:
-    """Return the bytes of an array's values, each counted as often as it occurs."""
+    """Return the bytes that an array's values need in memory, without sharing equal values."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -62,7 +62,7 @@ def check_params(
     where: str,
     other_keys: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the arguments that :func:`call_with_params` would call with; raises as it does."""
+    """Check and convert the arguments of a factory; raise as :func:`call_with_params` does."""
     signature = inspect.signature(factory)
     for key in params:
         if not _takes(signature, key):

@@ -454,7 +454,7 @@ def _find_split_files(folder: Path) -> SplitFiles:
 
 
 def describe_omitted(names: Sequence[str]) -> list[str]:
-    """Return a line on files, or splits of the Hub, whose names have no split; empty if none."""
+    """Return a note on files or splits of the Hub that were not recognised; empty if none."""
     return [f"left out, for their names are of no split: {format_names(names)}"] if names else []
 
 

@@ -270,7 +270,7 @@ def _archive_source(task: str, local: FileSource | None, hub: HubSource) -> File
 
 
 def _identifies_split(section: SplitSection, split_data: Split) -> bool:
-    """Return whether a card identifies a split without the hashes of its files.
+    """Return whether the facts in a card are enough to identify a split, without file hashes.
 
     It does so by the number of characters, with the mean score or the number of rows per class.
     """

@@ -246,7 +246,7 @@ def may_be_read(path: Path) -> bool:
 
 
 def refuse_adapter(folder: Path) -> None:
-    """Refuse a folder whose weights only change those of another checkpoint.
+    """Raise an error if a folder holds an adapter: weights that change another checkpoint.
 
     Raises:
         EncoderError: The folder is an adapter.
@@ -345,7 +345,7 @@ def _read_limit(path: Path, key: str) -> int | None:
 
 
 def check_module(folder: Path, kind: str) -> None:
-    """Refuse a folder whose files have keys or values that are not allowed for a module.
+    """Raise an error if the files of a module have a key or value that is not allowed.
 
     Args:
         folder: The module's folder.
@@ -516,7 +516,7 @@ SEAL = "sha256.json"
 
 
 def is_sealed(folder: Path) -> bool:
-    """Return whether a folder was sealed and every file is as it was then."""
+    """Return whether a folder is sealed, and no file has changed since."""
     try:
         digests = read_json(folder / SEAL)
         return all(cached_digest(folder / name) == digest for name, digest in digests.items())

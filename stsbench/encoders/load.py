@@ -422,7 +422,7 @@ def _build(
     *,
     kind: str,
 ) -> Encoder:
-    """Make an encoder, or a variant of it if parameters of variants are among its own.
+    """Make an encoder; a variant of it, if ``params`` has parameters of variants.
 
     Args:
         factory: A class, a function or an encoder that is made already.

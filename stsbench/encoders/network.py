@@ -230,7 +230,7 @@ class Network:
         return {**layers_by_name, HEAD: -1} if self.through_head else layers_by_name
 
     def call(self, model: Any, **inputs: Any) -> list[Any]:  # noqa: ANN401 - transformers is untyped
-        """Return those of a model's outputs for these inputs that are needed, in their order."""
+        """Call a model, and return the outputs that are needed, in the order of ``outputs``."""
         needs_layers = not {LAST, HEAD}.issuperset(self.outputs)
         result = model(**inputs, output_hidden_states=needs_layers)
         return [

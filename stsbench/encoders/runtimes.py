@@ -206,7 +206,7 @@ class _LayerStates:
 
 
 def _make_inputs(ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArrays:
-    """Return all inputs that can be made of token ids and their mask, both (b, t)."""
+    """Return each input that a file may request, by name, from token ids and mask, both (b, t)."""
     positions = np.tile(np.arange(ids.shape[1], dtype=np.int64), (len(ids), 1))
     return {
         "input_ids": ids,

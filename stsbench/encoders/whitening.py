@@ -293,7 +293,7 @@ class TokenRemovalEncoder:
 
     @property
     def fingerprint(self) -> str | None:
-        """The hash of all but the texts, whatever their name is."""
+        """The hash of all that decides an embedding, except for the texts."""
         return derive_fingerprint(self.base, {**REMOVAL_IDENTITY, "types": self.removed_types})
 
     def fit_texts(self, sentences: Sequence[str]) -> PartialMeanEncoder:

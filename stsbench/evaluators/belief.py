@@ -78,7 +78,7 @@ class VerifiedFile:
         self.check_interval(result.score, result.interval)
 
     def check_interval(self, score: float, interval: tuple[float, float]) -> None:
-        """Note a score that lies outside its own interval."""
+        """Add a problem if a score lies outside its own interval."""
         low, high = interval
         if not low - SCORE_ROUNDING <= score <= high + SCORE_ROUNDING:
             self.problems.append(

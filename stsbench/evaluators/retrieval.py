@@ -325,7 +325,7 @@ class ImagesAndCaptions(NamedTuple):
 def ranking_loss(
     images: Tensor, captions: Tensor, other_images: Tensor, other_captions: Tensor, margin: float
 ) -> Tensor:
-    """Sum the amounts by which each pair fails to lead its contrasts by the margin.
+    """Compute the hinge loss: how much each pair lacks to be the margin above its contrasts.
 
     Args:
         images: Unit vectors, (b, p).

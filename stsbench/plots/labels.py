@@ -22,7 +22,7 @@ def drawn_name(name: str) -> str:
 
 
 def label_lines(name: str) -> str:
-    """Return a name as it is shown beside an axis: in lines of at most about 30 characters.
+    """Return a name for an axis: divided into lines of at most about 30 characters.
 
     Lines end between words, or at separators within long words.
     """

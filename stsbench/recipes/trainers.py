@@ -303,7 +303,7 @@ class RoundsTrainer(Trainer):
 
     @classmethod
     def _check_settings(cls, plan: TrainPlan) -> None:
-        """Check that a plan has no setting without effect on such a method."""
+        """Raise an error if a plan has a setting that has no effect on the method."""
         subject = f"recipe {plan.name}: method '{plan.card.method}'"
         if plan.base:
             raise CardError(f"{subject} starts from nothing; leave out `base`")

@@ -145,7 +145,7 @@ def seed_error(sample: ScoreSample, dependence: ItemDependence) -> StandardError
 
 
 def all_seed_errors(sample: ScoreSample, dependence: ItemDependence) -> list[StandardError]:
-    """List the errors of a sample that come from seeds: of its own seeds, then those averaged."""
+    """Return the standard errors of a sample by seeds: its own, then those of averaged samples."""
     error = seed_error(sample, dependence)
     return [*([] if error is None else [error]), *sample.seed_errors]
 

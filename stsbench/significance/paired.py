@@ -251,7 +251,7 @@ class PairedMean(Paired):
     def exact_p(
         self, first: int, second: int, *, n_permutations: int, rng: np.random.Generator
     ) -> float | None:
-        """Compute McNemar's p-value if all items are right or wrong, else that of random swaps."""
+        """Return McNemar's p-value if each item is right or wrong; else that by random swaps."""
         first_values = self.values[first][0]
         second_values = self.values[second][0]
         if np.isin([first_values, second_values], (0.0, 1.0)).all():

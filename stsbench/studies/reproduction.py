@@ -196,7 +196,7 @@ def _empty_lines(card: AblationCard) -> Iterator[tuple[AblationRow, AblationLine
 def _line(
     card: AblationCard, row: AblationRow, empty: AblationLine, *, small: bool
 ) -> AblationLine:
-    """Fill a line with the recipe or the encoder of its row, or the reason for neither."""
+    """Return the line with the recipe or encoder of its row, or with the reason why it has none."""
     if sum(map(bool, (row.recipe, row.encoder, row.why))) > 1:
         raise CardError(f"row '{row.row}': give one of 'recipe', 'encoder' and 'why'")
     reason = row.why

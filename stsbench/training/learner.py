@@ -205,6 +205,7 @@ class Learner(_Traits):
         tokens = self.student.tokenize(
             [text for column in columns for text in self.texts_of(rows, column)]
         )
+        # The texts of column i are at positions i * len(rows) and after.
         indices = [np.arange(len(rows)) + columns.index(name) * len(rows) for name in names]
         return self.student.collate(tokens, np.concatenate(indices))
 

@@ -251,7 +251,7 @@ def _count_deletions(words: Sequence[str], rate: float) -> int:
 def _draw_spans(
     words: Sequence[str], max_spans: int, rate: float, max_words: int, rng: np.random.Generator
 ) -> tuple[Indices, int]:
-    """Draw spans that do not overlap, every such set with the same probability.
+    """Draw spans that do not overlap; each possible set of spans is equally likely.
 
     Args:
         words: The words of a sentence.
@@ -266,8 +266,9 @@ def _draw_spans(
     length = max(1, round(len(words) * rate))
     count = min(max_spans, max(0, max_words) // length) if rate else 0
     # With each span shrunk to one word, a set of spans is a set of words.
-    slots = np.sort(rng.choice(len(words) - count * (length - 1), count, replace=False))
-    return slots + np.arange(count) * (length - 1), length
+    n_shrunk_words = len(words) - count * (length - 1)
+    shrunk_starts = np.sort(rng.choice(n_shrunk_words, count, replace=False))
+    return shrunk_starts + np.arange(count) * (length - 1), length
 
 
 def load_synonyms(source: str) -> Synonyms:

@@ -255,7 +255,7 @@ class RowDistinction(NamedTuple):
 
 
 def distinguish_rows(table: Table) -> Mapping[int, RowDistinction]:
-    """Return what distinguishes each row that shares its label with others, by its ``id``."""
+    """Return for rows with the same label what distinguishes each, by ``id(row)``."""
     rows_by_label: dict[str, list[tuple[Row, list[str]]]] = {}
     for group in table.groups:
         title = " ".join(filter(None, (group.section, group.title)))

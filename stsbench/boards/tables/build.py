@@ -59,7 +59,7 @@ def build_table(
     added_rows: Sequence[AddedRow] = (),
     progress: ProgressCallback | None = None,
 ) -> Table:
-    """Build a table of the published numbers as printed, beside them those of results.
+    """Build a table of published numbers as printed, with the numbers of results beside them.
 
     Args:
         name: The name of a table, or of its TOML file.

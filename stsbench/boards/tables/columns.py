@@ -594,7 +594,7 @@ MTEB_PROTOCOL = {
 
 
 def is_scored_as_mteb(columns: Sequence[TableColumn]) -> bool:
-    """Return whether MTEB computes a table's scores alike, whatever the protocol is called."""
+    """Return whether MTEB computes the scores of such columns, whatever the protocol's name."""
     return all(_is_mteb_spec(column.spec) for column in columns if column.spec is not None)
 
 

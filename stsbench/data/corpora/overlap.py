@@ -297,7 +297,7 @@ def _iter_texts(corpus: Corpus) -> Iterator[str]:
 
 
 def _iter_pairs(corpus: Corpus, keys: Collection[bytes], target: str) -> Iterator[PairKeys]:
-    """Yield the pairs in a corpus whose sentences both have one of some keys.
+    """Yield the pairs of a corpus of which both sentences have a key among the given ones.
 
     Args:
         corpus: The corpus.

@@ -472,7 +472,7 @@ class Repository:
         return listing.files
 
     def fetch(self, name: str, *, into: Path | None = None) -> Path:
-        """Return the path of a file whose bytes are those of the Hub; a damaged copy is replaced.
+        """Return the path of a downloaded file with the bytes of the Hub; replace a damaged copy.
 
         Args:
             name: The name of the file in the repository.

@@ -524,7 +524,7 @@ def read_delimited(path: Path, layout: FileLayout, *, by_name: bool) -> TextTabl
 
 
 def _possible_delimiters(path: Path, text: str, layout: FileLayout) -> Sequence[str]:
-    """Return the delimiters that a text may have, the one of its layout alone if there is one."""
+    """Return the delimiters that a text may have; only the one that its layout names, if any."""
     delimiter = layout.delimiter
     if delimiter is not None:
         is_line_end = bool(set(delimiter) & {"\n", "\r"})

@@ -90,7 +90,10 @@ class StoredBlock:
 
 @lru_cache(maxsize=4096)
 def _has_hash_of_name(path: Path, modified_ns: int, size: int) -> bool:
-    """Hash a file once for each time of its last change and size, which are keys of the cache."""
+    """Return whether a file is named by the hash of its bytes.
+
+    The time of its last change and its size are keys of the cache: a changed file is hashed again.
+    """
     return file_digest(path)[:32] == path.stem
 
 

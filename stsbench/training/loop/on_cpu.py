@@ -376,7 +376,7 @@ def is_unpadded(model: PreTrainedModel) -> bool:
 
 @contextmanager
 def padding_computed(model: PreTrainedModel) -> Iterator[None]:
-    """Let a model compute its padding meanwhile, because its states there are needed."""
+    """Within the block, let a model compute the states of padding tokens, which are needed."""
     forward = model.forward
     if not isinstance(forward, UnpaddedForward):
         yield
@@ -535,10 +535,7 @@ def compute_in_parts(
 def _recomputed_in_backward(
     compute: Callable[[Tokens], torch.Tensor], generator: torch.Generator | None
 ) -> Callable[[Tokens], torch.Tensor]:
-    """Return a function with the same results as ``compute`` that stores none of its activations.
-
-    They are computed again when gradients need them.
-    """
+    """Return ``compute`` with its activations computed again in the backward pass, not stored."""
 
     def compute_part(part: Tokens) -> torch.Tensor:
         generator_state = None if generator is None else generator.get_state()

@@ -117,13 +117,14 @@ class ContrastiveTension(TwoStudents):
         return np.column_stack([rows, negative_rows.reshape(-1, self.negatives)]).ravel()
 
     def _draw_other_texts(self, rng: np.random.Generator, *excluded: Rows) -> Rows:
-        """Draw a row for each position whose text is in none of the excluded rows of this position.
+        """Draw a row for each position, with another text than the excluded rows at this position.
 
         The released code draws without this check: one pair per number of sentences is mislabelled
         on average.
         """
         drawn_rows = rng.integers(len(self.texts), size=len(excluded[0]))
         while True:
+            # True at each position whose text is one that is excluded there.
             is_excluded = np.logical_or.reduce(
                 [self.texts[drawn_rows] == self.texts[rows] for rows in excluded]
             )
