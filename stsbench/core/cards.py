@@ -535,9 +535,9 @@ def card_digest_part(digest: str | None) -> str | None:
 def strip_defaults(value: Any) -> Any:  # noqa: ANN401 - a card's table, or a value in it
     """Return a table without notes and default values, so that new keys of cards change no hash."""
     if isinstance(value, Mapping):
-        return {key: strip_defaults(inner) for key, inner in value.items()}
+        return {key: strip_defaults(nested_value) for key, nested_value in value.items()}
     if isinstance(value, list):
-        return [strip_defaults(inner) for inner in value]
+        return [strip_defaults(nested_value) for nested_value in value]
     if not isinstance(value, msgspec.Struct):
         return value
     table = {}

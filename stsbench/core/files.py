@@ -179,9 +179,9 @@ def strip_folders(value: object) -> object:
         is_absolute_path = _ABSOLUTE_PATH_START.match(value)
         return re.split(r"[/\\]", value.rstrip("/\\"))[-1] if is_absolute_path else value
     if isinstance(value, Mapping):
-        return {key: strip_folders(inner) for key, inner in value.items()}
+        return {key: strip_folders(nested_value) for key, nested_value in value.items()}
     if isinstance(value, list | tuple):
-        return [strip_folders(inner) for inner in value]
+        return [strip_folders(nested_value) for nested_value in value]
     return value
 
 

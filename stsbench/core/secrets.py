@@ -81,9 +81,12 @@ def redact(value: Any, name: str = "", *, is_secret: bool = False) -> Any:  # no
     """
     is_secret = is_secret or bool(SECRET_NAME.fullmatch(name) or _TABLE_NAME.fullmatch(name))
     if isinstance(value, Mapping):
-        return {key: redact(inner, str(key), is_secret=is_secret) for key, inner in value.items()}
+        return {
+            key: redact(nested_value, str(key), is_secret=is_secret)
+            for key, nested_value in value.items()
+        }
     if isinstance(value, list | tuple):
-        return type(value)(redact(inner, is_secret=is_secret) for inner in value)
+        return type(value)(redact(nested_value, is_secret=is_secret) for nested_value in value)
     if is_secret and value and not isinstance(value, bool):
         return REDACTED
     return redact_text(value) if isinstance(value, str) else value

@@ -193,9 +193,9 @@ def find_key_problem(params: Mapping[str, object]) -> str:
 def _holds_key(value: object, name: str = "") -> bool:
     """Return whether a value, or one inside it, looks like a key, or has a name that keys have."""
     if isinstance(value, Mapping):
-        return any(_holds_key(inner, str(key)) for key, inner in value.items())
+        return any(_holds_key(nested_value, str(key)) for key, nested_value in value.items())
     if isinstance(value, list | tuple):
-        return any(_holds_key(inner, name) for inner in value)
+        return any(_holds_key(nested_value, name) for nested_value in value)
     if not isinstance(value, str) or not value:
         return False
     return bool(SECRET_NAME.fullmatch(name) or _KEY.search(value))

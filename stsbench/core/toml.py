@@ -73,13 +73,13 @@ def _first_non_finite_key(value: Any, key: str = "") -> str:  # noqa: ANN401 - a
     if isinstance(value, float):
         return "" if math.isfinite(value) else key
     if isinstance(value, dict):
-        for name, inner in value.items():
+        for name, nested_value in value.items():
             dotted_key = f"{key}.{name}" if key else name
-            if wrong_key := _first_non_finite_key(inner, dotted_key):
+            if wrong_key := _first_non_finite_key(nested_value, dotted_key):
                 return wrong_key
     if isinstance(value, list):
-        for inner in value:
-            if wrong_key := _first_non_finite_key(inner, key):
+        for nested_value in value:
+            if wrong_key := _first_non_finite_key(nested_value, key):
                 return wrong_key
     return ""
 
@@ -122,7 +122,9 @@ def _keys(record: type[msgspec.Struct]) -> Iterator[str]:
 def toml(value: object) -> str:
     """Return a value as TOML in one line; a table is an inline table."""
     if isinstance(value, Mapping):
-        assignments = [f"{toml_key(str(key))} = {toml(inner)}" for key, inner in value.items()]
+        assignments = [
+            f"{toml_key(str(key))} = {toml(nested_value)}" for key, nested_value in value.items()
+        ]
         return f"{{{', '.join(assignments)}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml, value))}]"

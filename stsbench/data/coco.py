@@ -204,8 +204,12 @@ def _rebuild(value: Any) -> Any:  # noqa: ANN401 - whatever the pickle holds
     if isinstance(value, bytes):
         return value.decode("latin-1")
     if isinstance(value, Mapping):
-        return {_rebuild(key): _rebuild(inner) for key, inner in value.items()}
-    return [_rebuild(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {_rebuild(key): _rebuild(nested_value) for key, nested_value in value.items()}
+    return (
+        [_rebuild(nested_value) for nested_value in value]
+        if isinstance(value, list | tuple)
+        else value
+    )
 
 
 def _rebuild_dtype(value: Any) -> np.dtype[Any]:  # noqa: ANN401 - as _rebuild

@@ -112,8 +112,11 @@ class FunctionEncoder:
     def __init__(self, function: Callable[[list[str]], object]) -> None:
         """Store the function, and take its name."""
         self.function = function
-        inner = function.func if isinstance(function, partial) else function
-        self.name = (inner if inspect.isroutine(inner) else type(inner)).__name__.strip("<>")
+        # A partial has no name, nor has an object with __call__: its class has one.
+        named_object: Any = function.func if isinstance(function, partial) else function
+        if not inspect.isroutine(named_object):
+            named_object = type(named_object)
+        self.name = named_object.__name__.strip("<>")
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""

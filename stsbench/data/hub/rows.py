@@ -308,10 +308,12 @@ def _iter_texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        yield from _iter_texts([inner for key, inner in value.items() if key != "split"])
+        yield from _iter_texts(
+            [nested_value for key, nested_value in value.items() if key != "split"]
+        )
     elif isinstance(value, Sequence):
-        for inner in value:
-            yield from _iter_texts(inner)
+        for nested_value in value:
+            yield from _iter_texts(nested_value)
 
 
 def _check_names(names: Sequence[str], choices: Iterable[str], where: str, noun: str) -> None:

@@ -128,11 +128,8 @@ def released_adam_factor(step: int) -> float:
 def released_adam_epsilon(step: int) -> float:
     """Return the epsilon for PyTorch's Adam that gives the released code's update at a step.
 
-    Steps are counted from 0.
-
-
-    TensorFlow's code, and Skip-Thoughts' own, add 1e-8 to the root of the second mean before its
-    correction, PyTorch after.
+    Steps are counted from 0. TensorFlow's code, and Skip-Thoughts' own, add 1e-8 to the root of
+    the second mean before its correction, PyTorch after.
     """
     return ADAM_EPSILON / float((1 - 0.999 ** (step + 1)) ** 0.5)
 
