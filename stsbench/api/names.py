@@ -537,6 +537,7 @@ def _sort_believed(
     catalogue: Catalogue,
 ) -> dict[str, Sequence[Result]]:
     """Return the believed results of each encoder, in the order of the tasks."""
+    # By id(), because results cannot be in a set.
     believed_ids = {id(result) for result in believed_results}
     positions = {task: position for position, task in enumerate(tasks_in_order(catalogue))}
     sorted_results: dict[str, Sequence[Result]] = {}

@@ -339,7 +339,7 @@ def check_unpacked_size(path: Path, *, where: str) -> None:
     import pyarrow as pa
 
     with path.open("rb") as stream:
-        # The longest mark of the kinds below.
+        # The marks of the kinds of files below have up to six bytes.
         first_bytes = stream.read(6)
     with suppress(EOFError, zlib.error, lzma.LZMAError, OSError, pa.ArrowException):
         if first_bytes.startswith(b"PAR1"):

@@ -145,6 +145,7 @@ def read_metadata(encoder: object) -> EncoderMetadata:
         value = getattr(encoder, field.name, None)
         if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device"):
             value = str(value).removeprefix("torch.")
+        # A user's encoder may have a method ``fit``: that is no metadata.
         is_method = field.name == "fit" and callable(value)
         if value is not None and not is_method:
             values[field.name] = _check_attribute(encoder, field.name, value)

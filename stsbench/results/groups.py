@@ -235,6 +235,7 @@ class EncoderDirectory:
         Raises:
             DataError: There are none, or several encoders made them; lists the encoders.
         """
+        # By id(), because results cannot be in a set.
         result_ids = {id(result) for result in results}
         groups = [
             group for group in self.groups if not result_ids.isdisjoint(map(id, group.results))
@@ -260,6 +261,7 @@ class EncoderDirectory:
         Args:
             shown_results: The results that are shown, which are not counted.
         """
+        # By id(), because results cannot be in a set.
         shown_ids = {id(result) for result in shown_results}
         cell_keys = {result.cell_key for result in self.folder.results if id(result) in shown_ids}
         omitted_ids = {

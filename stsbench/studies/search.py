@@ -138,7 +138,9 @@ def propose_setting(card: SweepCard, tried: Sequence[FrozenTrial]) -> FrozenTria
     if SEARCHES[card.search].sampler:
         points = _draw_points(card, tried, distributions)
     else:
-        points = islice(product(*map(_points, axes(card).values())), len(tried), None)
+        # A grid is tried in order: the first settings are the tried ones.
+        grid = product(*map(_points, axes(card).values()))
+        points = islice(grid, len(tried), None)
     for point in points:
         params = dict(zip(distributions, point, strict=True))
         if all(params != trial.params for trial in tried):

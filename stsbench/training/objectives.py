@@ -57,6 +57,8 @@ def _widen(value: Any) -> Any:  # noqa: ANN401 - any argument of an objective
 def check_rows(min_rows: int = 1, /, **tensors: Tensor) -> None:
     """Check that tensors are (b, d), all of one shape, with at least ``min_rows`` rows.
 
+    The number has no keyword, because every keyword is the name of a tensor in a message.
+
     Raises:
         ValueError: One is not; the message names the tensor.
     """

@@ -200,16 +200,18 @@ class TableRequest:
         selected = self._select_results(filler.all_tasks())
         results = selected.results
         table = build_table(name, results, self.catalogue, card, self.added, self.progress)
-        hidden = ""
+        advice = []
         # A board has a row for each result, and published numbers need none.
         if results and not self.added and not table.is_board and self.show != "published":
             hidden = describe_hidden(table, filler, group_by_encoder(results, self.catalogue))
+            if hidden:
+                advice.append(hidden)
         no_number = DataError(
             f"table '{table.name}': nothing to show as '{self.show}', for no result fits it",
             hint="`show=published` prints what papers have",
             remedy=Remedy("score"),
         )
-        return self._finish([table], selected.omitted, no_number, advice=[hidden] if hidden else [])
+        return self._finish([table], selected.omitted, no_number, advice=advice)
 
     def make_boards(self, name: str) -> TableSet:
         """Make a suite's boards: one for each protocol of its results.

@@ -169,7 +169,9 @@ class DriftMonitor:
         """
         metadata = self._read()
         if origin is None:
-            return False if self.message or metadata.since else None
+            # Embeddings were set aside: the Result may be of those, so that it is not believed.
+            were_set_aside = self.message or metadata.since
+            return False if were_set_aside else None
         if self._environment not in metadata.environments:
             return None
         if origin.generation == metadata.generation:

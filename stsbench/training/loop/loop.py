@@ -521,8 +521,11 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         """Set if the user requests a stop."""
         self.losses = LossHistory(settings.folder, learner.student.device)
         self.curve: list[dict[str, float]] = []
+        """The points of the curve so far, one per validation."""
         self.best: dict[str, float] | None = None
+        """The point with the best score; None before the first validation."""
         self.best_weights: dict[str, torch.Tensor] | None = None
+        """The weights of that point, by name; None if the last weights are stored instead."""
         self.point_callbacks: list[Callable[[Point], None]] = []
         """Functions that are called with each new point of the curve."""
         self.rate: dict[str, float] = {}

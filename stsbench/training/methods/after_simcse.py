@@ -127,6 +127,7 @@ class ESimCSE(ContrastiveLearner):
     temperature: PositiveFloat = 0.05
 
     def __post_init__(self) -> None:
+        """Make the slow copy of the student, and an empty queue of its embeddings."""
         student = self.student
         self.released = self.variant == "released"
         self.slow = copy.deepcopy(student).requires_grad_(False) if self.queue_size else None
@@ -229,6 +230,7 @@ class RankCSE(TwoViews):
     objectives."""
 
     def __post_init__(self) -> None:
+        """Compute the share of each teacher; refuse weights that do not fit the teachers."""
         if not self.ranking_weight:
             self.teachers = ()
         weights = self.teacher_weights or (1.0,) * len(self.teachers)
@@ -305,6 +307,7 @@ class DiffCSE(TwoViews):
     """Its commit on the Hub."""
 
     def __post_init__(self) -> None:
+        """Make the projection head, the discriminator, and the generator, which is not trained."""
         student = self.student
         width = student.backbone.width
         self.released = self.variant == "released"

@@ -202,6 +202,7 @@ class ISBERT(Learner):
     of a batch. In tests padding is always masked."""
 
     def __post_init__(self) -> None:
+        """Make the convolutions over the tokens' states; refuse even widths and other poolings."""
         from sentence_transformers.sentence_transformer.modules import CNN
 
         student = self.student

@@ -259,6 +259,7 @@ class AnglE(ScoredPairs):
     only."""
 
     def __post_init__(self) -> None:
+        """Make the losses that have a weight, and refuse to have none."""
         weights = {
             name: getattr(self, f"{name}_weight") for name in ("angle", "cosine", "contrastive")
         }

@@ -85,6 +85,7 @@ class SimCSE(ContrastiveLearner):
     trained with it, and is not saved (section 4)."""
 
     def __post_init__(self) -> None:
+        """Choose views and loss by the settings, and refuse settings that exclude each other."""
         self.names = self.needs = PAIRING[self.views]
         self.batch_negatives = "joint" if len(self.names) < 3 else ""
         if self.loss == "symmetric" and len(self.names) > 2:
@@ -185,6 +186,7 @@ class SimCSEPositives(ContrastiveLearner):
     temperature: PositiveFloat = 0.05
 
     def __post_init__(self) -> None:
+        """Choose how positives are made, and refuse settings that exclude each other."""
         if self.positive == "next_sentence":
             self.needs = ("text", "document_id")
         # The others read WordNet's open files or run a model.

@@ -105,6 +105,7 @@ class ContrastiveTension(TwoStudents):
         anchors = np.repeat(rows, self.negatives)
         first = self._draw_other_texts(rng, anchors)
         second = self._draw_other_texts(rng, anchors, first)
+        # The first pair of each anchor is the positive, of the anchor with itself.
         labels = np.tile(np.arange(1 + self.negatives) == 0, len(rows))
         return {
             "first": self.inputs(("text",), self._with_anchors(rows, first)),
@@ -203,6 +204,7 @@ class SelfGuided(ContrastiveLearner):
     head_width: PositiveInt = 4096
 
     def __post_init__(self) -> None:
+        """Make the fixed copy of the model and the projector, and freeze embeddings on request."""
         student = self.student
         model = student.model
         self.needs = ("anchor", "positive") if self.variant == "translation" else ("text",)

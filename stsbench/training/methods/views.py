@@ -83,6 +83,7 @@ class ConSERT(Learner):
     features."""
 
     def __post_init__(self) -> None:
+        """Choose passes and losses by the settings, and refuse settings without effect."""
         self.classifies = self.objective != "contrastive"
         self.contrasts = self.objective != "classification"
         self.batch_negatives = "joint" if self.contrasts else ""
@@ -279,6 +280,7 @@ class CLEAR(ContrastiveLearner):
     mlm_rate: HiddenShare = 0.15
 
     def __post_init__(self) -> None:
+        """Choose the two operators, and make the projector; add the token that they insert."""
         student = self.student
         operator_names = (self.first, self.second)
         self.operators = [OPERATORS[name](self) for name in operator_names]
