@@ -99,6 +99,7 @@ class EncoderOnTask:
 
     def cosines_of(self, first: Sequence[str], second: Sequence[str]) -> Float64Array:
         """Return the cosine of each pair of sentences, (n,); 0 if one is a zero vector."""
+        # An empty part first: there may be no pairs, and concatenate needs an array.
         cosines = [np.empty(0)]
         for start in range(0, len(first), ROWS_AT_ONCE):
             rows = slice(start, start + ROWS_AT_ONCE)
@@ -133,7 +134,7 @@ class EncoderOnTask:
         """Score the task by its protocol.
 
         Args:
-            embed: Embeds in place of the encoder.
+            embed: Embeds in place of the encoder; by default the encoder embeds.
         """
         return self.task.evaluator(self.task.splits, embed or self.embed, seed=0)
 
@@ -220,7 +221,11 @@ class EncoderAnalysis(Analysis):
         """Measure one encoder."""
 
     def compare_encoders(self, measurements: Mapping[str, Any]) -> Tables:
-        """Compare encoders by their measurements, which are by name; by default in no table."""
+        """Compare the encoders that were measured; by default there are no such tables.
+
+        Args:
+            measurements: By encoder, the ``measurement`` of its :class:`EncoderFindings`.
+        """
         return {}
 
 
@@ -306,6 +311,7 @@ class AnalysisContext:
         for spec in specs:
             named_encoder = load_named(spec, catalogue=catalogue)
             embedder = context.make_embedder(named_encoder, [self.loaded_task], context.callbacks)
+            # A seed of a recipe is called by its spec, recipe@3, which the user did not write.
             yield EncoderOnTask(
                 name=named_encoder.name if spec in names else spec,
                 named_encoder=named_encoder,
@@ -328,6 +334,7 @@ class AnalysisContext:
             for result in folder.results
             if (result.task, result.split, result.protocol) == cell_fields
         )
+        # Without those whose score their own per-item values contradict.
         believed = believe(results, self.plan.catalogue)
         for problem in (*folder.problems, *believed.problems):
             self.callbacks.on_notice(problem.message)
@@ -338,6 +345,10 @@ class AnalysisContext:
 
 def make_analysis(name: str, parameters: Mapping[str, Any]) -> Analysis:
     """Return the analysis of this name, with some of its parameters replaced.
+
+    Args:
+        name: A key of ANALYSES.
+        parameters: Values by the names of the parameters of its ``__init__``.
 
     Raises:
         UnknownName: No analysis or parameter has this name.
@@ -381,7 +392,12 @@ def analyse(
 
 
 def _embed_task_first(embedder: TaskEmbedder, task: PlannedTask) -> Embed:
-    """Return a function that embeds; its first call embeds all the task's sentences, as a run."""
+    """Return a function that embeds; its first call embeds all the task's sentences, as a run does.
+
+    Args:
+        embedder: Embeds by the encoder, through the store.
+        task: The task, with its data.
+    """
 
     @cache
     def embed_function() -> Embed:

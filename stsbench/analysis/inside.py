@@ -105,6 +105,14 @@ class Layers(EncoderAnalysis):
 
 
 def _score_point(row: PlainRow, series: str, x: int, panel: str = "") -> LinePoint:
+    """Return a point of a line: the row's score and its 95% interval, times 100.
+
+    Args:
+        row: Has ``score``, ``low`` and ``high``, from -1 to 1.
+        series: The line.
+        x: Its place on the line, a layer or a number of tokens.
+        panel: The panel; empty if there is only one.
+    """
     return LinePoint(
         series,
         size=x,
@@ -134,7 +142,15 @@ def transformer_of(subject: EncoderOnTask) -> TransformerEncoder:
 def layer_engines(
     subject: EncoderOnTask, base: TransformerEncoder, poolings: Sequence[str]
 ) -> dict[tuple[str, int], Engine]:
-    """Return an engine for each pooling of each layer, by (pooling, layer)."""
+    """Return an engine for each pooling of each layer, by (pooling, layer).
+
+    Layer 0 is the word embeddings.
+
+    Args:
+        subject: Has the task, whose sentences are embedded for all engines in one pass.
+        base: The subject's transformer.
+        poolings: Names of poolings that accept a layer, as ``cls`` in ``cls(3)``.
+    """
     from stsbench.encoders.transformer.encoder import with_pooling
     from stsbench.encoders.transformer.pooling import Pooling
 
@@ -278,17 +294,22 @@ class TokenFrequency(EncoderAnalysis):
         return EncoderFindings({"bands": bands, "removal": removal_rows})
 
     def _measure_bands(self, x: FloatArray, rows_by_rank: IntArray) -> Iterator[PlainRow]:
-        """Yield a row of numbers for each band of ranks.
+        """Yield the mean length of the vectors of each band of ranks, and their nearness to others.
+
+        A band is the words from one rank of RANK_EDGES to the next. Lengths are means over its
+        words, distances and dot products over a sample of them and their k nearest neighbours.
 
         Args:
             x: Word embeddings, (v, d).
-            rows_by_rank: The row of x of each word by rank, -1 for a word without one.
+            rows_by_rank: The row of x of each word, the most frequent word first; -1 for a word
+                without one.
         """
         rng = np.random.default_rng(self.seed)
         max_neighbours = max(NEIGHBOUR_COUNTS)
         for low, high in pairwise(RANK_EDGES):
             rows = rows_by_rank[low:high]
             rows = rows[rows >= 0]
+            # No word of the band has a vector, or each vector has too few others around it.
             if len(rows) < 1 or len(x) <= max_neighbours:
                 continue
             sampled_rows = np.sort(rng.permutation(rows)[: self.sample])
@@ -324,10 +345,17 @@ class _WordEmbeddings(NamedTuple):
 
 
 def _word_vectors(encoder: WordsEncoder, words: Sequence[str]) -> _WordEmbeddings:
-    """Return the vectors of the words that the encoder has."""
+    """Return the vectors of the words that the encoder has.
+
+    Args:
+        encoder: The encoder; its vectors are read for these words only.
+        words: The words, the most frequent first.
+    """
     vector_rows = encoder.vectors.find(words)
     has_vector = vector_rows >= 0
     x = encoder.vectors.take(vector_rows[has_vector])
+    # x holds the vectors that were found one after another, so the row of a word is the number of
+    # those found before it.
     return _WordEmbeddings(x, np.where(has_vector, np.cumsum(has_vector) - 1, -1))
 
 
@@ -336,6 +364,7 @@ def _input_embeddings(subject: EncoderOnTask, words: Sequence[str]) -> _WordEmbe
     backbone = transformer_of(subject).backbone
     x: FloatArray = backbone.model.get_input_embeddings().weight.detach().float().cpu().numpy()
     # As inside a sentence: for some tokenizers a space belongs to the word behind it.
+    # Words beyond the last rank are in no band.
     texts = [f" {word}" for word in words[: RANK_EDGES[-1]]]
     token_ids = backbone.tokenizer(texts, add_special_tokens=False)["input_ids"]
     rows = np.array([ids[0] if len(ids) == 1 else -1 for ids in token_ids], dtype=np.int64)
@@ -371,6 +400,7 @@ def _embeds_without_tokens(
         if n_removed
     }
     engines = subject.make_engines(base, encoders)
+    # Without removed tokens it is the encoder itself, whose embeddings may be stored.
     unchanged = [(0, subject.embed)] if 0 in removed_counts else []
     return [*unchanged, *engines.items()]
 
@@ -393,7 +423,13 @@ class _TokenRemovedEncoder:
 def _embeds_without_words(
     subject: EncoderOnTask, encoder: WordsEncoder, removed_counts: Sequence[int]
 ) -> list[tuple[int, Embed]]:
-    """Return functions that embed without the most frequent words, each with their number."""
+    """Return functions that embed without the task's most frequent words, each after their number.
+
+    Args:
+        subject: Has the task, in whose sentences words are counted.
+        encoder: The encoder of bags of words.
+        removed_counts: The numbers of words to exclude.
+    """
     counts = Counter(row for bag in encoder.bags(subject.task.texts()) for row in bag)
     frequent_rows = [row for row, _ in counts.most_common(max(removed_counts))]
     embeds: list[tuple[int, Embed]] = []
@@ -405,7 +441,13 @@ def _embeds_without_words(
 
 
 def _draw_bands(rows: Sequence[PlainRow], title: str) -> Chart:
-    """Draw each number of a band as a multiple of the first band's."""
+    """Draw the measures of each band as multiples of those of the most frequent words.
+
+    Args:
+        rows: Those of :meth:`TokenFrequency._measure_bands` for each encoder.
+        title: The title of the picture.
+    """
+    # Reversed, so that of an encoder's rows the first one counts, that of the most frequent words.
     first_row_by_encoder = {row["encoder"]: row for row in reversed(rows)}
     columns = ["norm", *(f"distance_{k}" for k in NEIGHBOUR_COUNTS)]
     cells = []

@@ -139,7 +139,15 @@ SLICINGS: Mapping[str, Callable[[str, str], str]] = {
 
 
 def slices(first: Sequence[str], second: Sequence[str]) -> dict[str, list[str]]:
-    """Return the kind of each pair by each rule: lists of length n, by the rule's name."""
+    """Classify each pair by each rule.
+
+    Args:
+        first: The first sentence of each pair.
+        second: The second sentence of each pair.
+
+    Returns:
+        The kinds of the n pairs in order, by the rule's name in SLICINGS.
+    """
     pairs = list(zip(first, second, strict=True))
     return {
         name: [rule(sentence1, sentence2) for sentence1, sentence2 in pairs]
@@ -175,6 +183,7 @@ def pair_costs(cosines: Float64Array, gold: Float64Array) -> Float64Array:
 
 
 def _standard_ranks(x: Float64Array) -> Float64Array:
+    """Return the ranks of values, (n,), with mean 0 and deviation 1; ties share their mean rank."""
     ranks = centred_ranks(x)
     return ranks / ranks.std()  # type: ignore[no-any-return]
 
@@ -216,13 +225,35 @@ def slice_cost(
 
 
 def _influence_by_ranks(x: Float64Array, y: Float64Array, members: Float64Array) -> Float64Array:
-    """Return how much each pair moves the members' cost by moving other pairs' ranks, (n,)."""
+    """Return how much each pair moves the members' cost by moving other pairs' ranks, (n,).
+
+    A cost is half the square of a gap between two ranks, so it moves by the gap times what moves
+    them.
+
+    Args:
+        x: The cosine of each pair, (n,).
+        y: The gold score of each pair, (n,).
+        members: 1 for the pairs whose cost is computed and 0 for the other ones, (n,).
+    """
     gap = members * (_standard_ranks(x) - _standard_ranks(y))
     return _rank_influence(x, gap) - _rank_influence(y, gap)
 
 
 def _rank_influence(values: Float64Array, gap: Float64Array) -> Float64Array:
+    """Return how much each pair moves the mean of gap times rank by moving other pairs' ranks.
+
+    A pair raises the ranks of all pairs with a higher value, and by half those of the same value.
+    The mean of this over all pairs is subtracted, for the mean of an influence is 0.
+
+    Args:
+        values: The values that are ranked, (n,).
+        gap: What the rank of each pair is multiplied by, (n,).
+
+    Returns:
+        The influence of each pair, (n,).
+    """
     ranks = centred_ranks(values)
+    # A rank of -1/2 to 1/2, plus 1/2, is the share of pairs below it.
     rank_sums = weighted_rank_sums(values, gap) - (gap * (ranks + 0.5)).mean()
     return rank_sums / ranks.std()  # type: ignore[no-any-return]
 
@@ -235,8 +266,15 @@ def _shared_sentences(first: Sequence[str], second: Sequence[str]) -> ItemDepend
 def _interval(
     value: float, influence: Float64Array, sharing: ItemDependence
 ) -> tuple[float, float]:
-    """Return the 95% interval of a mean over pairs; ``influence`` is that of each pair, (n,)."""
+    """Return the 95% interval of a mean over pairs, by Student's distribution.
+
+    Args:
+        value: The mean.
+        influence: How much each pair moves it, times n, (n,).
+        sharing: Which pairs share sentences, so that they count as fewer.
+    """
     n = len(influence)
+    # Each pair has the same weight, 1/n, in the mean.
     error = standard_error(influence / n, sharing, np.full(n, 1 / n))
     return EstimatedDifference(value, *error).interval()
 
@@ -301,13 +339,19 @@ class Mistakes(EncoderAnalysis):
 
 
 def _slice_rows(pairs: PairSplit, cosines: Float64Array) -> list[PlainRow]:
-    """Return the costs of each kind of pairs by each rule, in points."""
+    """Return a row for each kind of pairs by each rule: its cost and excess, in points (times 100).
+
+    Args:
+        pairs: The pairs; rules look at their texts.
+        cosines: The cosine of each pair, (n,).
+    """
     sharing = _shared_sentences(*pairs.sides)
     rows: list[PlainRow] = []
     for name, kinds in slices(*pairs.sides).items():
         for kind in sorted(set(kinds)):
             members = np.array([pair_kind == kind for pair_kind in kinds], dtype=np.float64)
             n_members = int(members.sum())
+            # A kind of one pair, or of all pairs but one, has no interval.
             if 1 < n_members < pairs.n - 1:
                 slice_costs = slice_cost(cosines, pairs.gold, members, sharing)
                 points = {key: 100 * value for key, value in slice_costs._asdict().items()}
@@ -322,6 +366,7 @@ def _largest(values: Float64Array, k: int) -> list[int]:
 
 
 def _pair_row(pairs: PairSplit, row: int, numbers: PlainRow) -> PlainRow:
+    """Return a row of a table of pairs: the gold score, further numbers, and both sentences."""
     texts = {"sentence1": pairs.sentences1[row], "sentence2": pairs.sentences2[row]}
     return {"gold": float(pairs.gold[row]), **numbers, **texts}
 
@@ -339,11 +384,18 @@ NOT = re.compile(r"\b(?:not|never)\s+|n['’]t\b", re.IGNORECASE)
 def typo(sentence: str, rng: np.random.Generator) -> str:
     """Swap two neighbouring letters inside a word of four letters or more.
 
-    A sentence without such a word stays as it is.
+    The first and the last letter of a word stay. A sentence without such a word stays as it is.
+
+    Args:
+        sentence: The sentence.
+        rng: Draws the word, then the letters.
     """
     words = sentence.split(" ")
     candidates = [
-        index for index, word in enumerate(words) if len(word) > 3 and len(set(word[1:-1])) > 1
+        # Two different letters inside: a swap of equal letters changes nothing.
+        index
+        for index, word in enumerate(words)
+        if len(word) > 3 and len(set(word[1:-1])) > 1
     ]
     if not candidates:
         return sentence
@@ -362,6 +414,10 @@ def negate(sentence: str, rng: np.random.Generator) -> str:
 
     Its first ``not``, ``never`` or ``n't`` is removed. A sentence without one gets a ``not`` after
     its first auxiliary verb, or, without such a verb, the words "It is not true that" before it.
+
+    Args:
+        sentence: The sentence.
+        rng: Not used; all edits have this parameter.
     """
     if NOT.search(sentence):
         return NOT.sub("", sentence, count=1)
@@ -411,6 +467,7 @@ EDITS: Mapping[str, Edit] = {
 
 def edited(edit: str, sentence: str, seed: int) -> str:
     """Return a sentence after the edit of this name; draws depend on seed and sentence alone."""
+    # Not hash(), which differs from run to run; a lone surrogate has no UTF-8 of its own.
     sentence_seed = crc32(sentence.encode("utf-8", "surrogatepass"))
     return EDITS[edit].make(sentence, np.random.default_rng([seed, sentence_seed]))
 
@@ -478,7 +535,18 @@ class Robustness(EncoderAnalysis):
         )
 
     def _measure_edit(self, subject: EncoderOnTask, split: PairSplit, name: str) -> PlainRow:
-        """Measure how far one edit of all sentences moves their cosines and the score."""
+        """Measure how far one edit of all sentences moves their cosines and the score.
+
+        Args:
+            subject: The encoder, on the task.
+            split: The task's pairs.
+            name: A key of EDITS.
+
+        Returns:
+            The row of the table ``edits``: ``cosine`` is the mean cosine of a sentence and its
+            edited self, NaN if the edit changes no sentence; ``score_change``, ``low`` and ``high``
+            are the change of Spearman's correlation and its 95% interval, not times 100.
+        """
         texts = dict.fromkeys(split.texts())
         edited_text = {text: edited(name, text, self.seed) for text in texts}
         changed_texts = [text for text in texts if edited_text[text] != text]
@@ -487,6 +555,7 @@ class Robustness(EncoderAnalysis):
         )
         edited_sides = ([edited_text[text] for text in side] for side in split.sides)
         cosines_after = subject.cosines_of(*edited_sides)
+        # [None] makes them the (1, n) cosines of a single seed.
         change = score_change(subject.cosines[None], cosines_after[None], split)
         low, high = change.interval()
         matters = EDITS[name].matters

@@ -64,6 +64,7 @@ def report_html(report: ReportParts) -> str:
 
 
 def _comparison_table(layout: Layout) -> dict[str, Any]:
+    """Return what the template reads of a comparison: layout, heads, and cells as texts."""
     rows = [
         [line.label, *(cell.text for cell in line.cells)]
         for block in layout.blocks
@@ -73,6 +74,10 @@ def _comparison_table(layout: Layout) -> dict[str, Any]:
 
 
 def _figure(result: AnalysisResult) -> dict[str, Any]:
+    """Return what the template reads of an analysis: texts, tables, and its picture.
+
+    The picture is SVG in base64.
+    """
     analysis = make_analysis(result.analysis, result.parameters)
     picture = analysis.draw(result.tables, result.title).to_bytes("svg")
     return {
@@ -85,12 +90,18 @@ def _figure(result: AnalysisResult) -> dict[str, Any]:
 
 
 def _figure_tables(result: AnalysisResult, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the first rows of each printed table, without sentences."""
+    """Yield the first rows of each printed table, without the sentences of the task.
+
+    Args:
+        result: The result of an analysis.
+        names: The tables that the analysis prints, by name; one without rows is omitted.
+    """
     for name in names:
         rows = [
             {key: value for key, value in row.items() if key not in SENTENCE_COLUMNS}
             for row in result.tables.get(name, [])
         ]
+        # The columns of side_by_side are encoders, and hold sentences throughout.
         if rows and name != "side_by_side":
             yield {
                 "name": name,

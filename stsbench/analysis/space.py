@@ -87,6 +87,7 @@ def partition_isotropy(x: EmbeddingRows) -> float:
         return 1.0
     _, eigenvectors = np.linalg.eigh(_inner_products(x))
     directions = np.concatenate([eigenvectors, -eigenvectors], axis=1) / mean_length
+    # Z(c) of each direction, (2d,).
     sums = sum(
         np.exp(block.astype(np.float64) @ directions).sum(axis=0) for block in iter_blocks(x)
     )
@@ -117,6 +118,7 @@ class Spectrum(EncoderAnalysis):
         values = singular_values(x)
         shares_of_largest = values / max(float(values[0]), 1e-300)
         weights = values / max(float(values.sum()), 1e-300)
+        # 0 log 0 counts as 0.
         positive_weights = weights[weights > 0]
         row = {
             "sentences": x.shape[0],
@@ -161,19 +163,30 @@ def principal_plane(x: EmbeddingRows) -> tuple[Float64Array, Float64Array]:
     """
     mean = sum(block.astype(np.float64).sum(axis=0) for block in iter_blocks(x)) / x.shape[0]
     _, vectors = np.linalg.eigh(_inner_products(x, mean))
+    # eigh returns the eigenvectors as columns, the smallest eigenvalue first.
     plane = vectors[:, ::-1][:, :2]
+    # The number of largest absolute value in each of the two columns decides its sign.
     signs = np.sign(plane[np.abs(plane).argmax(axis=0), np.arange(plane.shape[1])])
     return mean, plane * signs
 
 
 def _project_by_pca(x: EmbeddingRows, sample: Float64Array, _seed: int) -> Float64Array:
+    """Return a sample's places in the plane of the largest variance of all embeddings, (n, 2)."""
     mean, plane = principal_plane(x)
     return np.asarray((sample - mean) @ plane)
 
 
 def _project_by_tsne(x: EmbeddingRows, sample: Float64Array, seed: int) -> Float64Array:
+    """Return the places of sampled embeddings by t-SNE of them alone, (n, 2).
+
+    Args:
+        x: All embeddings; t-SNE does not use them.
+        sample: The embeddings to project, (n, d), n of 4 or more.
+        seed: Draws the first places.
+    """
     from sklearn.manifold import TSNE
 
+    # 30 is sklearn's default; t-SNE needs about three neighbours per unit of it.
     perplexity = min(30.0, (len(sample) - 1) / 3)
     tsne = TSNE(metric="cosine", init="random", perplexity=perplexity, random_state=seed)
     return np.asarray(tsne.fit_transform(sample), dtype=np.float64)
@@ -225,6 +238,7 @@ class SentenceMap(EncoderAnalysis):
         points = PROJECTIONS[self.method].project(x, sample, self.seed)
         first, second = np.split(points, 2)
         join_lengths = np.linalg.norm(first - second, axis=1)
+        # The distances of each two points, (2p, 2p) for p pairs; above the diagonal each is once.
         lengths = np.linalg.norm(points[:, None] - points[None], axis=2)
         mean_length = float(lengths[np.triu_indices(len(points), 1)].mean())
         row = {
@@ -284,9 +298,12 @@ def nearest(
         block_cosines = query_units @ unit_rows(block).T
         block_rows = np.arange(start, start + len(block))
         if excluded is not None:
+            # (q, rows of the block): the one row of each query that must never be the nearest.
             block_cosines[excluded[:, None] == block_rows[None, :]] = -np.inf
         rows = np.concatenate([rows, np.broadcast_to(block_rows, block_cosines.shape)], axis=1)
         cosines = np.concatenate([cosines, block_cosines], axis=1)
+        # Columns: the k best so far, then this block; stable, so that of equals the earlier row
+        # wins.
         best = np.argsort(-cosines, axis=1, kind="stable")[:, :k]
         rows = np.take_along_axis(rows, best, axis=1)
         cosines = np.take_along_axis(cosines, best, axis=1)
@@ -419,6 +436,7 @@ class AlignmentAndUniformity(EncoderAnalysis):
         positives = subject.positives(pairs, self.above)
         texts = list(dict.fromkeys(pairs.texts()))
         step = math.ceil(len(texts) / MAX_UNIFORMITY_SENTENCES)
+        # Evenly from all splits, instead of the first ones only.
         texts = texts[::step]
         row: PlainRow = {
             "alignment": _mean_alignment(subject, pairs, positives),
@@ -430,6 +448,7 @@ class AlignmentAndUniformity(EncoderAnalysis):
         run = subject.named_encoder.run
         curve = run.record.get("curve", []) if run is not None else []
         keys = ("step", "alignment", "uniformity", "score")
+        # A validation that recorded no alignment or uniformity is no point.
         training = [{key: point[key] for key in keys} for point in curve if {*keys} <= point.keys()]
         return EncoderFindings({"encoders": [row], "training": training})
 
@@ -452,7 +471,13 @@ class AlignmentAndUniformity(EncoderAnalysis):
 
 
 def _mean_alignment(subject: EncoderOnTask, pairs: PairSplit, positives: list[int]) -> float:
-    """Return the alignment of some pairs, which are embedded part by part."""
+    """Return the alignment of some pairs, their mean squared distance, embedded part by part.
+
+    Args:
+        subject: Embeds the sentences.
+        pairs: All pairs.
+        positives: The rows of the pairs to measure, at least one.
+    """
     total = 0.0
     for start in range(0, len(positives), ROWS_AT_ONCE):
         rows = positives[start : start + ROWS_AT_ONCE]
@@ -462,6 +487,7 @@ def _mean_alignment(subject: EncoderOnTask, pairs: PairSplit, positives: list[in
 
 
 def _alignment_point(row: PlainRow, panel: str, **fields: str) -> ScatterPoint:
+    """Return the point of an encoder or of a validation, coloured by its score times 100."""
     score = 100 * row["score"]
     return ScatterPoint(x=row["uniformity"], y=row["alignment"], panel=panel, value=score, **fields)
 
@@ -503,6 +529,7 @@ def gold_bins(gold: Float64Array, bins: int) -> IntArray:
     low = float(gold.min())
     high = float(gold.max())
     indices = ((gold - low) / max(high - low, 1e-12) * bins).astype(np.int64)
+    # The highest score would begin a bin of its own.
     return np.asarray(np.minimum(indices, bins - 1))
 
 
@@ -530,6 +557,7 @@ class GoldAgainstCosine(EncoderAnalysis):
             "collapse": collapse(cosines, gold, bins=self.bins),
         }
         n_drawn = min(MAX_DRAWN_PAIRS, len(gold))
+        # unique, as rounding may give a row twice.
         drawn_rows = np.unique(np.linspace(0, len(gold) - 1, n_drawn).astype(np.int64))
         pair_rows: list[PlainRow] = [
             {"gold": float(gold[row]), "cosine": float(cosines[row])} for row in drawn_rows
@@ -538,7 +566,12 @@ class GoldAgainstCosine(EncoderAnalysis):
         return EncoderFindings({"encoders": [encoder_row], "bins": bin_rows, "pairs": pair_rows})
 
     def _measure_bins(self, cosines: Float64Array, gold: Float64Array) -> Iterator[PlainRow]:
-        """Yield the quartiles of the cosines of each bin that is not empty."""
+        """Yield the quartiles of the cosines of each bin of gold scores that is not empty.
+
+        Args:
+            cosines: The cosine of each pair, (n,).
+            gold: The gold score of each pair, (n,).
+        """
         bin_indices = gold_bins(gold, self.bins)
         edges = np.linspace(gold.min(), gold.max(), self.bins + 1)
         for bin_index in range(self.bins):
@@ -571,7 +604,14 @@ class GoldAgainstCosine(EncoderAnalysis):
 
 
 def _make_violins(pairs: Sequence[PlainRow], bins: Sequence[PlainRow]) -> Iterator[Violin]:
-    """Yield the density of each encoder's cosines in each bin of gold scores."""
+    """Yield the density of each encoder's cosines in each bin of gold scores.
+
+    A bin in which all cosines are equal has none.
+
+    Args:
+        pairs: ``encoder``, ``gold`` and ``cosine`` of each pair of each encoder.
+        bins: Rows with the edges of bins, ``from`` and ``to``.
+    """
     edges = sorted({(row["from"], row["to"]) for row in bins})
     highest = max(high for _, high in edges)
     encoders = dict.fromkeys(pair["encoder"] for pair in pairs)

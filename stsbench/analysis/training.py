@@ -209,9 +209,17 @@ class SweepCells(Analysis):
 
 
 def _group_scores(results: Sequence[Result], name: str) -> dict[Replacements, list[float]]:
-    """Return the scores of a recipe, one per seed, by the replaced parameters."""
+    """Return the scores of a recipe, one per seed, by the replaced parameters.
+
+    Results of other recipes are left out.
+
+    Args:
+        results: Results of one task, of any encoders.
+        name: The recipe.
+    """
     scores_by_replacements: dict[Replacements, list[float]] = {}
     for result in results:
+        # The last way to split the name has all replaced parameters apart from the recipe.
         recipe, params = list(split_params(result.encoder))[-1]
         if recipe == name:
             replacements = tuple(sorted(params.items(), key=str))
@@ -222,7 +230,17 @@ def _group_scores(results: Sequence[Result], name: str) -> dict[Replacements, li
 def _tabulate(
     name: str, scores_by_replacements: Mapping[Replacements, list[float]], catalogue: Catalogue
 ) -> tuple[list[PlainRow], list[PlainRow]]:
-    """Return the points and the grid of one recipe."""
+    """Return the points and the grid of one recipe; scores are means over seeds, not times 100.
+
+    Args:
+        name: The recipe.
+        scores_by_replacements: Its scores, one per seed, by the parameters that were replaced.
+        catalogue: Has the recipe's card, for the values of parameters that were not replaced.
+
+    Returns:
+        Points, the scores by the value of one key; and the grid, the scores by two keys or by the
+        two values of one key.
+    """
     shared, scores_by_replacements = _factor_out_shared(scores_by_replacements)
     recipe = "+".join([name, *(f"{key}={value}" for key, value in shared)])
     keys = dict.fromkeys(key for replacements in scores_by_replacements for key, _ in replacements)
@@ -295,7 +313,7 @@ def recipe_value(name: str, key: str, catalogue: Catalogue) -> Any:  # noqa: ANN
 
 
 def _sort_key(row: PlainRow) -> tuple[Any, ...]:
-    """Return the key that sorts numbers before texts."""
+    """Return the key that sorts points by recipe, key and value, numbers before texts."""
     value = row["value"]
     sortable = value if _is_number(value) else str(value)
     return row["recipe"], row["key"], not _is_number(value), sortable
@@ -339,7 +357,10 @@ def _draw_grid(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
 
 
 def _draw_line(points: Sequence[PlainRow], by: str, title: str) -> Chart:
-    """Draw the scores over the values of one key, on a logarithmic scale if they are far apart."""
+    """Draw the mean scores over the values of one key, all of them numbers.
+
+    The scale is logarithmic if all are positive and the largest is over 20 times the smallest.
+    """
     values = [point["value"] for point in points]
     is_wide = min(values) > 0 and max(values) > 20 * min(values)
     line_points = [
