@@ -79,6 +79,9 @@ class Evaluator(Protocol):
         A score that the items do not determine, because it was rounded or averaged over folds,
         needs a method ``score_range(items, split)`` that returns the least and the greatest score
         that the items allow.
+
+        Args:
+            items: The columns of a Result's file of items, each of length n, by name.
         """
 
 
@@ -120,12 +123,16 @@ class EmbeddingChecks(NamedTuple):
 
 
 def inspect_embeddings(rows: EmbeddingRows) -> EmbeddingChecks:
-    """Count zero vectors among embeddings (n, d), and compare all with the first one."""
+    """Count zero vectors among embeddings (n, d), and compare all with the first one.
+
+    The embeddings are read block by block, because they may be larger than the memory.
+    """
     zero_vectors = 0
     is_constant = True
     first_row = None
     for block in iter_blocks(rows):
         first_row = block[:1] if first_row is None else first_row
+        # A row without any value other than 0.
         zero_vectors += int((~block.any(axis=1)).sum())
         is_constant = is_constant and bool((block == first_row).all())
     return EmbeddingChecks(zero_vectors, is_constant)

@@ -86,7 +86,15 @@ class VerifiedFile:
             )
 
     def load_evaluator(self, result: Result, catalogue: Catalogue) -> Evaluator | None:
-        """Make the evaluator that recomputes a Result; None if there is none, which is noted."""
+        """Make the evaluator that recomputes a Result; None if there is none.
+
+        A reason that is no fault of the Result is noted in ``unknown``, a protocol that its
+        evaluator refuses in ``problems``.
+
+        Args:
+            result: The Result; it names its task and its protocol.
+            catalogue: Has the tasks' cards, which name their evaluators.
+        """
         if result.task not in catalogue.paths("tasks"):
             self.unknown.append("no folder of cards holds the card of its task")
             return None
@@ -144,9 +152,15 @@ ScoreRange = tuple[float, float]
 
 
 def score_range(evaluator: Evaluator, recomputed: Scores, split: str) -> ScoreRange:
-    """Return the bounds of the score, widened by rounding errors.
+    """Return the least and the greatest score that the items allow, widened by rounding errors.
 
-    Most evaluators compute exactly one score from the items.
+    Most evaluators compute exactly one score from the items; those whose scores are rounded or
+    averaged over folds have a method ``score_range``.
+
+    Args:
+        evaluator: The evaluator.
+        recomputed: What it has recomputed from the items.
+        split: The name of the split that the items are of.
     """
     low = high = recomputed.score
     if hasattr(evaluator, "score_range"):
@@ -166,6 +180,18 @@ def _with_labels(result: Result, items: ItemColumns, labels: ItemColumns) -> Ite
 
     With two classes the label of a wrong answer is the other class. A label in the file of the
     items is not used, because anybody may have written it.
+
+    Args:
+        result: The Result; its ``per_subset`` has an entry per class.
+        items: Its per-item columns.
+        labels: The column ``label`` from the data; empty if they are not available or have none.
+
+    Returns:
+        The columns without a stored label, and with another one if it is known. Items that are not
+        answers of a classifier get none.
+
+    Raises:
+        DataError: A predicted class does not exist.
     """
     items = {name: column for name, column in items.items() if name != "label"}
     if not {"prediction", "correct"} <= items.keys():
@@ -183,13 +209,21 @@ def _with_labels(result: Result, items: ItemColumns, labels: ItemColumns) -> Ite
 
 
 def _find_differences(result: Result, recomputed: Scores, bounds: ScoreRange) -> Iterator[str]:
-    """Yield a message for each number of a Result that differs from the recomputed one."""
+    """Yield a message for each number of a Result that differs from the recomputed one.
+
+    Args:
+        result: The Result.
+        recomputed: What its evaluator has recomputed from its items.
+        bounds: The least and the greatest score that the items allow.
+    """
     low, high = bounds
     if not low <= result.score <= high:
         yield f"field 'score': {result.score:.6g}, the items make {format_range(low, high)}"
+    # This one is the score itself, which may lie within bounds; it is checked above.
     protocol_score = score_name(result.protocol)
     other_scores = {name: value for name, value in result.scores.items() if name != protocol_score}
     yield from _compare_values("field 'scores'", other_scores, recomputed.scores)
+    # A classifier's items have no gold scores; its subsets are classes.
     has_classes = "gold" not in recomputed.per_item
     subsets = recomputed.per_subset
     if has_classes:
@@ -201,6 +235,7 @@ def _find_differences(result: Result, recomputed: Scores, bounds: ScoreRange) ->
             yield from _compare_values(location, values, subsets[name])
         elif not has_classes:
             yield f"field 'per_subset': the items have no subset '{shorten(name)}'"
+    # Intervals by different methods may differ.
     if recomputed.interval_method == result.interval_method:
         yield from _compare_intervals(result.interval, recomputed.interval)
 
@@ -208,6 +243,12 @@ def _find_differences(result: Result, recomputed: Scores, bounds: ScoreRange) ->
 def _compare_intervals(
     interval: tuple[float, float], recomputed: tuple[float, float]
 ) -> Iterator[str]:
+    """Yield a message if a Result's interval is not the recomputed one.
+
+    Args:
+        interval: Its low and high bound.
+        recomputed: The same, computed from the items.
+    """
     difference = max(abs(bound - due) for bound, due in zip(interval, recomputed, strict=True))
     # A difference that is not a number is one.
     if not difference <= INTERVAL_ROUNDING:
@@ -220,6 +261,16 @@ def _compare_intervals(
 def _compare_values(
     location: str, values: Mapping[str, float], recomputed: Mapping[str, float]
 ) -> Iterator[str]:
+    """Yield a message for each value that differs from the recomputed one of its name.
+
+    A name that is not recomputed is wrong only if it is a correlation, such as ``spearman.all``:
+    other values may depend on more than the items.
+
+    Args:
+        location: Where the values are in the Result, for messages.
+        values: Its values by name.
+        recomputed: The same, computed from the items.
+    """
     for name, value in values.items():
         prefix = f"{location}: '{shorten(name)}' is {value:.6g}, the items make"
         if name in recomputed:
@@ -283,12 +334,14 @@ def believe(
     }
     with cached_values("believed.json", dict[str, list[str]]) as cache:
         for done, result in enumerate(results, 1):
+            # A new result has no file, and its path is not used: it has no problems.
             file = VerifiedFile(path=result.path or Path(), result=result)
             if result.path is not None:
                 card = cards.get(result.task)
                 was_recomputed = _check_file(file, result, catalogue, card, cache)
                 if was_recomputed and progress:
                     progress(done, len(results))
+            # Only a result without problems is believed.
             if file.problems:
                 believed.problems.append(Problem(file.path, _format_problems(file)))
                 continue
@@ -299,6 +352,7 @@ def believe(
 
 
 def _format_problems(file: VerifiedFile) -> str:
+    """Return the problems of a file in one line, with its path and the advice to run it again."""
     message = "; ".join(file.problems)
     if str(file.path) not in message:
         message = f"{file.path}: {message}"
@@ -352,7 +406,16 @@ def _check_file(
 def _cache_key(
     result: Result, result_content: bytes, items_content: bytes, card: TaskCard | None
 ) -> str:
-    """Hash both files, the Result as it was read, its task's card and the code of the formulas."""
+    """Hash all that a verdict depends on.
+
+    These are both files, the Result as it was read, its task's card and the code of the formulas.
+
+    Args:
+        result: The Result as it was read.
+        result_content: The bytes of its file.
+        items_content: The bytes of the file of its items.
+        card: Its task's card; None if there is none.
+    """
     hashes = [
         code_digest(Path(__file__).parent, *map(Path, numbers.__path__)),
         task_digest(card) if card is not None else "",

@@ -14,6 +14,7 @@ from stsbench.evaluators.base import Evaluator
 
 
 def _is_evaluator(value: object) -> bool:
+    """Return whether a value is callable and has ``PROTOCOLS``, dataclasses by name."""
     protocols = getattr(value, "PROTOCOLS", None)
     has_protocols = (
         isinstance(protocols, Mapping)
@@ -39,6 +40,10 @@ EVALUATORS = Registry(
 
 def replace_fields(protocol: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a dataclass
     """Return the protocol with some fields replaced.
+
+    Args:
+        protocol: A dataclass with a field ``name``, which cannot be replaced.
+        values: The new values by field; each is converted to the type of its field.
 
     Raises:
         ProtocolError: The protocol lacks a field, or a value is not valid for its field.
@@ -87,6 +92,12 @@ def make_evaluator(
     factory: Callable[..., Evaluator], protocol: object, card: TaskCard, task: str
 ) -> Evaluator:
     """Make an evaluator with the options of a task's card.
+
+    Args:
+        factory: The evaluator's class.
+        protocol: The protocol, an instance of one of its dataclasses.
+        card: The task's card, whose section ``[options]`` has further arguments of the class.
+        task: The task's name, for messages.
 
     Raises:
         CardError: The evaluator has no such option.

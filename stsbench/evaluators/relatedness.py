@@ -33,7 +33,7 @@ from stsbench.evaluators.probe.items import EpochOrders, ProbeItems, make_items,
 from stsbench.evaluators.probe.minibatch import (
     Fold,
     Lockstep,
-    TrainedClassifier,
+    TrainedWeights,
     train_until_stopped,
 )
 from stsbench.numbers.statistics import CORRELATIONS, Float64Array, sentence_columns
@@ -114,6 +114,7 @@ class RelatednessEvaluator:
         test = items_by_split["test"]
         predictions = np.empty(len(test))
         gold = np.empty(len(test))
+        # Items are in the toolkit's order, the columns in that of the split.
         predictions[test.indices] = expected_scores(trained.weights, test)
         gold[test.indices] = test.labels
         if not np.isfinite(predictions).all():
@@ -131,10 +132,20 @@ class RelatednessEvaluator:
         scores = {**result.scores, f"dev_{self.protocol.selection}": trained.accuracy}
         return replace(result, scores=scores, zero_vectors=zero_vectors, notes=tuple(notes))
 
-    def train(self, train: ProbeItems, validation: ProbeItems, *, seed: int) -> TrainedClassifier:
+    def train(self, train: ProbeItems, validation: ProbeItems, *, seed: int) -> TrainedWeights:
         """Train until the value on the validation split fails to improve too often.
 
-        Training ends at the last epoch of the protocol at the latest.
+        Training ends at the last epoch of the protocol at the latest. The classifier of the probe
+        is trained, with soft labels and another check: its settings are made from the fields of the
+        same names.
+
+        Args:
+            train: The pairs to learn from, with gold scores as labels.
+            validation: The pairs whose correlation chooses the weights.
+            seed: The seed of the first weights and of the orders.
+
+        Returns:
+            The weights (5, w) at their best check, and as accuracy the correlation of then.
         """
         protocol = self.protocol
         shared_fields = ("name", "batch_size", "tenacity", "epoch_size", "max_epochs", "loss")
@@ -146,6 +157,7 @@ class RelatednessEvaluator:
             train=replace(train, labels=soft_labels(train.labels)),
             development=validation,
             orders=EpochOrders(seed, len(train)),
+            # One classifier, without weight decay.
             decays=[0.0],
         )
         weights = starting_weights(seed, train.pool.width, N_CLASSES)
@@ -179,11 +191,17 @@ class RelatednessEvaluator:
 
 
 def soft_labels(gold: Float64Array) -> FloatArray:
-    """Divide each gold score between the two nearest classes, (n, 5).
+    """Divide each gold score between the two nearest classes.
 
     For example, 3.2 is 0.8 of class 3 and 0.2 of class 4. There is no class 0, so a score below 1
     lacks that part: 0.3 is 0.3 of class 1 and nothing else, and 0 is no class at all. The toolkit
     does the same, and STS-B has such scores.
+
+    Args:
+        gold: The gold scores, (n,), from 0 to 5.
+
+    Returns:
+        The share of each class 1 to 5, (n, 5).
     """
     floor = np.floor(gold)
     # Columns 0 and 6 take the parts that are dropped.
@@ -200,13 +218,22 @@ class _Regressor(Lockstep):
     selection: CorrelationName
 
     def accuracies(self) -> Float64Array:
+        """Return the correlation on the validation pairs, of the only member, (1,)."""
         pairs = self.fold.development
         predictions = expected_scores(self.weights[0], pairs)
         return np.array([correlate(predictions, pairs.labels, self.selection)])
 
 
 def expected_scores(weights: FloatArray, pairs: ProbeItems) -> Float64Array:
-    """Return the expected score of each pair, (n,): probabilities dotted with the scores 1 to 5."""
+    """Return the expected score of each pair, (n,).
+
+    It is the dot product of the probabilities of the five classes with the scores 1 to 5 that they
+    stand for.
+
+    Args:
+        weights: The weights of the classes, (5, w): one per feature, then the bias, then padding.
+        pairs: The n pairs.
+    """
     width = pairs.pool.width
     scores = []
     for block in pairs.blocks():
@@ -222,6 +249,11 @@ def expected_scores(weights: FloatArray, pairs: ProbeItems) -> Float64Array:
 
 def _make_pairs(name: str, split: PairSplit, embed: Embed) -> ProbeItems:
     """Return the pairs of a split as items with ``|u - v|`` and ``u * v`` as features.
+
+    Args:
+        name: The split's name, for messages.
+        split: The split.
+        embed: Embeds sentences.
 
     Raises:
         DataError: The gold scores are all equal, or outside the classes.
@@ -239,7 +271,16 @@ def _make_pairs(name: str, split: PairSplit, embed: Embed) -> ProbeItems:
 
 
 def correlate(predictions: Float64Array, gold: Float64Array, metric: str) -> float:
-    """Return the correlation of predictions with gold scores; as in the toolkit 0 if undefined."""
+    """Return the correlation of predictions with gold scores, 0 if it is undefined.
+
+    The toolkit does the same: predictions that are all equal, or not finite, must not stop
+    training.
+
+    Args:
+        predictions: The predicted scores, (n,).
+        gold: The gold scores, (n,).
+        metric: The correlation, ``pearson`` or ``spearman``.
+    """
     if not np.isfinite(predictions).all() or np.ptp(predictions) == 0:
         return 0.0
     return CORRELATIONS[metric](predictions, gold)

@@ -28,13 +28,13 @@ from stsbench.evaluators.base import (
     require_splits,
 )
 from stsbench.evaluators.probe.items import first_weights
-from stsbench.evaluators.probe.minibatch import TrainedClassifier
+from stsbench.evaluators.probe.minibatch import TrainedWeights
 from stsbench.numbers.statistics import IMAGE_INTERVAL_METHOD, ItemDependence, share_interval
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-DEPTHS = (1, 5, 10)
+RECALL_DEPTHS = (1, 5, 10)
 """Recalls count the right answers among this many first ones."""
 
 
@@ -122,6 +122,7 @@ class RetrievalEvaluator:
             checks.append(inspect_embeddings(embeddings))
             n_values = split.image_features.size + embeddings.shape[0] * embeddings.shape[1]
             # Only the training split is read often enough to be worth the memory.
+            # 4 bytes per float32.
             hold = name == "train" and 4 * n_values <= self.memory
             rows_by_split[name] = ImagesAndCaptions(
                 images=IndexedRows(split.image_features, device, hold=hold),
@@ -152,6 +153,11 @@ class RetrievalEvaluator:
         return replace(result, scores=scores, zero_vectors=zero_vectors, notes=tuple(notes))
 
     def _rank_columns(self) -> list[str]:
+        """Return the names of the columns of ranks: the image's own, then one per caption of it.
+
+        ``i2t_rank`` is the rank of an image's best caption, ``t2i_rank_1`` and so on those of the
+        image for each of its captions.
+        """
         n_captions = self.protocol.captions_per_image
         return ["i2t_rank", *(f"t2i_rank_{number}" for number in range(1, n_captions + 1))]
 
@@ -168,6 +174,7 @@ class RetrievalEvaluator:
         recall = recall_of_images(ranks)
         if not np.allclose(recall, np.asarray(items["recall"]), rtol=0, atol=1e-9):
             raise DataError("column 'recall' is not what the ranks make")
+        # Images are in the order of the split: each run of this many is a fold.
         size = self.protocol.fold_images
         scores = mean_scores([ranks[start : start + size] for start in range(0, len(ranks), size)])
         recalls = [value for name, value in scores.items() if ".recall@" in name]
@@ -183,7 +190,17 @@ class RetrievalEvaluator:
 
 
 def _check_sizes(splits: Mapping[str, CaptionSplit], protocol: RetrievalProtocol) -> None:
-    """Raise DataError if the splits are too small, or their captions not in the order of images."""
+    """Check that the splits are large enough, and their captions in the order of images.
+
+    Args:
+        splits: The splits train, validation and test.
+        protocol: Gives the sizes of batch and folds.
+
+    Raises:
+        DataError: A split is too small: each batch needs captions outside it as contrasts, and the
+            folds of validation and test are full. Or the captions of an image do not follow each
+            other.
+    """
     n_captions = splits["train"].n
     if n_captions <= protocol.batch_size:
         raise DataError(
@@ -222,7 +239,9 @@ def rank_fold(similarity: FloatArray) -> IndexArray:
     captions_of_image = np.arange(n_captions).reshape(n_images, per_image)
     own_similarity = np.take_along_axis(similarity, captions_of_image, axis=1)
     # Of an image's captions the most similar ranks first; of equals the last.
+    # Reversed, because argmax takes the first of equals.
     best = per_image - 1 - own_similarity[:, ::-1].argmax(axis=1)
+    # The index of each image's best caption among all captions.
     i2t = ranks_of(similarity, np.arange(0, n_captions, per_image) + best)
     t2i = ranks_of(np.ascontiguousarray(similarity.T), np.repeat(np.arange(n_images), per_image))
     return np.column_stack([i2t, t2i.reshape(n_images, per_image)])
@@ -251,7 +270,7 @@ def ranks_of(similarity: FloatArray, target: IndexArray) -> IndexArray:
 SCORE_NAMES = [
     f"{direction}.{name}"
     for direction in ("i2t", "t2i")
-    for name in (*(f"recall@{depth}" for depth in DEPTHS), "median_rank")
+    for name in (*(f"recall@{depth}" for depth in RECALL_DEPTHS), "median_rank")
 ]
 """The scores of a fold: image to text, then text to image."""
 
@@ -259,11 +278,17 @@ SCORE_NAMES = [
 def fold_scores(ranks: IndexArray) -> list[float]:
     """Return the ``SCORE_NAMES`` of one fold, as the toolkit computes them.
 
-    Recalls are in points; median ranks count from 1.
+    Recalls are in points: 100 times the share of ranks among the first 1, 5 and 10. Median ranks
+    count from 1 and are rounded down.
+
+    Args:
+        ranks: Ranks from 0, (i, 1 + c), as :func:`rank_fold` returns them: column 0 is that of each
+            image's best caption, the others are those of the image for each of its c captions.
     """
     scores = list[float]()
+    # Image to text, then text to image.
     for direction_ranks in (ranks[:, 0], ranks[:, 1:]):
-        for depth in DEPTHS:
+        for depth in RECALL_DEPTHS:
             scores.append(100.0 * int((direction_ranks < depth).sum()) / direction_ranks.size)
         scores.append(float(np.floor(np.median(direction_ranks)) + 1))
     return scores
@@ -273,15 +298,23 @@ def summed_recall(folds: Sequence[IndexArray]) -> float:
     """Return the sum of the six recalls in points, averaged over folds; it chooses the weights.
 
     The terms are added in the toolkit's order, because two epochs are compared by ``>``.
+
+    Args:
+        folds: The ranks of each fold, (i, 1 + c), as :func:`rank_fold` returns them.
     """
     total = 0.0
+    # i: image to text, t: text to image; the median ranks are left out.
     for i1, i5, i10, _, t1, t5, t10, _ in map(fold_scores, folds):
         total += (i1 + i5 + i10 + t1 + t5 + t10) / len(folds)
     return total
 
 
 def mean_scores(folds: Sequence[IndexArray]) -> dict[str, float]:
-    """Return the ``SCORE_NAMES`` averaged over folds, with recalls in [0, 1]."""
+    """Return the ``SCORE_NAMES`` averaged over folds, with recalls in [0, 1].
+
+    Args:
+        folds: The ranks of each fold, (i, 1 + c), as :func:`rank_fold` returns them.
+    """
     means = np.mean([fold_scores(ranks) for ranks in folds], axis=0).tolist()
     return {
         name: mean / 100 if ".recall@" in name else mean
@@ -292,15 +325,28 @@ def mean_scores(folds: Sequence[IndexArray]) -> dict[str, float]:
 def recall_of_images(ranks: IndexArray) -> npt.NDArray[np.float64]:
     """Return each image's recall, the mean over depths and both directions, (i,).
 
-    The mean recall is the mean of these.
+    The mean of these is the mean recall, so they are the items of its interval.
+
+    Args:
+        ranks: Ranks from 0, (i, 1 + c), as :func:`rank_fold` returns them: column 0 is that of each
+            image's best caption, the others are those of the image for each of its c captions.
     """
-    i2t = np.mean([ranks[:, 0] < depth for depth in DEPTHS], axis=0)
-    t2i = np.mean([(ranks[:, 1:] < depth).mean(axis=1) for depth in DEPTHS], axis=0)
+    i2t = np.mean([ranks[:, 0] < depth for depth in RECALL_DEPTHS], axis=0)
+    t2i = np.mean([(ranks[:, 1:] < depth).mean(axis=1) for depth in RECALL_DEPTHS], axis=0)
     return np.asarray((i2t + t2i) / 2)
 
 
 def project_to_unit(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Map rows (..., size) by a weight (p, size) and a bias (p,) to unit vectors (..., p)."""
+    """Map rows linearly, and scale each to length 1.
+
+    Args:
+        rows: Image features or embeddings of captions, (..., size).
+        weight: The map's weight, (p, size).
+        bias: The map's bias, (p,).
+
+    Returns:
+        Unit vectors, (..., p); a row that is mapped to zero becomes NaN.
+    """
     from torch.nn import functional
 
     mapped = functional.linear(rows, weight, bias)
@@ -326,6 +372,9 @@ def ranking_loss(
     images: Tensor, captions: Tensor, other_images: Tensor, other_captions: Tensor, margin: float
 ) -> Tensor:
     """Compute the hinge loss: how much each pair lacks to be the margin above its contrasts.
+
+    This is the hinge loss of Kiros et al. (arXiv 1411.2539), section 3.2: max(0, margin - s(image,
+    caption) + s(contrast)), summed over contrasts in both directions.
 
     Args:
         images: Unit vectors, (b, p).
@@ -360,6 +409,7 @@ def draw_outside(
         size: The number of items to draw.
     """
     positions = rng.randint(0, len(order) - batch_size, size)
+    # Positions are those of the order without the batch; behind it they move on by its size.
     positions[positions >= start] += batch_size
     return order[positions]
 
@@ -371,16 +421,32 @@ def train_maps(
     *,
     seed: int,
     device: str,
-) -> TrainedClassifier:
-    """Train until the sum of recalls on the validation split fails to improve too often."""
+) -> TrainedWeights:
+    """Train a linear map of images and one of captions into one space, by the ranking loss.
+
+    Training ends when the sum of recalls on the validation split has failed to improve ``tenacity +
+    1`` times in all, or after the epochs; the count is never reset, as in SentEval's
+    ``ranking.py``.
+
+    Args:
+        train: The images and captions to learn from.
+        validation: Those whose recalls choose the weights.
+        protocol: The settings of training.
+        seed: The seed of the first weights, the orders and the contrasts.
+        device: A device of torch.
+
+    Returns:
+        The maps at their best check, and as accuracy the summed recall of then, in points.
+    """
     import torch
 
     sizes = (train.images.shape[1], train.captions.shape[1])
+    # Nothing else is drawn from the generator of the first weights.
     tensors, _ = first_weights(seed, *((size, protocol.projection) for size in sizes))
     maps = [tensor.to(device).requires_grad_() for tensor in tensors]
     optimiser = torch.optim.Adam(maps, lr=protocol.learning_rate)
     rng = np.random.RandomState(seed)  # noqa: NPY002 - the toolkit's generator
-    best = TrainedClassifier()
+    best = TrainedWeights()
     failures = 0
     epochs = 0
     # The toolkit tests before each epoch: the last one comes after max_epochs, not at it.
@@ -409,12 +475,22 @@ def _batch_loss(
     order: IndexArray,
     start: int,
 ) -> Tensor:
-    """Return the loss of the batch that begins at a position of the captions' order."""
+    """Return the loss of the batch that begins at a position of the captions' order.
+
+    Args:
+        train: The images and captions to learn from.
+        maps: The maps being trained.
+        protocol: Gives the batch size, the contrasts per caption and the margin.
+        rng: The generator of the contrasts.
+        order: The captions in the order of the epoch, (n,).
+        start: The position in the order at which the batch begins.
+    """
     batch = order[start : start + protocol.batch_size]
     # Contrasts are drawn as captions, then their images are used: the right one may be among them.
     n_contrasts = protocol.contrasts * len(batch)
     image_contrasts = draw_outside(rng, order, start, batch_size=len(batch), size=n_contrasts)
     caption_contrasts = draw_outside(rng, order, start, batch_size=len(batch), size=n_contrasts)
+    # The first two maps are the weight and bias for images, the others those for captions.
     images, other_images = (
         project_to_unit(train.images.take(train.image_of_caption[captions]), *maps[:2])
         for captions in (batch, image_contrasts)
@@ -435,9 +511,15 @@ def _batch_loss(
 def rank_folds(
     maps: Maps, split: ImagesAndCaptions, protocol: RetrievalProtocol
 ) -> list[IndexArray]:
-    """Rank images and captions within each fold.
+    """Rank images and captions within each fold, by the maps.
 
-    A fold's captions follow each other, image by image.
+    Args:
+        maps: The maps of images and captions.
+        split: The images and captions; a fold's captions follow each other, image by image.
+        protocol: Gives the number and the size of folds, and the captions per image.
+
+    Returns:
+        The ranks of each fold, (i, 1 + c), see :func:`rank_fold`.
 
     Raises:
         EncoderError: The maps have left the range of numbers.
@@ -461,6 +543,7 @@ def rank_folds(
 
 
 def _are_unit_vectors(rows: Tensor) -> bool:
+    """Return whether all rows have length 1 within 0.001; NaN has not."""
     return bool(((rows.norm(dim=1) - 1).abs() < 1e-3).all())
 
 
@@ -474,9 +557,9 @@ class IndexedRows:
         """Store the rows.
 
         Args:
-            source: An array or a view of embeddings.
+            source: An array or a view of embeddings, (n, size).
             device: A device of torch.
-            hold: Copy all rows to the device now.
+            hold: Copy all rows to the device now; otherwise each batch is copied when it is taken.
         """
         import torch
 
@@ -485,6 +568,7 @@ class IndexedRows:
         self._source = source
         self._on_device = None
         if hold:
+            # Torch needs an array that is contiguous and writable.
             array = np.require(source, np.float32, ["C", "W"])
             self._on_device = torch.from_numpy(array).to(device)
 
@@ -497,5 +581,6 @@ class IndexedRows:
         if isinstance(self._source, np.ndarray):
             rows = self._source[indices]
         else:
+            # A view of embeddings reads these rows from its file.
             rows = self._source.take(indices)
         return torch.from_numpy(np.array(rows, dtype=np.float32)).to(self.device)

@@ -47,7 +47,11 @@ class StsProtocol:
     similarity: str = "cosine"
 
     def __post_init__(self) -> None:
-        """Check that each name is in its table."""
+        """Check that metric, aggregation and similarity are known.
+
+        Raises:
+            ProtocolError: One is not in its table.
+        """
         tables = {"metric": CORRELATIONS, "aggregation": AGGREGATIONS, "similarity": SIMILARITIES}
         for field, table in tables.items():
             value = getattr(self, field)
@@ -181,7 +185,17 @@ class _PairSimilarities(NamedTuple):
 
 
 def _compute_similarities(split: PairSplit, embed: Embed, name: str) -> _PairSimilarities:
-    """Return the similarity of each pair, and how many similarities involve a zero vector."""
+    """Return the similarity of each pair, and how many similarities involve a zero vector.
+
+    Args:
+        split: The pairs.
+        embed: Embeds sentences.
+        name: One of ``SIMILARITIES``.
+
+    Raises:
+        ProtocolError: The similarity needs bits, and the embeddings are none.
+        EncoderError: Different sentences all have the same embedding.
+    """
     texts = split.texts()
     embeddings = embed(texts)
     if name == "hamming" and not are_bits(np.asarray(embeddings)):
@@ -194,10 +208,11 @@ def _compute_similarities(split: PairSplit, embed: Embed, name: str) -> _PairSim
             f"the encoder gives every one of {len(texts)} sentences the same embedding; "
             "no correlation exists"
         )
+    # The embeddings of the first sentences, then those of the second: rows 0 and n on are a pair.
     blocks = zip(
         iter_blocks(embeddings, stop=split.n), iter_blocks(embeddings, split.n), strict=True
     )
-    similarities = [np.empty(0)]
+    similarities = [np.empty(0)]  # for a split without pairs
     zero_vectors = 0
     for first, second in blocks:
         similarity, has_zero_vector = SIMILARITIES[name](
@@ -255,8 +270,10 @@ def _aggregate(
     scores = {
         f"{metric}.{name}": value
         for metric, value in correlations_of_all.items()
+        # What is no average is the correlation over all pairs.
         for name in AGGREGATIONS.keys() - averages
     }
+    # A subset without a correlation leaves nothing to average.
     if not all(per_subset.values()):
         return scores
     sizes = np.array([len(rows) for rows in rows_by_subset.values()], dtype=np.float64)

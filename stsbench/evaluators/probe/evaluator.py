@@ -45,7 +45,7 @@ class MinibatchProtocol(MinibatchSettings):
     """SentEval's classifier: minibatch training stopped early on development accuracy."""
 
     def solver(self, run: ProbeRun) -> MinibatchSolver:
-        """Return compiled loops for linear classifiers on the CPU, otherwise a solver in torch."""
+        """Make the solver: compiled for linear classifiers on the CPU, otherwise one in torch."""
         if self.nhid == 0 and run.device == "cpu":
             return CompiledSolver(self, run)
         from stsbench.evaluators.probe.stacked import StackedSolver
@@ -71,7 +71,7 @@ class ConvergedProtocol(ProbeProtocol):
     max_iterations: PositiveInt = 1000
 
     def solver(self, run: ProbeRun) -> ConvergedSolver:
-        """Return a solver that trains all folds and penalties at once."""
+        """Make the solver, which trains all folds and penalties at once."""
         from stsbench.evaluators.probe.logreg import ConvergedSolver
 
         return ConvergedSolver(
@@ -139,6 +139,7 @@ def run_scheme(
         DataError: No scheme has these splits.
     """
     rounds = _plan_rounds(splits, protocol, seed)
+    # All rounds' folds are searched in one call, so that they are trained together.
     search = solver.search(list(chain.from_iterable(round_.folds for round_ in rounds)))
     n_folds = len(rounds[0].folds)
     choices = [
@@ -146,17 +147,20 @@ def run_scheme(
         for start in range(0, len(search.accuracy), n_folds)
     ]
     if "validation" in splits:
+        # [0]: there is one round with one fold.
         classifiers = [search.classifiers[0][choices[0].position]]
     else:
         classifiers = solver.refit(
             [round_.train for round_ in rounds], [choice.position for choice in choices]
         )
+    # Each item of ``all`` is tested once, in one of the rounds.
     test_items = splits.get("test") or splits["all"]
     predictions = np.empty(len(test_items), dtype=np.int64)
     points = []
     for round_, classifier in zip(rounds, classifiers, strict=True):
         predictions[round_.test.indices] = solver.predict(classifier, round_.test)
         points.append(_points(_accuracy(predictions, round_.test), protocol.rounding))
+    # The toolkit averages the rounded accuracies of the rounds; otherwise the score is exact.
     if protocol.rounding is None:
         accuracy = _accuracy(predictions, test_items)
     else:
@@ -168,7 +172,17 @@ def run_scheme(
 def _plan_rounds(
     splits: Mapping[str, ProbeItems], protocol: ProbeProtocol, seed: int
 ) -> list[_Round]:
-    """Return the rounds of training and test that a task's splits are made for."""
+    """Return the rounds of training and test that a task's splits are made for.
+
+    Args:
+        splits: The items of each split by name; the names tell the scheme.
+        protocol: Gives the number of folds and their seed.
+        seed: The seed of the evaluation. Only the folds of a training split depend on it: the
+            toolkit draws those of nested cross-validation from a fixed seed.
+
+    Raises:
+        DataError: No scheme has these splits.
+    """
     k = protocol.kfold
     names = sorted(splits)
     if names == ["all"]:
@@ -189,6 +203,12 @@ def _plan_rounds(
 
 
 def _accuracy(predictions: IndexArray, items: ProbeItems) -> float:
+    """Return the share of items that are predicted correctly.
+
+    Args:
+        predictions: The predicted classes of the whole split, by index in it.
+        items: Some or all items of the split.
+    """
     return int((predictions[items.indices] == items.labels).sum()) / len(items)
 
 
@@ -200,7 +220,12 @@ class _Choice(NamedTuple):
 
 
 def _choose(accuracy: Any, rounding: int | None) -> _Choice:  # noqa: ANN401 - (folds, grid)
-    """Choose the penalty with the best mean accuracy after rounding, the first of equals."""
+    """Choose the penalty with the best mean accuracy after rounding, the first of equals.
+
+    Args:
+        accuracy: Accuracies on development items, (folds, grid).
+        rounding: The number of decimals of accuracies in points; None if nothing is rounded.
+    """
     # Contiguous copies: numpy sums a column of a matrix in another order than a list of its values.
     means = [
         np.mean(column.copy()) if len(column) > 1 else float(column[0]) for column in accuracy.T
@@ -222,6 +247,7 @@ def _mean_points(points: Sequence[float], rounding: int | None) -> float:
     """Return the mean of accuracies in points, rounded again, as an accuracy in [0, 1]."""
     if rounding is None:
         return float(np.mean(points)) / 100
+    # Two digits more: points are hundredths.
     return round(float(round(np.mean(points), rounding)) / 100, rounding + 2)
 
 
@@ -303,6 +329,7 @@ class ProbeEvaluator:
             DataError: The splits are not labelled, too small, or of no known scheme.
         """
         labelled_splits = {name: _check_labelled(split) for name, split in splits.items()}
+        # A class may have a name but no items, or items but no name.
         n_classes = max(
             max(1 + int(split.labels.max()), len(split.classes))
             for split in labelled_splits.values()
@@ -317,7 +344,9 @@ class ProbeEvaluator:
             items_by_split, self.protocol, solver, seed=seed
         )
         train, test = (
-            labelled_splits.get(name) or labelled_splits["all"] for name in ("train", "test")
+            # A task whose only split is ``all`` trains and tests on its folds.
+            labelled_splits.get(name) or labelled_splits["all"]
+            for name in ("train", "test")
         )
         columns = {
             "prediction": predictions,
@@ -333,6 +362,7 @@ class ProbeEvaluator:
             "majority": majority,
         }
         class_names = list(map(str, test.classes or train.classes))
+        # Classes without a name get their number.
         class_names += list(map(str, range(len(class_names), n_classes)))
         zero_vectors = sum(pool.zero_rows for pool in pools)
         notes = _describe_embeddings(zero_vectors, all(pool.is_constant for pool in pools))
@@ -354,7 +384,11 @@ class ProbeEvaluator:
     def _make_items(
         self, splits: Mapping[str, LabelledSplit | LabelledPairSplit], embed: Embed
     ) -> dict[str, ProbeItems]:
-        """Embed the splits; embeddings stay in memory until its bytes are used up."""
+        """Embed the splits one after the other, and return the items of each.
+
+        The limit ``self.memory`` is for all splits together: each takes what it needs from the
+        bytes that earlier ones left free, and a split that does not fit is read chunk by chunk.
+        """
         items_by_split: dict[str, ProbeItems] = {}
         free_bytes = self.memory
         for name, split in splits.items():
@@ -377,6 +411,7 @@ class ProbeEvaluator:
         per_subset: dict[str, dict[str, float]] = {}
         if "label" in items:
             label = np.asarray(items["label"])
+            # A class may occur in predictions alone.
             for class_index in range(1 + int(max(label.max(), prediction.max()))):
                 is_predicted = prediction == class_index
                 is_true = label == class_index
@@ -385,6 +420,7 @@ class ProbeEvaluator:
                     int(is_predicted.sum()),
                     int(is_true.sum()),
                 )
+            # The F1 of class 1, as the toolkit reports it for MRPC.
             if self.f1:
                 scores["f1"] = self._round(per_subset["1"]["f1"])
         return Scores(
@@ -446,7 +482,12 @@ class ProbeEvaluator:
 
 
 def _describe_embeddings(zero_vectors: int, is_constant: bool) -> list[str]:
-    """Return notes on embeddings that carry no information."""
+    """Return notes on embeddings that carry no information; empty if there are none.
+
+    Args:
+        zero_vectors: The number of embeddings that are zero vectors.
+        is_constant: Whether every sentence has the same embedding.
+    """
     notes = []
     if zero_vectors:
         notes.append(f"{zero_vectors} embeddings are zero vectors")
@@ -459,7 +500,13 @@ def _describe_embeddings(zero_vectors: int, is_constant: bool) -> list[str]:
 
 
 def _class_scores(n_hits: int, n_predicted: int, support: int) -> dict[str, float]:
-    """Return precision, recall, F1 and support of one class; a quotient by no items is 0."""
+    """Return precision, recall, F1 and support of one class; a quotient by no items is 0.
+
+    Args:
+        n_hits: The number of items of the class that are predicted as the class.
+        n_predicted: The number of items that are predicted as the class.
+        support: The number of items of the class.
+    """
     return {
         "precision": n_hits / n_predicted if n_predicted else 0.0,
         "recall": n_hits / support if support else 0.0,

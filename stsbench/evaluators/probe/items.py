@@ -105,11 +105,19 @@ class ProbeItems:
         return len(self.indices)
 
     def select(self, positions: IndexArray) -> ProbeItems:
-        """Return the items at these positions."""
+        """Return the items at these positions.
+
+        Args:
+            positions: Positions among these items, (k,), not indices in the split.
+        """
         return ProbeItems(self.pool, self.indices[positions], self.labels[positions])
 
     def folds(self, k: int, seed: int) -> list[tuple[ProbeItems, ProbeItems]]:
         """Divide the items into k stratified folds.
+
+        Args:
+            k: The number of folds.
+            seed: The seed by which the items of each class are shuffled first.
 
         Returns:
             For each fold its training items and its held-out items.
@@ -148,6 +156,7 @@ class ProbeItems:
                 labels=self.labels,
             )
             return
+        # 4 bytes per float32, on each side.
         size = CHUNK_BYTES // (4 * sides[0].shape[1] * len(sides))
         size = max(1, size // multiple_of) * multiple_of
         for start in range(0, len(self), size):
@@ -160,6 +169,7 @@ class ProbeItems:
             yield ItemBlock(
                 u=embeddings[0],
                 v=embeddings[-1],
+                # The inverse permutation: where each item was put.
                 rows=np.argsort(file_order),
                 labels=self.labels[start : start + size],
             )
@@ -167,7 +177,12 @@ class ProbeItems:
     def features(
         self, device: torch.device | str = "cpu", size: int = CHUNK_VALUES
     ) -> Iterator[Tensor]:
-        """Yield the items' features in order, (<= size, w) float64, at most 32 MiB at once."""
+        """Yield the items' features in order, (<= size, w) float64, at most 32 MiB at once.
+
+        Args:
+            device: A device of torch, on which they are made.
+            size: The maximum number of items at once.
+        """
         import torch
 
         kind = self.pool.features
@@ -181,7 +196,14 @@ class ProbeItems:
 
 
 def combine_sides(u: Tensor, v: Tensor, kind: Features) -> Tensor:
-    """Return the features (…, w) of items from their sentences' embeddings, (…, d) each."""
+    """Return the features (…, w) of items from their sentences' embeddings, (…, d) each.
+
+    Args:
+        u: Embeddings of first (or only) sentences.
+        v: Embeddings of second sentences; not read for kind ``u``.
+        kind: ``u``; ``abs_mul``, which is ``[|u - v|, u * v]``; or ``concat_mul_abs``, which is
+            ``[u, v, u * v, |u - v|]``.
+    """
     import torch
 
     if kind == "u":
@@ -210,12 +232,14 @@ def make_items(split: AnySplit, embed: Embed, features: Features, memory: int) -
         DataError: The split has pairs and the features are those of sentences, or the reverse.
     """
     has_pairs = len(split.sides) == 2
+    # Features ``u`` are those of single sentences, all others those of pairs.
     if has_pairs == (features == "u"):
         kind = "pairs" if has_pairs else "single sentences"
         choices = "'abs_mul' or 'concat_mul_abs'" if has_pairs else "'u'"
         raise DataError(f"the task's {kind} need features {choices}, not '{features}'")
     sides: list[EmbeddingRows] = [embed(side) for side in split.sides]
     if sum(4 * side.shape[0] * side.shape[1] for side in sides) <= memory:
+        # The compiled loops need float32 rows one after the other.
         sides = [np.require(np.asarray(side), np.float32, ["C", "W", "A"]) for side in sides]
     checks = [inspect_embeddings(side) for side in sides]
     pool = FeaturePool(
@@ -246,6 +270,7 @@ def toolkit_order(split: AnySplit, *, second_first: bool = False) -> IndexArray:
         np.array([len(sentence.split()) for sentence in side], dtype=np.int64)
         for side in split.sides
     ]
+    # ``lexsort`` sorts by its last key first: the count of the first sentence, then of the second.
     if isinstance(split, PairSplit):
         return np.lexsort([split.gold, *reversed(counts)])
     labels = split.labels
@@ -260,13 +285,19 @@ def toolkit_order(split: AnySplit, *, second_first: bool = False) -> IndexArray:
 class EpochOrders:
     """The order of the training items in each epoch, for one training size.
 
-    Orders are drawn when they are first requested. With ``holdout``, the first draw of the stream
-    holds out that share of the items: ``validation_items`` and ``training_items`` are positions,
-    and the epochs permute the training items.
+    Orders are drawn when they are first requested, one after the other from one stream, as in the
+    toolkit. With ``holdout``, the first draw of the stream holds out that share of the items:
+    ``validation_items`` and ``training_items`` are positions, and the epochs permute the training
+    items. Threads may share it.
     """
 
     def __init__(self, seed: int, n: int, *, holdout: float = 0.0) -> None:
         """Start the stream for n items.
+
+        Args:
+            seed: The seed of the stream.
+            n: The number of items.
+            holdout: The share of the items to hold out; 0 holds out none, and draws nothing for it.
 
         Raises:
             DataError: The items are too few to hold any out.
@@ -304,6 +335,9 @@ class FirstWeights(NamedTuple):
 def first_weights(seed: int, *layers: tuple[int, int]) -> FirstWeights:
     """Draw the weights and biases that torch's linear layers start from, after seeding.
 
+    They are those of ``torch.nn.Linear`` (Kaiming's uniform with a = sqrt(5), biases uniform within
+    1 / sqrt(in)), without use of torch's global generator.
+
     Args:
         seed: The seed of torch's generator.
         layers: The sizes (in, out) of each layer.
@@ -323,11 +357,17 @@ def first_weights(seed: int, *layers: tuple[int, int]) -> FirstWeights:
 def starting_weights(seed: int, width: int, classes: int) -> FloatArray:
     """Draw the first weights of a linear classifier, as the compiled loops need them.
 
+    Args:
+        seed: The seed of torch's generator.
+        width: The number of features.
+        classes: The number of classes.
+
     Returns:
-        One row per class: its ``width`` weights, its bias, and zeros up to a multiple of
-        ``LANES`` columns.
+        One row per class: its ``width`` weights, its bias, and zeros up to a multiple of ``LANES``
+        columns.
     """
     (weight, bias), _ = first_weights(seed, (width, classes))
+    # 1 for the bias.
     n_columns = math.ceil((width + 1) / LANES) * LANES
     start: FloatArray = np.zeros((classes, n_columns), dtype=np.float32)
     start[:, :width] = weight.numpy()
@@ -348,10 +388,19 @@ class Solver(Protocol):
     """Trains classifiers over a grid of penalties."""
 
     def search(self, folds: Sequence[tuple[ProbeItems, ProbeItems]]) -> SearchResult:
-        """Train a classifier per penalty and fold, which is (training, development) items."""
+        """Train a classifier per penalty and fold.
+
+        Args:
+            folds: The training items and the development items of each fold.
+        """
 
     def refit(self, trains: Sequence[ProbeItems], choices: Sequence[int]) -> list[Any]:
-        """Train a final classifier on each set of items, with the penalty at this grid position."""
+        """Train a final classifier on each set of items.
+
+        Args:
+            trains: The sets of items.
+            choices: The position of each one's penalty in the grid.
+        """
 
     def predict(self, classifier: Any, items: ProbeItems) -> IndexArray:  # noqa: ANN401
         """Return the predicted class of each item, (m,)."""

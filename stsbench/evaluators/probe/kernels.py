@@ -42,7 +42,7 @@ U, ABS_MUL, CONCAT_MUL_ABS = 0, 1, 2
 FEATURE_CODES: dict[Features, int] = {"u": U, "abs_mul": ABS_MUL, "concat_mul_abs": CONCAT_MUL_ABS}
 ITEMS_AT_ONCE = 16
 """The number of items whose features are made in a buffer together."""
-_ITEMS, _TILE, _PAIR = 8, 4, 2
+_ROWS_PER_CALL, _TILE_SIDE, _DIRECTIONS_PER_CALL = 8, 4, 2
 ONE_F32, ZERO_F32 = np.float32(1), np.float32(0)
 # Sums may be computed in another order, as in every BLAS; NaN and infinity keep their meaning.
 _OPTIONS: dict[str, Any] = {
@@ -96,30 +96,34 @@ def exp(x: np.float32) -> np.float32:
 
 
 @helper
-def logits(
+def fill_logits(
     x: FloatArray, rows: IndexArray, n_columns: int, directions: FloatArray, z: FloatArray
 ) -> None:
-    """Fill z (pk, g) with some rows of x times the directions (pk, w).
+    """Fill z (pk, g) with the dot products of some rows of x and the directions (pk, w).
+
+    Rows are taken eight at a time with one direction, or four with four directions, so that each
+    number that is loaded serves several products.
 
     Args:
-        x: Features or embeddings of items.
-        rows: The rows of x, (g,).
-        n_columns: The number of columns of x to use. If it is less than w, the next weight of each
-            direction is its bias, which is added.
-        directions: The weights.
-        z: The logits.
+        x: Features or embeddings of items, (n, at least ``n_columns``).
+        rows: The rows of x, (g,); g is a multiple of 8.
+        n_columns: The number of columns of x to use. If it is less than w, x has no column of ones:
+            the weight in column ``n_columns`` is the bias, and is added at the end.
+        directions: The weights, (pk, w).
+        z: The logits, (pk, g), overwritten.
     """
-    n_tiled = len(directions) // _TILE * _TILE
-    for start in range(0, len(rows), _ITEMS):
-        stop = start + _ITEMS
+    n_tiled = len(directions) // _TILE_SIDE * _TILE_SIDE
+    for start in range(0, len(rows), _ROWS_PER_CALL):
+        stop = start + _ROWS_PER_CALL
+        # The directions that are left over from tiles of four.
         for k in range(n_tiled, len(directions)):
             _dot_eight(x, rows[start:stop], n_columns, directions[k], z[k, start:stop])
-        for tile_start in range(start, stop, _TILE):
-            tile_stop = tile_start + _TILE
-            for k in range(0, n_tiled, _TILE):
+        for tile_start in range(start, stop, _TILE_SIDE):
+            tile_stop = tile_start + _TILE_SIDE
+            for k in range(0, n_tiled, _TILE_SIDE):
                 _dot_tile(
-                    x, rows[tile_start:tile_stop], n_columns, directions[k : k + _TILE],
-                    z[k : k + _TILE, tile_start:tile_stop],
+                    x, rows[tile_start:tile_stop], n_columns, directions[k : k + _TILE_SIDE],
+                    z[k : k + _TILE_SIDE, tile_start:tile_stop],
                 )  # fmt: skip
     if n_columns < directions.shape[1]:
         for direction in range(len(z)):
@@ -131,7 +135,11 @@ def logits(
 def _dot_eight(
     x: FloatArray, rows: IndexArray, n_columns: int, w: FloatArray, z: FloatArray
 ) -> None:
-    """Fill z (8,) with eight rows of x times one direction (w,): each weight is loaded once."""
+    """Fill z (8,) with eight rows of x times one direction (w,): each weight is loaded once.
+
+    The eight sums are variables of their own, not a loop, so that the compiler keeps them in
+    registers.
+    """
     x0, x1, x2, x3, x4, x5, x6, x7 = (
         x[rows[0]],
         x[rows[1]],
@@ -161,7 +169,8 @@ def _dot_tile(
 ) -> None:
     """Fill z (4, 4) with four rows of x times four directions (4, w).
 
-    Each number is loaded once for four products.
+    Each number is loaded once for four products. The letter of a sum is the direction, its digit
+    the row; the sums are variables of their own so that the compiler keeps them in registers.
     """
     x0, x1, x2, x3 = x[rows[0]], x[rows[1]], x[rows[2]], x[rows[3]]
     w0, w1, w2, w3 = w[0], w[1], w[2], w[3]
@@ -195,23 +204,26 @@ def add_gradient(
 ) -> None:
     """Add some rows of x, each times its residuals in z (pk, g), to the gradient (pk, w).
 
+    This is z times x[rows], the gradient of the loss by the directions.
+
     Args:
-        x: Features or embeddings of items.
-        rows: The rows of x, (g,).
-        n_columns: The number of columns of x to use. If it is less than w, the residuals are added
-            to the next column, the gradient of the biases.
-        z: The residuals.
-        gradient: The gradients of the directions.
+        x: Features or embeddings of items, (n, at least ``n_columns``).
+        rows: The rows of x, (g,); g is a multiple of 8.
+        n_columns: The number of columns of x to use. If it is less than w, x has no column of ones:
+            the residuals themselves are added to column ``n_columns``, the gradient of the biases.
+        z: The residuals, the derivatives of the loss by the logits, (pk, g).
+        gradient: The gradients of the directions, (pk, w), added to in place.
     """
-    n_paired = len(gradient) // _PAIR * _PAIR
-    for start in range(0, len(rows), _ITEMS):
-        stop = start + _ITEMS
+    n_paired = len(gradient) // _DIRECTIONS_PER_CALL * _DIRECTIONS_PER_CALL
+    for start in range(0, len(rows), _ROWS_PER_CALL):
+        stop = start + _ROWS_PER_CALL
+        # The direction that is left over if their number is odd.
         for k in range(n_paired, len(gradient)):
             _add_eight(x, rows[start:stop], n_columns, z[k, start:stop], gradient[k])
-        for k in range(0, n_paired, _PAIR):
+        for k in range(0, n_paired, _DIRECTIONS_PER_CALL):
             _add_pair(
-                x, rows[start:stop], n_columns, z[k : k + _PAIR, start:stop],
-                gradient[k : k + _PAIR],
+                x, rows[start:stop], n_columns, z[k : k + _DIRECTIONS_PER_CALL, start:stop],
+                gradient[k : k + _DIRECTIONS_PER_CALL],
             )  # fmt: skip
     if n_columns < gradient.shape[1]:
         for direction in range(len(z)):
@@ -236,6 +248,7 @@ def _add_eight(
     )
     r0, r1, r2, r3, r4, r5, r6, r7 = z[0], z[1], z[2], z[3], z[4], z[5], z[6], z[7]
     for j in range(n_columns):
+        # Two sums of four in place of one of eight: the order of addition decides the last digits.
         first = r0 * x0[j] + r1 * x1[j] + r2 * x2[j] + r3 * x3[j]
         gradient[j] += first + (r4 * x4[j] + r5 * x5[j] + r6 * x6[j] + r7 * x7[j])
 
@@ -277,6 +290,7 @@ def _add_pair(
         z[1, 7],
     )
     for j in range(n_columns):
+        # Each sum in two halves of four, as in ``_add_eight``: the order decides the last digits.
         first = a0 * x0[j] + a1 * x1[j] + a2 * x2[j] + a3 * x3[j]
         second = b0 * x0[j] + b1 * x1[j] + b2 * x2[j] + b3 * x3[j]
         g0[j] += first + (a4 * x4[j] + a5 * x5[j] + a6 * x6[j] + a7 * x7[j])
@@ -287,7 +301,17 @@ def _add_pair(
 def make_features(
     u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, buffer: FloatArray
 ) -> None:
-    """Write the features of some items into the buffer (g, w); its further rows stay unchanged."""
+    """Write the features of some items into the buffer (g, w); its further rows stay unchanged.
+
+    Behind the features comes a 1, whose weight is the bias; the columns up to w stay 0.
+
+    Args:
+        u: Embeddings of first (or only) sentences, (n, d).
+        v: Embeddings of second sentences, (n, d).
+        kind: The kind of features: ``U``, ``ABS_MUL`` or ``CONCAT_MUL_ABS``.
+        rows: The rows of the items in u and v, at most g.
+        buffer: The features, (g, w), overwritten.
+    """
     d = u.shape[1]
     for item in range(len(rows)):
         first, second, out = u[rows[item]], v[rows[item]], buffer[item]
@@ -310,13 +334,16 @@ def make_features(
 
 
 @helper
-def row_sources(u: FloatArray, kind: int) -> bool:
-    """Return whether features are the embeddings (n, d) themselves, in whole lanes."""
+def are_features_embeddings(u: FloatArray, kind: int) -> bool:
+    """Return whether features are the embeddings (n, d) themselves and need no copy into a buffer.
+
+    They are those of single sentences whose size fills whole SIMD lanes.
+    """
     return kind == U and u.shape[1] % LANES == 0
 
 
 @helper
-def fetch(
+def prepare_inputs(
     u: FloatArray,
     v: FloatArray,
     kind: int,
@@ -324,12 +351,21 @@ def fetch(
     group_rows: IndexArray,
     buffer: FloatArray,
 ) -> None:
-    """Prepare the inputs of a group of items.
+    """Prepare the inputs of a group of at most g items.
 
-    Features are made in the buffer. If the features are the embeddings themselves, the rows are
-    written to ``group_rows`` (g,) instead; the last row fills the positions beyond them.
+    Features are made in the buffer. If the features are the embeddings themselves, no copy is made:
+    the rows to read are written to ``group_rows``, and the last row fills the positions beyond the
+    items. What is computed of these is ignored.
+
+    Args:
+        u: Embeddings of first (or only) sentences, (n, d).
+        v: Embeddings of second sentences, (n, d).
+        kind: The kind of features, one of ``FEATURE_CODES``.
+        rows: The rows of the items in u and v, at most g.
+        group_rows: The rows to read, (g,), overwritten if no features are made.
+        buffer: The features, (g, w), overwritten if features are made.
     """
-    if row_sources(u, kind):
+    if are_features_embeddings(u, kind):
         for item in range(len(group_rows)):
             group_rows[item] = rows[min(item, len(rows) - 1)]
     else:
@@ -338,7 +374,17 @@ def fetch(
 
 @helper
 def _residuals(z: FloatArray, labels: IndexArray, k: int, scale: np.float32) -> None:
-    """Turn logits z (pk, g) into residuals, (probability - truth) * scale; 0 beyond the labels."""
+    """Turn logits into residuals in place: (probability - truth) * scale.
+
+    These are the derivatives of the cross-entropy by the logits.
+
+    Args:
+        z: The logits, (pk, g): k rows per classifier.
+        labels: The labels of the group's items, at most g; further columns of z become 0.
+        k: The rows of logits of a classifier: 1 for two classes, whose sigmoid is the probability
+            of class 1, otherwise the number of classes, under a softmax.
+        scale: The weight of an item in the loss.
+    """
     if k == 1:
         flat_z = z.reshape(z.size)
         for output in range(len(flat_z)):
@@ -348,7 +394,7 @@ def _residuals(z: FloatArray, labels: IndexArray, k: int, scale: np.float32) -> 
             softmax(z[output : output + k])
     for output in range(len(z)):
         for item in range(len(labels)):
-            truth = labels[item] if k == 1 else labels[item] == output % k
+            truth = labels[item] if k == 1 else labels[item] == output % k  # output % k: class
             z[output, item] = (z[output, item] - np.float32(truth)) * scale
         for item in range(len(labels), z.shape[1]):
             z[output, item] = ZERO_F32
@@ -356,15 +402,20 @@ def _residuals(z: FloatArray, labels: IndexArray, k: int, scale: np.float32) -> 
 
 @helper
 def _soft_residuals(z: FloatArray, targets: FloatArray, scale: np.float32) -> None:
-    """Turn probabilities z (c, g) into the gradient by the logits of half their squared error.
+    """Turn probabilities into the derivatives by the logits of half their squared error, in place.
 
-    The gradient is multiplied by ``scale``. With e = p - target, that of class k is
-    p[k] (e[k] - sum_j p[j] e[j]): the softmax's Jacobian times e. Columns beyond the targets
-    (g', c) become 0.
+    With e = p - target, the derivative of class k is p[k] (e[k] - sum_j p[j] e[j]): the softmax's
+    Jacobian times e. It is multiplied by ``scale``.
+
+    Args:
+        z: The probabilities of one classifier, (c, g).
+        targets: The soft labels of the group's items, (at most g, c); further columns of z become
+            0.
+        scale: The weight of an item in the loss; it holds the factor 2 of the squared error.
     """
     for item in range(len(targets)):
         target = targets[item]
-        mean = ZERO_F32
+        mean = ZERO_F32  # sum_j p[j] e[j]
         for k in range(len(z)):
             mean += z[k, item] * (z[k, item] - target[k])
         for k in range(len(z)):
@@ -374,7 +425,10 @@ def _soft_residuals(z: FloatArray, targets: FloatArray, scale: np.float32) -> No
 
 @helper
 def softmax(z: FloatArray) -> None:
-    """Compute the softmax over the first axis of z (c, g), in place."""
+    """Compute the softmax over the first axis of z (c, g), in place.
+
+    The maximum is subtracted first, so that no exponential overflows.
+    """
     maximum = z[0].copy()
     total = np.zeros(z.shape[1], np.float32)
     for output in range(1, len(z)):
@@ -394,22 +448,23 @@ def update(
     w: FloatArray, m: FloatArray, s: FloatArray, g: FloatArray, sign: np.float32, decay: np.float32,
     optimiser: int, rate: float, momentum: float, step: int,
 ) -> None:  # fmt: skip
-    """Take one step of torch's optimiser on one class's weights (w,).
+    """Take one step of torch's optimiser on one class's weights (w,), in place.
 
     The operations are in torch's order; they are written out because compiled loops cannot call
-    torch.
+    torch. The constants are torch's defaults: betas 0.9 and 0.999 of Adam, alpha 0.99 of RMSprop,
+    and 1e-8 added to the root.
 
     Args:
-        w: The weights.
-        m: The moving means of gradients, or SGD's momentum.
-        s: The moving means of squared gradients.
-        g: The gradient.
+        w: The weights, (w,).
+        m: The moving means of gradients, or SGD's momentum, (w,).
+        s: The moving means of squared gradients, (w,).
+        g: The gradient of the loss, (w,), without weight decay.
         sign: The factor of the gradient: -1 for the first of two classes, otherwise 1.
-        decay: The weight decay.
+        decay: The weight decay, L2 added to the gradient.
         optimiser: ``ADAM``, ``RMSPROP`` or ``SGD``.
         rate: The learning rate.
         momentum: SGD's momentum.
-        step: The number of this step, from 1.
+        step: The number of this step, from 1; Adam's correction of the zero start needs it.
     """
     if optimiser == ADAM:
         step_size = np.float32(rate / (1 - 0.9**step))
@@ -432,7 +487,10 @@ def update(
 
 @helper
 def _differences(weights: FloatArray) -> FloatArray:
-    """Return the single direction (p, 1, w) of each classifier of two classes (p, 2, w)."""
+    """Return the single direction (p, 1, w) of each classifier of two classes (p, 2, w).
+
+    It is the weights of class 1 minus those of class 0, so its logit is positive for class 1.
+    """
     directions = np.empty((weights.shape[0], 1, weights.shape[2]), np.float32)
     for p in range(len(weights)):
         for j in range(weights.shape[2]):
@@ -477,13 +535,14 @@ def train_classifiers(
         u: Embeddings (n, d) of first (or only) sentences.
         v: Embeddings (n, d) of second sentences.
         kind: The kind of features, one of ``FEATURE_CODES``.
-        rows: The items' rows in u and v, in training order.
-        labels: Their labels; the loss is the cross-entropy. Not read with soft labels.
-        targets: Empty, or soft labels (n, c) of one classifier; then the loss is the squared error.
+        rows: The items' rows in u and v, in training order, (items,).
+        labels: Their labels, (items,); the loss is the cross-entropy. Not read with soft labels.
+        targets: Empty, or soft labels (items, c) of one classifier; then the loss is the squared
+            error of the probabilities.
         batch: The number of items of a batch.
-        weights: The weights (p, c, w), changed in place.
-        first: The moving means of gradients, or SGD's momentum, changed in place.
-        second: The moving means of squared gradients, changed in place.
+        weights: The weights (p, c, w), changed in place; w includes the bias and padding.
+        first: The moving means of gradients, or SGD's momentum, (p, c, w), changed in place.
+        second: The moving means of squared gradients, (p, c, w), changed in place.
         decay: L2 added to the gradient of each classifier, (p,).
         optimiser: One of ``OPTIMISERS``.
         rate: The learning rate.
@@ -495,13 +554,14 @@ def train_classifiers(
         The number of steps so far.
     """
     p, c, w = weights.shape
+    # Two classes need one direction, the difference of their weights.
     k = 1 if c == 2 else c
     buffer, z = (
         np.zeros((ITEMS_AT_ONCE, w), np.float32),
         np.zeros((p * k, ITEMS_AT_ONCE), np.float32),
     )
     group_rows, x, n_columns = np.arange(ITEMS_AT_ONCE), buffer, w
-    if row_sources(u, kind):
+    if are_features_embeddings(u, kind):
         x, n_columns = u, u.shape[1]
     directions, gradient = (
         _differences(weights) if k == 1 else weights,
@@ -509,6 +569,8 @@ def train_classifiers(
     )
     for start in range(0, len(rows), batch):
         end = min(start + batch, len(rows))
+        # An item's share of the loss. The squared error has the factor 2 of its derivative, and its
+        # mean is over items and classes.
         scale = (2.0 if len(targets) else 1.0) / (
             1 if summed else (end - start) * (c if len(targets) else 1)
         )
@@ -517,8 +579,8 @@ def train_classifiers(
         flat_gradient = gradient.reshape(p * k, w)
         for group_start in range(start, end, ITEMS_AT_ONCE):
             group_end = min(group_start + ITEMS_AT_ONCE, end)
-            fetch(u, v, kind, rows[group_start:group_end], group_rows, buffer)
-            logits(x, group_rows, n_columns, flat_directions, z)
+            prepare_inputs(u, v, kind, rows[group_start:group_end], group_rows, buffer)
+            fill_logits(x, group_rows, n_columns, flat_directions, z)
             if len(targets):
                 softmax(z)
                 _soft_residuals(z, targets[group_start:group_end], np.float32(scale))
@@ -528,6 +590,7 @@ def train_classifiers(
         step += 1
         for classifier in range(p):
             for class_index in range(c):
+                # The one direction's gradient is that of class 1; that of class 0 is minus it.
                 sign = np.float32(2 * class_index - 1) if k == 1 else ONE_F32
                 update(
                     weights[classifier, class_index],
@@ -550,25 +613,35 @@ def predict(
     weights: FloatArray,
     classes: IndexArray,
 ) -> None:
-    """Fill ``classes`` (p, n) with the class that each classifier (p, c, w) predicts for each item.
+    """Fill ``classes`` with the class that each classifier predicts for each item.
 
     Of classes with equal logits the first one counts.
+
+    Args:
+        u: Embeddings (n, d) of first (or only) sentences.
+        v: Embeddings (n, d) of second sentences.
+        kind: The kind of features, one of ``FEATURE_CODES``.
+        rows: The items' rows in u and v, (items,).
+        weights: The weights of p classifiers, (p, c, w); w includes the bias and padding.
+        classes: The predicted classes, (p, items), overwritten.
     """
     p, c, w = weights.shape
+    # Two classes need one direction, the difference of their weights.
     k = 1 if c == 2 else c
     buffer, z = (
         np.zeros((ITEMS_AT_ONCE, w), np.float32),
         np.zeros((p * k, ITEMS_AT_ONCE), np.float32),
     )
     group_rows, x, n_columns = np.arange(ITEMS_AT_ONCE), buffer, w
-    if row_sources(u, kind):
+    if are_features_embeddings(u, kind):
         x, n_columns = u, u.shape[1]
     directions = _differences(weights) if k == 1 else weights
     for group_start in range(0, len(rows), ITEMS_AT_ONCE):
         group_end = min(group_start + ITEMS_AT_ONCE, len(rows))
-        fetch(u, v, kind, rows[group_start:group_end], group_rows, buffer)
-        logits(x, group_rows, n_columns, directions.reshape(p * k, w), z)
+        prepare_inputs(u, v, kind, rows[group_start:group_end], group_rows, buffer)
+        fill_logits(x, group_rows, n_columns, directions.reshape(p * k, w), z)
         for classifier in range(p):
+            # A last group may be smaller; what is computed beyond it is ignored.
             for item in range(group_end - group_start):
                 if k == 1:
                     classes[classifier, group_start + item] = z[classifier, item] > 0

@@ -42,7 +42,10 @@ class Minima(NamedTuple):
 def minimise(
     objective: Objective, start: Tensor, *, tolerance: float, max_iterations: int
 ) -> Minima:
-    """Minimise m functions of d variables.
+    """Minimise m functions of d variables at once, each by its own L-BFGS.
+
+    Each takes its own steps and is finished by itself: a step that does not lower a function enough
+    is halved and tried again, while the others move on.
 
     Args:
         objective: Computes values and gradients; called only for functions that are not finished.
@@ -52,6 +55,7 @@ def minimise(
     """
     points = start.clone()
     converged = torch.zeros(len(start), dtype=torch.bool, device=start.device)
+    # The numbers of the functions that are not finished.
     active = torch.arange(len(start), device=start.device)
     x = start
     value, gradient = objective(x, active)
@@ -71,6 +75,7 @@ def minimise(
             break
         trial = x + step[:, None] * direction
         new_value, new_gradient = objective(trial, active)
+        # The derivative along the step; negative, because the direction descends.
         slope = (gradient * direction).sum(dim=1)
         # The slack is rounding: near the minimum a good step may not lower the sum any more.
         accepted = new_value <= value + _SUFFICIENT_DECREASE * step * slope + 1e-13 * value.abs()
@@ -95,6 +100,11 @@ class _History:
         self.n_added = 0
 
     def keep(self, members: Tensor) -> None:
+        """Drop all functions but the marked ones.
+
+        Args:
+            members: The functions that stay, (m,), bool.
+        """
         self.steps = self.steps[:, members]
         self.changes = self.changes[:, members]
         self.weights = self.weights[:, members]
@@ -112,6 +122,7 @@ class _History:
         self.n_added += 1
         curvature = (step * change).sum(dim=1)
         squared_length = (change * change).sum(dim=1)
+        # Without positive curvature the inverse Hessian would not stay positive definite.
         is_used = accepted & (curvature > 1e-12 * squared_length)
         self.steps[position] = step
         self.changes[position] = change
@@ -119,13 +130,18 @@ class _History:
         self.scale = torch.where(is_used, curvature / squared_length, self.scale)
 
     def direction(self, gradient: Tensor) -> Tensor:
-        """Return minus the approximate inverse Hessian times the gradient, (m, d).
+        """Return minus the approximate inverse Hessian times the gradient, (m, d): the way to step.
 
-        This is the two-loop recursion of algorithm 7.4.
+        This is the two-loop recursion of algorithm 7.4 in Nocedal and Wright (2006). ``scale``
+        stands for the inverse Hessian before the pairs are applied.
+
+        Args:
+            gradient: The gradient of each function, (m, d).
         """
         q = -gradient
         n_pairs = min(self.n_added, _LBFGS_PAIRS)
         newest_first = [(self.n_added - 1 - i) % _LBFGS_PAIRS for i in range(n_pairs)]
+        # By position in the history, alpha of each function, (m,); 0 for an unused pair.
         alpha_by_pair = {}
         for i in newest_first:
             alpha_by_pair[i] = self.weights[i] * (self.steps[i] * q).sum(dim=1)
@@ -158,7 +174,15 @@ class ConvergedSolver:
     def __init__(
         self, penalties: Sequence[float], run: ProbeRun, *, tolerance: float, max_iterations: int
     ) -> None:
-        """Store the settings."""
+        """Store the settings.
+
+        Args:
+            penalties: The grid: half of each times the squared weights is added to the loss.
+            run: The classes and the device.
+            tolerance: The length of the gradient at which a classifier is finished.
+            max_iterations: The number of evaluations after which a classifier is left as it is, and
+                noted.
+        """
         self.penalties = penalties
         self.tolerance = tolerance
         self.max_iterations = max_iterations
@@ -167,10 +191,14 @@ class ConvergedSolver:
         self.n_unfinished = 0
 
     def search(self, folds: Sequence[tuple[ProbeItems, ProbeItems]]) -> SearchResult:
-        """Train a classifier per fold and penalty.
+        """Train a classifier per fold and penalty, all at once.
 
         Args:
             folds: The training items and the development items.
+
+        Returns:
+            Accuracies on development items, (folds, penalties), and the weights (k, w + 1) of each
+            classifier.
         """
         weights = self.solve(
             [LogisticProblem(train, penalty) for train, _ in folds for penalty in self.penalties]
@@ -185,7 +213,15 @@ class ConvergedSolver:
         )
 
     def refit(self, trains: Sequence[ProbeItems], choices: Sequence[int]) -> list[Tensor]:
-        """Train on all items."""
+        """Train a final classifier on each set of items.
+
+        Args:
+            trains: The training items of each classifier.
+            choices: The position of each one's penalty in the grid.
+
+        Returns:
+            The weights of each classifier, (k, w + 1).
+        """
         return list(
             self.solve(
                 [
@@ -196,7 +232,13 @@ class ConvergedSolver:
         )
 
     def predict(self, classifier: Tensor, items: ProbeItems) -> IndexArray:
-        """Return the predicted class of each item, (m,)."""
+        """Return the predicted class of each item, (m,).
+
+        Args:
+            classifier: Its weights, (k, w + 1), intercept last.
+            items: The items.
+        """
+        # [None]: a stack of one classifier; [:, 0]: the answers of that one.
         return self._predict_classes(classifier[None], items)[:, 0]
 
     def notes(self) -> tuple[str, ...]:
@@ -210,7 +252,8 @@ class ConvergedSolver:
     def solve(self, problems: Sequence[LogisticProblem]) -> Tensor:
         """Return the optimal weights of each problem, intercept last: (m, k, w + 1).
 
-        k is 1 for two classes, otherwise their number.
+        k is 1 for two classes, otherwise their number. All problems start from zero weights; as
+        each has one optimum, the start does not matter.
         """
         losses = _LogisticLosses(problems, self.classes, self.device)
         start = losses.scale.new_zeros(len(problems), losses.k * losses.scale.shape[2])
@@ -221,8 +264,15 @@ class ConvergedSolver:
         return losses.weights(points, torch.arange(len(problems), device=self.device))
 
     def _predict_classes(self, weights: Tensor, items: ProbeItems) -> IndexArray:
-        """Return the class that each classifier (p, k, w + 1) predicts for each item, (n, p)."""
+        """Return the class that each classifier predicts for each item, (n, p).
+
+        Args:
+            weights: The weights of p classifiers, (p, k, w + 1), intercept last; k is 1 for two
+                classes, where a positive logit means class 1.
+            items: The n items.
+        """
         classes = []
+        # Chunks of r items, (r, w), so small that their logits fit the memory for them.
         for x in items.features(self.device, CHUNK_VALUES // weights[..., 0].numel()):
             z = torch.einsum("nw,pkw->npk", x, weights[..., :-1]) + weights[..., -1]
             if weights.shape[1] > 1:
@@ -237,7 +287,7 @@ class _LogisticLosses:
 
     Called with points in variables of even curvature: the weights on features less their mean,
     rotated to the eigenvectors of their covariance, each times the root of a bound of the loss's
-    curvature along it.
+    curvature along it. L-BFGS needs far fewer steps there than in the weights themselves.
 
     Attributes:
         k: The rows of weights of a classifier: 1 for two classes, otherwise their number.
@@ -245,7 +295,7 @@ class _LogisticLosses:
         is_used: Which training set holds which item, (n, sets), bool.
         set_of_problem: The training set of each problem, (m,), a column of ``is_used``.
         mean: The mean features, (w,).
-        vectors: The eigenvectors of their covariance, (w, w).
+        vectors: The eigenvectors of their covariance, (w, w), in columns.
         penalty: The penalty of each problem, (m,).
         scale: The inverse root of the bound of the curvature, (m, 1, w + 1), intercept last.
     """
@@ -253,6 +303,13 @@ class _LogisticLosses:
     def __init__(
         self, problems: Sequence[LogisticProblem], classes: int, device: torch.device
     ) -> None:
+        """Join the training items of all problems, and compute the variables of even curvature.
+
+        Args:
+            problems: The m problems; the items of all are of one pool.
+            classes: The number of classes.
+            device: The device to compute on.
+        """
         self.k = 1 if classes == 2 else classes
         self.device = device
         pool = problems[0].train.pool
@@ -272,8 +329,10 @@ class _LogisticLosses:
         self.set_of_problem = torch.tensor(
             [column_by_set[id(problem.train)] for problem in problems], device=device
         )
+        # Divided by the number of problems, because each has logits of its own for an item.
         self._chunk_size = CHUNK_VALUES // len(problems)
         self._features: list[Tensor] = []
+        # Features that fit the memory are made once; others again in each evaluation. 8: float64.
         if len(indices) * pool.width * 8 <= _MAX_FEATURE_BYTES:
             self._features = [x for x, _ in self.chunks()]
 
@@ -283,6 +342,8 @@ class _LogisticLosses:
         # at most 1/2 otherwise.
         sizes = self._per_problem([len(problem.train) for problem in problems])
         bound = sizes * (0.25 if self.k == 1 else 0.5)
+        # Of the loss along each eigenvector: the bound times the variance, and the penalty.
+        # Rounding may leave a variance a little below 0. The intercept, last, has no penalty.
         curvature = torch.outer(bound, variances.clamp(min=0)) + self.penalty[:, None]
         self.scale = torch.cat([curvature, bound[:, None]], dim=1).rsqrt()[:, None]
 
@@ -297,6 +358,7 @@ class _LogisticLosses:
         moments = torch.zeros(width, width, dtype=torch.float64, device=self.device)
         for x, _ in self.chunks():
             self.mean += x.sum(dim=0) / n
+            # Adds x^T x / n.
             moments.addmm_(x.T, x, alpha=1 / n)
         covariance = moments - torch.outer(self.mean, self.mean)
         variances: Tensor
@@ -314,19 +376,24 @@ class _LogisticLosses:
         """Return weights (m, k, w + 1) on the unchanged features, intercept last.
 
         Args:
-            points: Points of some problems, (m, d).
+            points: Points of some problems in the variables of even curvature, (m, d), with d = k *
+                (w + 1).
             numbers: The numbers of these problems, (m,).
         """
         scaled = points.view(len(points), self.k, -1) * self.scale[numbers]
         feature_weights = scaled[..., :-1] @ self.vectors.T
+        # The variables are of features less their mean; the intercept takes that back.
         intercept = scaled[..., -1] - feature_weights @ self.mean
         return torch.cat([feature_weights, intercept[..., None]], dim=-1)
 
     def __call__(self, points: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the values (m,) and the gradients (m, d) of some problems.
 
+        A value is the summed cross-entropy over the problem's items plus half the penalty times the
+        squared weights, the intercept left out.
+
         Args:
-            points: Their points, (m, d).
+            points: Their points in the variables of even curvature, (m, d), with d = k * (w + 1).
             numbers: The numbers of the problems, (m,).
         """
         weights = self.weights(points, numbers)

@@ -121,13 +121,14 @@ class Fold:
 
 
 @dataclass
-class TrainedClassifier:
-    """A classifier at its best check.
+class TrainedWeights:
+    """The weights of a classifier, or of other maps trained like one, at their best check.
 
     Attributes:
-        weights: Its weights, in the form that its solver predicts with.
-        accuracy: The accuracy on the development items.
-        epochs: The number of epochs that it was trained in all.
+        weights: The weights, in the form that their solver predicts with; None before the first
+            check.
+        accuracy: The accuracy on the development items, or whatever score chooses the weights.
+        epochs: The number of epochs that they were trained in all.
         failures: The number of checks without a better accuracy.
     """
 
@@ -158,9 +159,19 @@ class ClassifierTraining(Protocol):
 
 def train_until_stopped(
     training: ClassifierTraining, protocol: MinibatchSettings
-) -> list[TrainedClassifier]:
-    """Train members 0..m-1 until each fails to improve too often, or all epochs are over."""
-    classifiers = [TrainedClassifier() for _ in training.members]
+) -> list[TrainedWeights]:
+    """Train members 0..m-1 until each fails to improve too often, or all epochs are over.
+
+    Args:
+        training: The classifiers in training; their members are all m at first.
+        protocol: ``epoch_size`` epochs lie between two checks; a member is stopped at check number
+            ``tenacity + 1`` without a better accuracy. Such checks are counted in all, as in the
+            toolkit: a better accuracy does not reset the count.
+
+    Returns:
+        Each member at its best check, in the order of their numbers.
+    """
+    classifiers = [TrainedWeights() for _ in training.members]
     epochs = 0
     # The toolkit tests before each check: the last check comes after max_epochs, not at it.
     while len(training.members) and epochs <= protocol.max_epochs:
@@ -169,6 +180,8 @@ def train_until_stopped(
         members = [classifiers[number] for number in training.members]
         accuracies = training.accuracies()
         for position, (member, accuracy) in enumerate(zip(members, accuracies, strict=True)):
+            # A stopped member may still be trained along with others; its later checks do not
+            # count.
             if member.failures > protocol.tenacity:
                 continue
             member.epochs = epochs
@@ -195,7 +208,7 @@ class MinibatchSolver(Solver, ABC):
         self._orders_by_size: dict[tuple[int, float], EpochOrders] = {}
 
     @abstractmethod
-    def fit(self, folds: Sequence[Fold]) -> list[list[TrainedClassifier]]:
+    def fit(self, folds: Sequence[Fold]) -> list[list[TrainedWeights]]:
         """Train one classifier per fold and weight decay of it."""
 
     def search(self, folds: Sequence[tuple[ProbeItems, ProbeItems]]) -> SearchResult:
@@ -203,6 +216,9 @@ class MinibatchSolver(Solver, ABC):
 
         Args:
             folds: The training items, and the development items that stop the training.
+
+        Returns:
+            The best accuracies, (folds, decays), and the classifiers.
         """
         decays = self.protocol.weight_decays
         classifiers = self.fit(
@@ -214,10 +230,13 @@ class MinibatchSolver(Solver, ABC):
         accuracy = [[classifier.accuracy for classifier in row] for row in classifiers]
         return SearchResult(np.array(accuracy), [list(row) for row in classifiers])
 
-    def refit(
-        self, trains: Sequence[ProbeItems], choices: Sequence[int]
-    ) -> list[TrainedClassifier]:
-        """Train on all items except for a share that is drawn to stop the training."""
+    def refit(self, trains: Sequence[ProbeItems], choices: Sequence[int]) -> list[TrainedWeights]:
+        """Train on all items except for a share that is drawn to stop the training.
+
+        Args:
+            trains: The items of each final classifier.
+            choices: The position of each one's weight decay in the grid.
+        """
         folds = []
         for items, choice in zip(trains, choices, strict=True):
             orders = self._orders(len(items), self.protocol.holdout)
@@ -253,7 +272,7 @@ class CompiledSolver(MinibatchSolver):
         self._cancelled = threading.Event()
         self._starting_weights = starting_weights(self.seed, run.width, run.classes)
 
-    def fit(self, folds: Sequence[Fold]) -> list[list[TrainedClassifier]]:
+    def fit(self, folds: Sequence[Fold]) -> list[list[TrainedWeights]]:
         """Train one classifier per fold and weight decay of it.
 
         A job trains several weight decays of one fold in lockstep, on one thread.
@@ -261,6 +280,8 @@ class CompiledSolver(MinibatchSolver):
         n_classes = len(self._starting_weights)
         n_classifiers = sum(len(fold.decays) for fold in folds)
         classifiers_per_thread = math.ceil(n_classifiers / self.run.threads)
+        # Each classifier has a row of weights per class: few enough classifiers for the cache, and
+        # enough jobs for all threads.
         job_size = max(1, min(_MAX_LOCKSTEP_ROWS // n_classes, classifiers_per_thread))
         jobs = [
             replace(fold, decays=fold.decays[start : start + job_size])
@@ -278,7 +299,8 @@ class CompiledSolver(MinibatchSolver):
         classifiers = chain.from_iterable(classifiers_by_job)
         return [list(islice(classifiers, len(fold.decays))) for fold in folds]
 
-    def _fit_lockstep(self, fold: Fold) -> list[TrainedClassifier]:
+    def _fit_lockstep(self, fold: Fold) -> list[TrainedWeights]:
+        """Train the classifiers of one job on this thread: one fold, some of its weight decays."""
         return train_until_stopped(
             Lockstep(
                 fold,
@@ -289,8 +311,9 @@ class CompiledSolver(MinibatchSolver):
             self.protocol,
         )
 
-    def predict(self, classifier: TrainedClassifier, items: ProbeItems) -> IndexArray:
+    def predict(self, classifier: TrainedWeights, items: ProbeItems) -> IndexArray:
         """Return the predicted class of each item, (m,)."""
+        # [None]: a stack of one classifier; [0]: the answers of that one.
         return np.asarray(_predict_classes(classifier.weights[None], items)[0])
 
 
@@ -298,7 +321,9 @@ class Lockstep:
     """Classifiers of one fold that differ in weight decay alone: they see the same batches.
 
     Attributes:
-        weights: Their weights, (p, c, w).
+        members: The numbers of the p classifiers that are still trained.
+        weights: Their weights, (p, c, w); w includes the bias and padding, see
+            :func:`starting_weights`.
         first: The moving means of their gradients, or SGD's momentum, (p, c, w).
         second: The moving means of their squared gradients, (p, c, w).
         decay: Their weight decays, (p,).
@@ -308,7 +333,14 @@ class Lockstep:
     def __init__(
         self, fold: Fold, start: FloatArray, protocol: MinibatchSettings, cancelled: threading.Event
     ) -> None:
-        """Start all from the same weights, (c, w)."""
+        """Start all classifiers from the same weights.
+
+        Args:
+            fold: The items, their orders and the p weight decays.
+            start: The first weights, (c, w).
+            protocol: The settings of training.
+            cancelled: Set from another thread to end the training before the next epoch.
+        """
         self.fold = fold
         self.protocol = protocol
         self.cancelled = cancelled
@@ -331,6 +363,7 @@ class Lockstep:
 
     def _train_on(self, block: ItemBlock) -> None:
         """Train on the batches of a block: the compiled loops change the weights in place."""
+        # Here, because the module compiles when it is imported.
         from stsbench.evaluators.probe import kernels
 
         labels = block.labels
@@ -370,7 +403,13 @@ class Lockstep:
 
 
 def _predict_classes(weights: FloatArray, items: ProbeItems) -> IndexArray:
-    """Return the class that each classifier (p, c, w) predicts for each item, (p, n)."""
+    """Return the class that each classifier predicts for each item, (p, n).
+
+    Args:
+        weights: The weights of p classifiers, (p, c, w); w includes the bias and padding.
+        items: The n items.
+    """
+    # Here, because the module compiles when it is imported.
     from stsbench.evaluators.probe import kernels
 
     classes_by_block = []

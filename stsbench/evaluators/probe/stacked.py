@@ -30,7 +30,7 @@ from stsbench.evaluators.probe.minibatch import (
     Fold,
     MinibatchSettings,
     MinibatchSolver,
-    TrainedClassifier,
+    TrainedWeights,
     parse_optimiser,
     train_until_stopped,
 )
@@ -67,7 +67,13 @@ class StackedSolver(MinibatchSolver):
     """
 
     def __init__(self, protocol: MinibatchSettings, run: ProbeRun) -> None:
-        """Draw the first weights, which all classifiers share."""
+        """Draw the first weights, which all classifiers share.
+
+        Args:
+            protocol: The settings of training; ``nhid`` is the number of hidden units, 0 for a
+                linear classifier.
+            run: The numbers of features and classes, the seed and the device.
+        """
         super().__init__(protocol, run)
         self.device = torch.device(run.device)
         layers = [(run.width, run.classes)]
@@ -77,7 +83,7 @@ class StackedSolver(MinibatchSolver):
         self.generator_state = generator.get_state()
         self._embeddings_by_pool: dict[int, DeviceEmbeddings] = {}
 
-    def fit(self, folds: Sequence[Fold]) -> list[list[TrainedClassifier]]:
+    def fit(self, folds: Sequence[Fold]) -> list[list[TrainedWeights]]:
         """Train one classifier per fold and weight decay of it.
 
         Folds with the same orders are trained in one stack, as many as fit the memory for it.
@@ -87,8 +93,9 @@ class StackedSolver(MinibatchSolver):
             # A fold whose pool is read by chunks is a stack of its own.
             stack_key = -1 if fold.train.pool.is_resident else index
             groups[id(fold.orders), id(fold.train.pool), len(fold.decays), stack_key].append(index)
-        trained_by_fold: dict[int, list[TrainedClassifier]] = {}
+        trained_by_fold: dict[int, list[TrainedWeights]] = {}
         for (_, _, p, _), fold_indices in groups.items():
+            # The size of a stack is limited by its weights, and by the activations of a batch.
             n_weights = p * sum(tensor.numel() for tensor in self.start)
             n_activations = self.run.width + p * (self.protocol.nhid + self.run.classes)
             size = max(1, STACK_VALUES // max(n_weights, self.protocol.batch_size * n_activations))
@@ -100,8 +107,15 @@ class StackedSolver(MinibatchSolver):
                     trained_by_fold[index] = classifiers[p * position : p * (position + 1)]
         return [trained_by_fold[index] for index in range(len(folds))]
 
-    def predict(self, classifier: TrainedClassifier, items: ProbeItems) -> IndexArray:
-        """Return the predicted class of each item, (m,)."""
+    def predict(self, classifier: TrainedWeights, items: ProbeItems) -> IndexArray:
+        """Return the predicted class of each item, (m,).
+
+        Args:
+            classifier: A classifier; its weights are those of each layer, without axes for folds
+                and penalties.
+            items: The m items.
+        """
+        # A stack of one fold and one penalty.
         weights = [tensor[None, None] for tensor in classifier.weights]
         return np.asarray(self.predict_classes(weights, items)[:, 0].cpu().numpy())
 
@@ -110,8 +124,9 @@ class StackedSolver(MinibatchSolver):
         """Return the class that each classifier of one fold predicts for each item, (n, p).
 
         Args:
-            weights: The weights and biases of the classifiers, each (1, p, …).
-            items: The items.
+            weights: The weights and biases of the classifiers, each (1, p, …): one fold, p
+                penalties.
+            items: The n items.
         """
         classes = []
         for block in items.blocks():
@@ -123,7 +138,10 @@ class StackedSolver(MinibatchSolver):
         return torch.cat(classes)
 
     def move_to_device(self, pool: FeaturePool, block: ItemBlock) -> DeviceEmbeddings:
-        """Return a block's embeddings as tensors; those of a pool in memory are moved once."""
+        """Return a block's embeddings as tensors; those of a pool in memory are moved once.
+
+        A pool that is read by chunks has other embeddings in each block, so these are not stored.
+        """
         embeddings = self._embeddings_by_pool.get(id(pool))
         if embeddings is None:
             u = torch.tensor(block.u, device=self.device)
@@ -135,9 +153,22 @@ class StackedSolver(MinibatchSolver):
 
 
 class _Stack:
-    """The classifiers of folds of one size, in training; member number ``fold * p + penalty``."""
+    """The classifiers of k folds of one size, in training, for p weight decays each.
+
+    Attributes:
+        decay: The weight decays, (k, p).
+        members: The numbers of the classifiers that are left, (k * p,); at first number ``fold * p
+            + penalty``.
+        weights: The weights and biases of each layer, (k, p, …).
+    """
 
     def __init__(self, solver: StackedSolver, folds: Sequence[Fold]) -> None:
+        """Give all classifiers the solver's first weights, and continue its generator.
+
+        Args:
+            solver: Has the first weights, the settings and the device.
+            folds: Folds with the same orders, pool and number of weight decays.
+        """
         self.solver = solver
         self.protocol = solver.protocol
         self.folds = list(folds)
@@ -173,7 +204,15 @@ class _Stack:
         return torch.from_numpy(np.stack(arrays)).to(self.solver.device)
 
     def _step(self, x: Tensor, labels: Tensor) -> None:
-        """Train every classifier on its fold's batch, one step: x (k, b, w), labels (k, b)."""
+        """Train every classifier on its fold's batch, one step.
+
+        The loss is the sum over all classifiers: none depends on another's weights, so each gets
+        the gradient of its own loss.
+
+        Args:
+            x: The features of each fold's batch, (k, b, w).
+            labels: Their labels, (k, b).
+        """
         logits = _logits(self.weights, x, self._dropout(x.shape[1]))  # (k, b, p, c)
         truth = labels[:, :, None].expand(logits.shape[:-1])
         loss = functional.cross_entropy(logits.flatten(0, 2), truth.flatten(), reduction="sum")
@@ -196,9 +235,14 @@ class _Stack:
             return None
         mask = torch.empty(batch_size, self.protocol.nhid)
         mask.bernoulli_(keep_probability, generator=self.generator)
+        # Kept units are scaled up, so that the mean of a unit stays.
         return (mask / keep_probability).to(self.solver.device)
 
     def accuracies(self) -> npt.NDArray[np.float64]:
+        """Compute the accuracy of each classifier on its fold's development items, (k * p,).
+
+        The order is that of ``members``: all penalties of the first fold come first.
+        """
         accuracies = []
         for k, fold in enumerate(self.folds):
             weights = [tensor[k : k + 1] for tensor in self.weights]
@@ -208,16 +252,22 @@ class _Stack:
         return np.concatenate(accuracies)
 
     def weights_at(self, position: int) -> list[Tensor]:
+        """Return a copy of each layer's weight and bias, of the member at this position."""
         fold, penalty = divmod(position, self.decay.shape[1])
         return [tensor[fold, penalty].detach().clone() for tensor in self.weights]
 
     def keep(self, stays: npt.NDArray[np.bool_]) -> None:
         """Drop the folds that have no classifier left.
 
-        A dropped classifier in a fold with another one is trained further, and ignored.
+        A dropped classifier in a fold with another one is trained further, and ignored: the tensors
+        are whole folds.
+
+        Args:
+            stays: The classifiers that are still trained, bool, in the order of ``members``.
         """
         stays_by_fold = stays.reshape(self.decay.shape)
         fold_indices = np.flatnonzero(stays_by_fold.any(axis=1))
+        # No fold is finished: nothing to copy.
         if len(fold_indices) == len(stays_by_fold):
             return
         self.members = self.members.reshape(stays_by_fold.shape)[fold_indices].ravel()
@@ -228,20 +278,25 @@ class _Stack:
             weight.data = weight.data[indices]
             weight.grad = None
             moments = self.optimiser.state[weight]
+            # The optimiser's step count has no axis of folds.
             moments.update({name: value[indices] for name, value in moments.items() if value.ndim})
 
 
 def _logits(weights: Sequence[Tensor], x: Tensor, dropout: Tensor | None = None) -> Tensor:
     """Return the logits (k, b, p, c) of items x (k, b, w).
 
+    A hidden layer is followed by dropout and then the sigmoid, in the toolkit's order.
+
     Args:
-        weights: Weight (k, p, c, w) and bias (k, p, c) of a linear classifier; or those of a hidden
-            layer, which is followed by dropout and a sigmoid, and those of the output layer.
-        x: The features of the items.
+        weights: Weight (k, p, c, w) and bias (k, p, c) of a linear classifier; or weight (k, p, h,
+            w) and bias (k, p, h) of a hidden layer, then weight (k, p, c, h) and bias (k, p, c) of
+            the output layer.
+        x: The features of the items; all p classifiers of a fold see the same.
         dropout: The factors of the hidden units, (b, h); None without dropout.
     """
     first, bias, *output_layer = weights
     k, p, n_outputs, width = first.shape
+    # One product for all penalties of a fold: their outputs lie side by side, (k, w, p * outputs).
     matrix = first.reshape(k, p * n_outputs, width).transpose(1, 2)
     z = (x @ matrix).view(k, -1, p, n_outputs) + bias[:, None]
     if not output_layer:

@@ -10,7 +10,7 @@ import pytest
 from numba import types
 
 from stsbench.evaluators.probe import kernels
-from stsbench.evaluators.probe.kernels import add_gradient, entry_point, exp, helper, logits
+from stsbench.evaluators.probe.kernels import add_gradient, entry_point, exp, fill_logits, helper
 
 
 def test_a_tie_goes_to_the_first_class():
@@ -32,7 +32,7 @@ def test_logits_and_gradients_of_rows_where_they_lie(directions, columns):
     # The column after them is the bias, those behind it belong to others.
     weights = rng.standard_normal((directions, columns + 3)).astype(np.float32)
     z = np.full((directions, 16), np.nan, dtype=np.float32)
-    logits(x, items, columns, weights, z)
+    fill_logits(x, items, columns, weights, z)
     rows = x[items].astype(np.float64)
     expected = weights[:, :columns].astype(np.float64) @ rows.T + weights[:, columns, None]
     np.testing.assert_allclose(z, expected, rtol=0, atol=2e-5)

@@ -21,7 +21,7 @@ from stsbench.evaluators.probe.minibatch import (
     CompiledSolver,
     Lockstep,
     MinibatchSolver,
-    TrainedClassifier,
+    TrainedWeights,
     train_until_stopped,
 )
 from stsbench.evaluators.probe.stacked import StackedSolver
@@ -116,7 +116,7 @@ def make_rows(
 
 def check_against_reference(
     make: Make, rules: MinibatchProtocol, features: Features, classes: int, **options: int
-) -> Iterator[tuple[TrainedClassifier, One]]:
+) -> Iterator[tuple[TrainedWeights, One]]:
     """Train both ways and yield what was trained, each with its reference."""
     rows, x = make_rows(features, classes, **options)
     solver = make(rules, ProbeRun(x.shape[1], classes, threads=2))
