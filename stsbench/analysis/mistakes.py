@@ -465,7 +465,7 @@ EDITS: Mapping[str, Edit] = {
 """All edits by their names."""
 
 
-def edited(edit: str, sentence: str, seed: int) -> str:
+def edit_text(edit: str, sentence: str, seed: int) -> str:
     """Return a sentence after the edit of this name; draws depend on seed and sentence alone."""
     # Not hash(), which differs from run to run; a lone surrogate has no UTF-8 of its own.
     sentence_seed = crc32(sentence.encode("utf-8", "surrogatepass"))
@@ -548,7 +548,7 @@ class Robustness(EncoderAnalysis):
             are the change of Spearman's correlation and its 95% interval, not times 100.
         """
         texts = dict.fromkeys(split.texts())
-        edited_text = {text: edited(name, text, self.seed) for text in texts}
+        edited_text = {text: edit_text(name, text, self.seed) for text in texts}
         changed_texts = [text for text in texts if edited_text[text] != text]
         cosines_to_edited = subject.cosines_of(
             changed_texts, [edited_text[text] for text in changed_texts]
@@ -583,7 +583,7 @@ class Robustness(EncoderAnalysis):
                 hint=OTHER_THRESHOLD,
             )
         sentences, paraphrases = map(list, zip(*pairs, strict=True))
-        negations = [edited("negation", sentence, self.seed) for sentence in sentences]
+        negations = [edit_text("negation", sentence, self.seed) for sentence in sentences]
         to_negation = subject.cosines_of(sentences, negations)
         to_paraphrase = subject.cosines_of(sentences, paraphrases)
         is_suppressed = (to_negation >= to_paraphrase).astype(np.float64)

@@ -257,7 +257,7 @@ def compare_on_task(cells: ResultsByEncoder, effort: TestSettings) -> Iterator[M
     """
     items = pair_items(cells, effort.dependence)
     for (first_index, first), (second_index, second) in itertools.combinations(enumerate(cells), 2):
-        untested = _untested(cells, first, second)
+        untested = _compare_without_test(cells, first, second)
         if items is None:
             yield MeasuredDifference(untested)
             continue
@@ -284,7 +284,7 @@ def compare_on_task(cells: ResultsByEncoder, effort: TestSettings) -> Iterator[M
         yield MeasuredDifference(difference, items, williams)
 
 
-def _untested(cells: ResultsByEncoder, first: str, second: str) -> Difference:
+def _compare_without_test(cells: ResultsByEncoder, first: str, second: str) -> Difference:
     """Return the difference of the mean scores on one task, without a test."""
     first_mean = mean_and_deviation([result.score for result in cells[first]])
     second_mean = mean_and_deviation([result.score for result in cells[second]])

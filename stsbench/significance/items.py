@@ -111,7 +111,7 @@ def pair_items(
     """
     columns = [[read_item_columns(result) for result in results] for results in encoders.values()]
     first_result = next(iter(encoders.values()))[0]
-    paired = _paired(first_result, columns, score_name)
+    paired = _make_paired_test(first_result, columns, score_name)
     if paired is None:
         return None
     sentences = _find_sentences(columns) if dependence == "sentences" else None
@@ -236,11 +236,11 @@ def find_tested_column(
     return TestedColumn(value_column, metric)
 
 
-def _paired(result: Result, columns: AllColumns, score_name: str) -> Paired | None:
+def _make_paired_test(result: Result, columns: AllColumns, score_name: str) -> Paired | None:
     """Return the paired test of a score; None if the results' columns do not make the score."""
     first_columns = columns[0][0]
     if score_name == "f1":
-        return _paired_f1(columns)
+        return _make_paired_f1(columns)
     protocol = dict(result.protocol)
     metric, _, aggregation = score_name.partition(".")
     if metric:
@@ -256,6 +256,7 @@ def _paired(result: Result, columns: AllColumns, score_name: str) -> Paired | No
         return PairedMean(values=_stack(columns, tested.name)) if is_column_mean else None
     values = _stack(columns, tested.name)
     gold = _stack(columns, "gold")
+    # All results must have the gold scores of the first encoder's first seed.
     if not all((rows == gold[0][0]).all() for rows in gold):
         raise DataError(f"{result.task}: the results' gold scores are not the same")
     return PairedCorrelation(
@@ -266,7 +267,7 @@ def _paired(result: Result, columns: AllColumns, score_name: str) -> Paired | No
     )
 
 
-def _paired_f1(columns: AllColumns) -> PairedF1 | None:
+def _make_paired_f1(columns: AllColumns) -> PairedF1 | None:
     """Return the paired test of F1; None without predictions, or with more than two classes."""
     if not {"prediction", "correct"} <= set(columns[0][0]):
         return None

@@ -142,7 +142,7 @@ def load_ablation(name: str, catalogue: Catalogue, *, small: bool = False) -> Ab
     try:
         if bool(card.table) == (card.figure is not None):
             raise CardError("give either 'table' or [figure]")
-        lines = [_line(card, row, empty, small=small) for row, empty in _empty_lines(card)]
+        lines = [_fill_line(card, row, empty, small=small) for row, empty in _empty_lines(card)]
         for line in lines:
             _check_names(line, catalogue)
     except CardError as error:
@@ -193,7 +193,7 @@ def _empty_lines(card: AblationCard) -> Iterator[tuple[AblationRow, AblationLine
         yield rows_by_name[published.row], AblationLine(label, published=key, group=group_title)
 
 
-def _line(
+def _fill_line(
     card: AblationCard, row: AblationRow, empty: AblationLine, *, small: bool
 ) -> AblationLine:
     """Return the line with the recipe or encoder of its row, or with the reason why it has none."""
@@ -268,7 +268,7 @@ def table_beside(
     table_columns = [
         table_column
         for column in columns
-        for table_column in _columns_beside(
+        for table_column in _make_columns(
             column, is_published=column.key in published_keys, is_small=ablation.is_small
         )
     ]
@@ -276,7 +276,7 @@ def table_beside(
     for line, outcomes, published in zip(
         ablation.lines, outcomes_by_line, published_by_line, strict=True
     ):
-        measured = _measured(filler, columns, outcomes)
+        measured = _compute_measured(filler, columns, outcomes)
         numbers: Numbers = dict(measured)
         for key, number in published.items():
             numbers[f"{key} printed"] = number
@@ -310,9 +310,7 @@ def table_beside(
     )
 
 
-def _columns_beside(
-    column: TableColumn, *, is_published: bool, is_small: bool
-) -> list[TableColumn]:
+def _make_columns(column: TableColumn, *, is_published: bool, is_small: bool) -> list[TableColumn]:
     """Return the paper's column, ours and their difference, as far as the table has them."""
     if not is_published:
         return [replace(column, kind="task", spec=None)]
@@ -348,7 +346,7 @@ def _results(outcomes: Sequence[TrialOutcome]) -> list[Result]:
     return [result for outcome in outcomes for result in outcome.results]
 
 
-def _measured(
+def _compute_measured(
     filler: TableFiller, columns: Sequence[TableColumn], outcomes: Sequence[TrialOutcome]
 ) -> Numbers:
     """Compute one line's numbers by column, from its results and the records of its trainings."""

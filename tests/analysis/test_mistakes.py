@@ -15,7 +15,7 @@ from stsbench.analysis.mistakes import (
     SLICINGS,
     Mistakes,
     Robustness,
-    edited,
+    edit_text,
     is_negated,
     names_in,
     numbers_in,
@@ -155,7 +155,7 @@ def test_scores_change_by_what_edited_sentences_score():
     split = subject.pairs()
     for row, name in zip(found["edits"], EDITS, strict=True):
         sides = [
-            Plain(d=8).encode([edited(name, text, 2) for text in side]) for side in split.sides
+            Plain(d=8).encode([edit_text(name, text, 2) for text in side]) for side in split.sides
         ]
         after = stats.spearmanr(
             [cosine(a, b) for a, b in zip(*sides, strict=True)], split.gold
@@ -171,7 +171,7 @@ def test_a_sentence_is_held_against_its_negation_and_its_paraphrase():
     pairs = [(a, b) for a, b, g in zip(*split.sides, split.gold, strict=True) if g > 3 and a != b]
     nearer = 0
     for first, second in pairs:
-        a, b, c = Bag().encode([first, second, edited("negation", first, 0)])
+        a, b, c = Bag().encode([first, second, edit_text("negation", first, 0)])
         nearer += cosine(a, c) >= cosine(a, b)
     assert (row["suppression"], row["n"]) == (pytest.approx(nearer / len(pairs)), len(pairs))
     assert row["low"] <= row["suppression"] <= row["high"]
@@ -198,11 +198,11 @@ SENTENCE = "The men aren't playing, they are sitting outside."
     ],
 )
 def test_an_edit_does_what_it_says(name, sentence, wanted):
-    assert edited(name, sentence, 0) == wanted
+    assert edit_text(name, sentence, 0) == wanted
 
 
 @pytest.mark.parametrize("name", EDITS)
 def test_an_edit_depends_on_the_sentence_and_the_seed_alone(name):
-    found = [edited(name, text, 3) for text in (SENTENCE, "another one", SENTENCE)]
+    found = [edit_text(name, text, 3) for text in (SENTENCE, "another one", SENTENCE)]
     assert found[0] == found[2]
-    assert edited(name, "", 3) is not None
+    assert edit_text(name, "", 3) is not None

@@ -53,7 +53,9 @@ class UniversalSentenceEncoder:
                 f"'{self.name}' needs TensorFlow, which is not installed: "
                 "pip install 'stsbench[use]'"
             )
-        self.folder = _resolve(model) if model.startswith("https://") else Path(model).expanduser()
+        self.folder = (
+            _fetch_handle(model) if model.startswith("https://") else Path(model).expanduser()
+        )
         if not self.folder.is_dir():
             raise SourceError(f"checkpoint folder '{model}' does not exist")
         if not (self.folder / GRAPH_FILE).is_file():
@@ -122,7 +124,7 @@ class UniversalSentenceEncoder:
         return embeddings
 
 
-def _resolve(handle: str) -> Path:
+def _fetch_handle(handle: str) -> Path:
     """Fetch a handle of TensorFlow Hub into that library's own cache, and return its folder."""
     if find_spec("tensorflow_hub") is None:
         raise EncoderError(

@@ -134,7 +134,7 @@ def train_learner(
     selection = Selection(learner, settings)
     checkpoint = find_last_checkpoint(settings.folder) if resume else None
     if checkpoint is not None:
-        with _checkpoint_errors(checkpoint):
+        with _translate_checkpoint_errors(checkpoint):
             selection.load(checkpoint)
     elif processes.rank == 0:
         shutil.rmtree(settings.folder / "checkpoints", ignore_errors=True)
@@ -152,8 +152,8 @@ def train_learner(
             f"`report_to={', '.join(settings.report_to)}`: {join_lines(error)}"
         ) from error
     with (
-        _library_silenced(),
-        _one_line_errors(settings.folder),
+        _silence_library(),
+        _report_full_disk(settings.folder),
         interruptible(selection.stop_requested, alone=processes.ranks == 1),
     ):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -259,15 +259,15 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
         save_model(self.model, str(folder / "learner.safetensors"))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:  # noqa: ANN401
-        with _checkpoint_errors(Path(resume_from_checkpoint)):
+        with _translate_checkpoint_errors(Path(resume_from_checkpoint)):
             load_model(self.model, str(Path(resume_from_checkpoint) / "learner.safetensors"))
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        with _checkpoint_errors(checkpoint):
+        with _translate_checkpoint_errors(checkpoint):
             super()._load_optimizer_and_scheduler(checkpoint)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
-        with _checkpoint_errors(checkpoint):
+        with _translate_checkpoint_errors(checkpoint):
             super()._load_rng_state(checkpoint)
 
 
@@ -311,7 +311,7 @@ def use_single_device(arguments: Any) -> None:  # noqa: ANN401 - transformers is
 
 
 @contextmanager
-def _checkpoint_errors(checkpoint: Path | str | None) -> Iterator[None]:
+def _translate_checkpoint_errors(checkpoint: Path | str | None) -> Iterator[None]:
     """Report a checkpoint that was damaged after it was written as a TrainingError of one line.
 
     Training never starts from the beginning without a request.
@@ -334,21 +334,16 @@ def _checkpoint_errors(checkpoint: Path | str | None) -> Iterator[None]:
 
 
 @contextmanager
-def _one_line_errors(folder: Path) -> Iterator[None]:
+def _report_full_disk(folder: Path) -> Iterator[None]:
     """Report a full disk as an OutputError of one line."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
         error_text = join_lines(error)
-        is_disk_full = (
-            getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
-            or "No space left" in error_text
-        )
-        if (
-            not is_disk_full
-            and "file write failed" not in error_text
-            and "unexpected pos" not in error_text
-        ):
+        is_disk_full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        # The last two are what torch's writer says of a full disk.
+        texts_of_full_disk = ("No space left", "file write failed", "unexpected pos")
+        if not is_disk_full and not any(text in error_text for text in texts_of_full_disk):
             raise
         checkpoint_name = getattr(find_last_checkpoint(folder), "name", "nothing")
         message = f"{folder}: the disk is full ({checkpoint_name} is kept)"
@@ -356,7 +351,7 @@ def _one_line_errors(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _library_silenced() -> Iterator[None]:
+def _silence_library() -> Iterator[None]:
     """Hide the library's advice against settings that are intended."""
     from transformers.utils import logging
 
