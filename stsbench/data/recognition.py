@@ -86,6 +86,7 @@ class DataColumn:
         name = plain_name(self.key) if isinstance(self.key, str) else ""
         if name.endswith("id") or name in ("index", "idx", "unnamed0", "row", "n", "no", "number"):
             return True
+        # In one or two rows distinct cells show nothing.
         has_distinct_cells = 2 < len(self.cells) == len(self.distinct_cells)
         return self.is_number and not self.has_fractions and has_distinct_cells
 
@@ -93,6 +94,7 @@ class DataColumn:
     def is_labels(self) -> bool:
         """Whether it holds few short texts or whole numbers, each repeatedly."""
         n_cells = len(self.cells)
+        # Classes repeat: twice on average, and at least one of them in a short column.
         max_classes = min(MAX_CLASSES, max(2, n_cells // 2), n_cells - 1)
         if not 2 <= len(self.distinct_cells) <= max_classes:
             return False
@@ -102,7 +104,14 @@ class DataColumn:
 
 
 def has_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether the first of these rows names the columns of the others."""
+    """Return whether the first of these rows names the columns of the others.
+
+    It does if none of its cells is a number or a cell of its own column below, and one column is of
+    numbers, of labels, or has a usual name.
+
+    Args:
+        rows: The cells of each row, at least one row.
+    """
     names = [cell.strip() for cell in rows[0]]
     if not any(names) or any(map(_NUMBER.fullmatch, names)):
         return False
@@ -112,6 +121,7 @@ def has_header(rows: Sequence[Sequence[str]]) -> bool:
         DataColumn(position, cells) for position, cells in enumerate(zip(*rows[1:], strict=False))
     ]
     named_columns = list(zip(names, columns, strict=False))
+    # A name does not occur among its own column's cells; a value of a first row of data may.
     if any(name in column.distinct_cells for name, column in named_columns if name):
         return False
     for name, column in named_columns:
@@ -211,6 +221,7 @@ def _choose_target(
         [column for column in candidates if not column.is_id], numbers_first=numbers_first
     )
     alternatives = named_columns or unnamed_targets
+    # If no column with a usual name has numbers or labels, its name alone must do.
     ranked = _rank_targets(named_columns, numbers_first=numbers_first) or alternatives
     if not ranked:
         return None
@@ -228,11 +239,16 @@ def _choose_sentences(
 ) -> tuple[ColumnKey, ...]:
     """Choose the one or two columns with the longest texts, and add a doubt.
 
+    Columns of a single word a cell are chosen only if none has longer texts.
+
     Args:
         columns: All columns.
         excluded: Columns that have another role.
         where: The beginning of a message.
         doubts: A list to which doubts are added.
+
+    Returns:
+        The keys of one or two columns, in the order of the table.
 
     Raises:
         DataError: No column holds text.
@@ -276,7 +292,15 @@ def _rank_targets(columns: Sequence[DataColumn], *, numbers_first: bool) -> list
 
 
 def _has_scores(column: DataColumn, doubts: list[str]) -> bool:
-    """Return whether a pair's target is a score, no label, and add a doubt if that is unsure."""
+    """Return whether a pair's target is a score, no label, and add a doubt if that is unsure.
+
+    Fractions are scores, texts are not. Whole numbers are scores unless there are MAX_CLASSES at
+    most in a column that is called like labels, or two at most in one not called like scores.
+
+    Args:
+        column: The column of the target.
+        doubts: A list to which a doubt is added.
+    """
     if not column.is_number or column.has_fractions:
         return column.is_number
     name = plain_name(str(column.key))
@@ -320,12 +344,14 @@ class SplitTables:
         return list({table.path: table for table in tables}.values())
 
     def columns(self) -> list[DataColumn]:
-        """Return the columns of all splits together.
+        """Return the columns of all splits together, an absent cell as an empty text.
 
-        If rows differ in length, only the columns that all rows have are returned.
+        If rows differ in length, only the columns that all rows have are returned. Columns without
+        a header have their position as key.
         """
         tables = self.distinct_tables()
         rows = [row for table in tables for row in table.rows]
+        # Cells beyond are not read, of which find_tables adds a doubt.
         width = min(map(len, rows))
         keys: Sequence[ColumnKey] = tables[0].header[:width] or range(width)
         return [
@@ -461,7 +487,12 @@ def describe_omitted(names: Sequence[str]) -> list[str]:
 def _divide_by_column(split_tables: SplitTables) -> SplitTables:
     """Divide one table into splits by a column, whatever its name, that holds names of splits only.
 
-    It is returned as it is if there is no such column.
+    Args:
+        split_tables: One table, not divided into splits.
+
+    Returns:
+        The same table under each split, with the column that tells them apart; the argument itself
+        if there is no such column, or it holds one split only.
     """
     ((table,),) = split_tables.tables.values()
     for column in split_tables.columns():
@@ -473,6 +504,7 @@ def _divide_by_column(split_tables: SplitTables) -> SplitTables:
         }
         splits = set(split_by_value.values())
         has_only_splits = {*split_by_value} == column.distinct_cells
+        # Two names of one split, such as dev and val, would leave it open what each row belongs to.
         if has_only_splits and len(splits) == len(split_by_value) > 1:
             return replace(
                 split_tables,

@@ -116,6 +116,7 @@ _SEPARATOR_OR_ESCAPE = re.compile("[\x1b\x1e\x1f]")
 
 
 def _digest(rows: Iterable[Sequence[str]]) -> str:
+    """Return the sha256 of rows in order."""
     sha256 = hashlib.sha256()
     for row in rows:
         sha256.update(row_bytes(row))
@@ -130,6 +131,7 @@ def row_bytes(row: Sequence[str]) -> bytes:
     each is preceded by an escape character; any other text keeps the digest it had without escapes.
     """
     line = "\x1f".join(row)
+    # The separators between the fields are len(row) - 1; one more is within a text.
     if len(_SEPARATOR_OR_ESCAPE.findall(line)) >= len(row):
         line = "\x1f".join(_SEPARATOR_OR_ESCAPE.sub("\x1b\\g<0>", field) for field in row)
     return line.encode("utf-8", "surrogatepass") + b"\x1e"
@@ -171,7 +173,15 @@ def check_form(split: object, *, where: str) -> None:
 
 
 def _check_labels(split: LabelledSplit | LabelledPairSplit, where: str) -> None:
-    """Check that the classes have distinct names, and that each label is one of them."""
+    """Check that the classes have distinct names, and that each label is one of them.
+
+    Args:
+        split: The split. Without names of classes any label from 0 up is valid.
+        where: The beginning of a message.
+
+    Raises:
+        DataError: A name occurs twice, or a label is of no class.
+    """
     _check_array(split.labels, where, name="labels", dtype=np.int64, shape=(split.n,))
     _check_texts(split.classes, where, name="classes")
     if len(set(split.classes)) < len(split.classes):
@@ -192,6 +202,7 @@ def _check_images(split: CaptionSplit, where: str) -> None:
     features = split.image_features
     images = split.image_of_caption
     # An array without two axes never has the two numbers of this shape.
+    # A user's reader may return anything, without a shape too.
     n_images, n_features = (*getattr(features, "shape", ())[:2], 0, 0)[:2]
     _check_array(
         features, where, name="image_features", dtype=np.float32, shape=(n_images, n_features)
@@ -214,7 +225,17 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _check_texts(values: object, where: str, name: str, n: int | None = None) -> None:
-    """Check that a column is a list of texts; ``n`` is its length, None if any length is valid."""
+    """Check that a column is a list of texts that UTF-8 can hold.
+
+    Args:
+        values: The column, of any type.
+        where: The beginning of the message.
+        name: The name of the column.
+        n: Its length; None if any length is valid.
+
+    Raises:
+        DataError: It is not; names the first row that is wrong.
+    """
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise DataError(f"{where}: {name} is of type {type(values).__name__}, not a list of texts")
     if n is not None and len(values) != n:
@@ -231,6 +252,7 @@ def _check_texts(values: object, where: str, name: str, n: int | None = None) ->
 def _check_array(
     values: object, where: str, name: str, dtype: type[np.generic], shape: tuple[int, ...]
 ) -> None:
+    """Raise DataError if a column is not an array of this type and shape."""
     if not isinstance(values, np.ndarray):
         raise DataError(f"{where}: {name} is of type {type(values).__name__}, not an array")
     if values.dtype != dtype or values.shape != shape:
@@ -257,6 +279,7 @@ def _check_rows(
         requirement: A valid value as the message describes it.
     """
     if not is_valid.all():
+        # The first False.
         row = int(np.argmin(is_valid))
         raise DataError(f"{where}: row {row + 1}: {name} {values[row]:g} is not {requirement}")
 
@@ -272,13 +295,21 @@ def check_file(path: Path, section: FileSection) -> None:
 
 
 def check_lines(path: Path, section: FileSection) -> None:
-    """Check the number of lines of a file against its section in the card; raises DataError.
+    """Check the number of lines of a file against its section in the card.
 
     The last line counts whether or not it ends in a newline.
+
+    Args:
+        path: The file.
+        section: The facts of the file in the card; one without a number of rows is not checked.
+
+    Raises:
+        DataError: The file has another number of lines.
     """
     if section.rows is None:
         return
     content = path.read_bytes()
+    # The last line has no newline; an empty file has no line.
     has_open_end = content[-1:] not in (b"", b"\n")
     _check_fact(
         str(path), name="lines", actual=content.count(b"\n") + has_open_end, expected=section.rows
@@ -381,7 +412,14 @@ def _check_gold(
 
 
 def _check_fact(where: str, name: str, actual: object, expected: object) -> None:
-    """Raise DataError if a fact differs from the card's; ``expected`` is None if it has none."""
+    """Raise DataError if a fact of a split or file differs from the card's.
+
+    Args:
+        where: The beginning of the message.
+        name: What is counted, such as ``rows``.
+        actual: What the data have.
+        expected: What the card says; None if it says nothing.
+    """
     if expected not in (None, actual):
         raise DataError(
             f"{where}: {name} {actual}, the card says {expected}; use the files of the release "

@@ -176,7 +176,13 @@ def _missing_data_error(
 
 
 def _missing_files_hint(source: FileSource, split: str, data: Path | None) -> str:
-    """Return where to put the local files that a split lacks; empty if it lacks none."""
+    """Return where to put the local files that a split lacks; empty if it lacks none.
+
+    Args:
+        source: The files in the card.
+        split: The name of the split.
+        data: The user's data folder; None if there is none, and then files lack a place.
+    """
     folder = locate(source, data)
     names = [section.path for section in source.files.get(split, [])]
     missing = [name for name in names if folder is None or not (folder / name).is_file()]
@@ -192,7 +198,18 @@ def _missing_files_hint(source: FileSource, split: str, data: Path | None) -> st
 def _read_checked(
     task: str, card: TaskCard, source: FileSource, split: str, data: Path | None
 ) -> Split:
-    """Read a split from its files; check its items, and the hash of each file, by the card."""
+    """Read a split from its files; check its items, and the hash of each file, by the card.
+
+    Args:
+        task: The task's id, for messages.
+        card: The task's card.
+        source: The files in the card: those of the package, or the user's.
+        split: The name of the split.
+        data: The folder that holds the source's folder; None if that is absolute.
+
+    Raises:
+        DataError: The files are broken, or differ from the card.
+    """
     split_data = _read_files(task, source, split, data)
     where = f"{task} ({split}) in {locate(source, data)}"
     check_split(split_data, card.splits[split], gold_range=card.gold_range, where=where)
@@ -203,7 +220,18 @@ def _read_checked(
 
 
 def _read_files(task: str, source: FileSource, split: str, data: Path | None) -> Split:
-    """Read a split from its files with the reader that the card names."""
+    """Read a split from its files with the reader that the card names.
+
+    Args:
+        task: The task's id, for messages.
+        source: The files and the reader in the card.
+        split: The name of the split; a reader with a parameter ``split`` gets it.
+        data: The folder that holds the source's folder.
+
+    Raises:
+        CardError: The card names no files for the split.
+        DataError: A file is broken.
+    """
     files = [
         DataFile(
             path=path,

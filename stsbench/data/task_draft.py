@@ -186,9 +186,17 @@ def _describe_empty_classes(sections: Mapping[str, SplitSection]) -> list[str]:
 def _check_scores(
     split_tables: SplitTables, roles: ColumnRoles, columns: Sequence[DataColumn]
 ) -> None:
-    """Check that all cells of a column of scores are numbers; raises DataError that names others.
+    """Check that all cells of a column of scores are numbers.
 
     Labels are checked too if most of them are numbers, or the column is called like scores.
+
+    Args:
+        split_tables: The tables, whose rows with other cells a message names.
+        roles: The roles of the columns.
+        columns: All columns, among them that of the target.
+
+    Raises:
+        DataError: Some cells are no numbers; names them.
     """
     target = next(column for column in columns if column.key == roles.target)
     is_called_score = len(roles.sentences) == 2 and plain_name(str(target.key)) in GOLD
@@ -253,7 +261,14 @@ def _rename_splits(split_tables: SplitTables, *, is_gold: bool, where: str) -> S
 def _task_card(
     name: str, source: Path | HubSource, recognised: _RecognisedData, params: Params
 ) -> TaskCard:
-    """Return the card without facts of its splits."""
+    """Return the card without facts of its splits.
+
+    Args:
+        name: The name of the task.
+        source: The user's data: a path of files, or else a dataset on the Hub.
+        recognised: The tables of the data, and the roles of their columns.
+        params: The parameters of the card's reader.
+    """
     split_tables, roles = recognised.split_tables, recognised.roles
     fields: dict[str, Any] = {"languages": ["en"], "license": UNKNOWN}
     dataset = recognised.dataset
@@ -262,6 +277,7 @@ def _task_card(
     elif dataset is not None:
         columns = {key: str(value) for key, value in params.items() if key != "classes"}
         if roles.is_gold:
+            # For gold scores the usual columns are what a card means without naming them.
             columns = {role: name for role, name in columns.items() if COLUMNS.get(role) != name}
         fields["hub"] = msgspec.structs.replace(
             source,
@@ -273,6 +289,7 @@ def _task_card(
         fields["languages"] = list(dataset.languages) or ["en"]
         fields["license"] = dataset.license or UNKNOWN
     is_labelled_pair = len(roles.sentences) == 2 and not roles.is_gold
+    # The split to score, the best first.
     possible_splits = ("test", "all", "validation", "train")
     return TaskCard(
         name=name,
@@ -298,7 +315,16 @@ def _file_source(source: Path, split_tables: SplitTables, params: Params) -> Fil
 def _reader_params(
     split_tables: SplitTables, roles: ColumnRoles, columns: Sequence[DataColumn]
 ) -> Params:
-    """Return the parameters with which the card's reader reads the data."""
+    """Return the parameters with which the card's reader reads the data.
+
+    Args:
+        split_tables: The tables by split, and the column of splits if they share a table.
+        roles: The columns of the sentences and of the target.
+        columns: All columns: one called ``subset`` is read too if the task has gold scores.
+
+    Returns:
+        Columns by role, the classes of labels in order, and what the column of splits calls each.
+    """
     split_column = split_tables.split_column
     names = ("sentence",) if len(roles.sentences) == 1 else ("sentence1", "sentence2")
     params: Params = dict(zip(names, roles.sentences, strict=True))
@@ -341,6 +367,7 @@ def _guess_scale(splits: Mapping[str, Split]) -> _Scale | None:
     if (low, high) in SCALES:
         return _Scale((low, high), doubt="")
     fitting_scales = (scale for scale in SCALES if scale[0] <= low and high <= scale[1])
+    # If no usual scale fits, the scores' own range; a range of one value needs some width.
     first, last = next(fitting_scales, (low, high if high > low else low + 1))
     doubt = (
         f"scores from {low:g} to {high:g} were found; "
@@ -396,6 +423,11 @@ def _card_text(
 def _hub_tables(where: str, dataset: HubDataset) -> SplitTables:
     """Return the tables of a dataset under our names of splits.
 
+    Args:
+        where: The beginning of a message.
+        dataset: The dataset, with tables by the Hub's names of splits. If several are of one of our
+            splits, the first counts.
+
     Raises:
         DataError: The dataset has several splits, and no name has the word of one of ours.
     """
@@ -426,6 +458,10 @@ def _drop_secret_splits(split_tables: SplitTables, roles: ColumnRoles) -> SplitT
     """Drop the splits whose targets were kept secret: all their scores or labels are the same.
 
     If those of all splits are the same, all splits are kept.
+
+    Args:
+        split_tables: The tables by split; a doubt is added for each split that is dropped.
+        roles: The roles of the columns, among them that of the target.
     """
     targets_by_split: dict[str, set[str | None]] = {}
     for split, tables in split_tables.tables.items():

@@ -140,7 +140,15 @@ def _find_text_file(path: Path, folder: Path | None, cards: Mapping[str, CorpusC
 
 
 def _read_user_file(path: Path, limit: int | None) -> pa.Table:
-    """Read a file without a card, with the columns of the first layout that it has."""
+    """Read a file without a card, with the columns of the first layout that it has.
+
+    Args:
+        path: The file.
+        limit: The number of first rows to read; None for all.
+
+    Raises:
+        DataError: Its columns are of none of the LAYOUTS.
+    """
     table = read_training_text(path, header=True, limit=limit)
     for layout in LAYOUTS:
         if set(layout.values()) <= set(table.column_names):
@@ -190,6 +198,7 @@ def fetch_corpus(name: str, corpus: CorpusCard, *, corpora: Path | None = None) 
 
 
 def _check_hash(path: Path, corpus: CorpusCard, hint: str) -> None:
+    """Raise DataError if a file is not the one of its card; the message ends with the hint."""
     if difference := describe_difference(path, corpus.sha256):
         raise DataError(f"{path}: {difference}; {hint}, or name yours by its path")
 
@@ -197,7 +206,18 @@ def _check_hash(path: Path, corpus: CorpusCard, hint: str) -> None:
 def _read_card_file(
     name: str, card: CorpusCard, corpora: Path | None, limit: int | None
 ) -> pa.Table:
-    """Read the file of a corpus, with the columns and labels of its card."""
+    """Read the file of a corpus, with the columns and labels of its card.
+
+    Args:
+        name: The id of the corpus.
+        card: Its card.
+        corpora: The folder of corpora; None for the one of the settings.
+        limit: The number of first rows to read; None for all.
+
+    Raises:
+        SourceError: No source has the file.
+        DataError: The file is not the one of the card, or has a label that the card lacks.
+    """
     path = fetch_corpus(name, card, corpora=corpora)
     has_header = not any(isinstance(column, int) for column in card.columns.values())
     # There are fewer documents than sentences: the limit may be the file's too.
@@ -213,13 +233,18 @@ def _read_card_file(
         raise DataError(
             f"corpus '{name}': label '{unknown_labels[0]}' is not one of {', '.join(card.labels)}"
         )
+    # The place of each row's label in the card, then ours at that place.
     positions = pc.index_in(labels.combine_chunks(), pa.array(list(card.labels)))
     our_labels = pa.array(list(card.labels.values())).take(positions)
     return table.set_column(table.column_names.index("label"), "label", our_labels)
 
 
 def _split_documents(documents: Sequence[str]) -> pa.Table:
-    """Return the sentences of documents in order, each with the number of its document."""
+    """Return the sentences of documents in order, each with the number of its document.
+
+    Returns:
+        The columns ``text`` and ``document_id``, which counts documents from 0.
+    """
     sentences = [split_sentences(document) for document in documents]
     document_ids = np.repeat(np.arange(len(sentences)), list(map(len, sentences)))
     text = pa.array(itertools.chain(*sentences), pa.large_string())
@@ -227,7 +252,14 @@ def _split_documents(documents: Sequence[str]) -> pa.Table:
 
 
 def _read_tasks(card: CorpusCard, data: Path | None, catalogue: Catalogue) -> pa.Table:
-    """Read the text of a corpus that is made of tasks: all sentences, or pairs with scores."""
+    """Read the text of a corpus that is made of tasks: all sentences, or pairs with scores.
+
+    Args:
+        card: The corpus's card, with the names of tasks and splits; without splits all are read.
+            Its columns decide: ``text``, or else ``first``, ``second`` and ``score``.
+        data: The user's data folder; None if there is none.
+        catalogue: The cards of the tasks.
+    """
     tasks = [load_task(name, data=data, catalogue=catalogue) for name in card.tasks]
     splits = [(task, split) for task in tasks for split in card.splits or task.card.splits]
     if "text" in card.columns:
@@ -352,6 +384,7 @@ def _read_content(path: Path, max_lines: int | None) -> bytes:
         with OPENERS.get(path.suffix, open)(path, "rb") as stream:
             for chunk in limit_bytes(chunks(stream), path, where=str(path)):
                 content += chunk
+                # All of the content is counted again only if this chunk can have changed the count.
                 has_line_end = chunk.count(b"\n") > 0
                 if max_lines is not None and has_line_end and content.count(b"\n") >= max_lines:
                     break
@@ -377,7 +410,14 @@ def _parse_lines(path: Path, content: bytes, header: bool) -> pa.Table:
 def _parse_delimited(
     content: bytes, header: bool, delimiter: str, quote: str | Literal[False]
 ) -> pa.Table:
-    """Parse delimited text; ``quote`` is False if its cells have no quotes."""
+    """Parse delimited text, all cells as text.
+
+    Args:
+        content: The text in UTF-8.
+        header: Whether the first row names the columns, which otherwise are ``f0``, ``f1``, …
+        delimiter: The character between cells.
+        quote: The character around cells; False if cells have no quotes.
+    """
     from pyarrow import csv
 
     return csv.read_csv(

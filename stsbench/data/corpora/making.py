@@ -223,7 +223,15 @@ def _append_documents(
     request: _CorpusRequest,
     tokenizer: DocumentTokenizer,
 ) -> int:
-    """Append the long documents of one file of a dataset to a draft, and return their number."""
+    """Append the long documents of one file of a dataset to a draft, and return their number.
+
+    Args:
+        stream: The draft, open at its end; the documents are on the disk on return.
+        repository: The repository of the dataset.
+        name: The path of the file in it.
+        request: The corpus that is made, with the column and the number of tokens.
+        tokenizer: Counts the tokens.
+    """
     n_documents = 0
     # Only one file is on the disk at a time: a dataset may be larger than the disk.
     with TemporaryDirectory(dir=request.path.parent, suffix=".partial") as scratch:

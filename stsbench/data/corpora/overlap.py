@@ -81,6 +81,7 @@ class NearIndex:
             for indexed in (self.keys[position] for position in candidates):
                 if indexed in near_by_indexed:
                     continue
+                # Equal hashes only propose a pair: its similarity (Jaccard) is counted here.
                 indexed_shingles = shingles(indexed)
                 n_shared = len(key_shingles & indexed_shingles)
                 if n_shared >= self.threshold * len(key_shingles | indexed_shingles):
@@ -98,8 +99,12 @@ def shingles(key: bytes) -> set[str]:
 def choose_n_bands(threshold: float) -> int:
     """Return the smallest number of bands that proposes nearly all pairs with a similarity.
 
-    With n bands of r hashes a pair of similarity s is proposed with probability 1 - (1 - s^r)^n.
-    Fewer bands propose fewer pairs in vain.
+    With n bands of r hashes a pair of similarity s is proposed with probability 1 - (1 - s^r)^n
+    (Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, section 3.4). Fewer bands propose
+    fewer pairs in vain.
+
+    Args:
+        threshold: The lowest similarity of near-duplicates, in (0, 1].
     """
     # The divisors of the number of hashes, in ascending order.
     candidates = (N_HASHES // rows for rows in range(N_HASHES, 0, -1) if N_HASHES % rows == 0)
@@ -107,12 +112,18 @@ def choose_n_bands(threshold: float) -> int:
 
 
 def _recall(similarity: float, n_bands: int) -> float:
-    """Return the probability that bands propose a pair of a similarity."""
+    """Return the probability that bands propose a pair, see :func:`choose_n_bands`.
+
+    Args:
+        similarity: The similarity of the pair.
+        n_bands: The number of bands, a divisor of N_HASHES.
+    """
     n_rows = N_HASHES // n_bands
     return 1 - (1 - similarity**n_rows) ** n_bands
 
 
 def _minhashes(keys: Sequence[bytes]) -> list[RMinHash]:
+    """Return the signatures of sentences: N_HASHES numbers each, as many equal as shingles are shared."""
     from rensa import RMinHash
 
     # Sorted: a set's order changes from one process to the next.
@@ -200,6 +211,10 @@ def find_overlap(corpus: Corpus, tasks: Sequence[Task]) -> list[TaskOverlap]:
     Pairs are compared, in either order, if the corpus has scores, or labels for a task of labelled
     pairs.
 
+    Args:
+        corpus: The training text.
+        tasks: The tasks; their data are read here.
+
     Raises:
         DataError: The data of a task cannot be read.
     """
@@ -215,6 +230,7 @@ def find_overlap(corpus: Corpus, tasks: Sequence[Task]) -> list[TaskOverlap]:
         overlaps.append(
             TaskOverlap(
                 task=name,
+                # A text of punctuation alone has an empty key, and cannot be found.
                 n_sentences=len(set(keys.values()) - {b""}),
                 n_found=len(found_keys),
                 n_graded=len(pairs & matches.pairs_by_target.get(target, set())),
@@ -239,6 +255,7 @@ def find_overlap_matches(
             find no near-duplicates.
         progress: Called with the number of rows that are done, and of all rows.
     """
+    # Texts of punctuation alone have an empty key: they would be equal to each other.
     keys = {text: key for text in texts if (key := text_key(text))}
     distinct_keys = set(keys.values())
     index = None
@@ -258,6 +275,7 @@ def find_overlap_matches(
         if index is not None:
             near_keys.update(index.find_near(sorted(set(block_keys.values()) - {b""})))
         for target, pairs in pairs_by_target.items():
+            # Both sentences of a pair are in this block, so its keys are among same_keys already.
             pairs.update(_iter_pairs(block, same_keys, target))
         n_done += len(block)
         progress(n_done, n_rows)

@@ -121,7 +121,12 @@ def to_form(corpus: Corpus, form: str) -> Corpus:
 
 
 def repeat_rows(corpus: Corpus, max_rows: int) -> Corpus:
-    """Repeat all rows, as often as the number of rows stays within a limit, but at least once."""
+    """Repeat all rows, as often as the number of rows stays within a limit, but at least once.
+
+    Args:
+        corpus: The corpus.
+        max_rows: The limit; a corpus of more rows stays as it is.
+    """
     n_times = max(1, max_rows // len(corpus))
     return replace(corpus, table=pa.concat_tables([corpus.table] * n_times))
 
@@ -146,6 +151,10 @@ def check_unordered(corpus: Corpus, key: str) -> None:
 def limit_words(corpus: Corpus, max_words: int) -> Corpus:
     """Return the rows in which no text has more words than a limit; white space separates words.
 
+    Args:
+        corpus: The corpus.
+        max_words: The largest number of words of a text that stays.
+
     Raises:
         CardError: The corpus is ordered text, or fewer than two rows are left.
     """
@@ -155,6 +164,7 @@ def limit_words(corpus: Corpus, max_words: int) -> Corpus:
         if name not in TEXT_COLUMNS:
             continue
         texts = pc.utf8_trim_whitespace(corpus.table.column(name))
+        # n words have n - 1 gaps between them, so n is within the limit if the gaps are fewer.
         n_gaps = pc.count_substring_regex(texts, r"\s+")
         is_short = pc.and_(is_short, pc.less(n_gaps, max_words))
     short = replace(corpus, table=corpus.table.filter(is_short))

@@ -515,7 +515,16 @@ class Repository:
         return path
 
     def _download(self, name: str, *, force_download: bool, local_dir: Path | None) -> Path:
-        """Download a file to the library's cache, or to a folder if there is one."""
+        """Download a file to the library's cache, or to a folder if there is one.
+
+        Args:
+            name: The path of the file in the repository.
+            force_download: Download it although the cache has a copy, because that is damaged.
+            local_dir: The folder; None for the cache.
+
+        Raises:
+            UnexpectedResponse: The Hub answers for another commit, or with a hash that is none.
+        """
         from huggingface_hub import constants, get_hf_file_metadata, hf_hub_download, hf_hub_url
 
         arguments: dict[str, Any] = {"repo_type": self.kind, "revision": self.commit}
@@ -547,6 +556,10 @@ class Repository:
         If no list gives the hash, the snapshot's link does: the cache names the blob behind it by
         its hash. Only the first link counts: the blob may be a link into a store that repositories
         share, whose names are hashes of another kind.
+
+        Args:
+            name: The path of the file in the repository.
+            path: Its copy on this machine.
         """
         from huggingface_hub.utils.sha import git_hash
 

@@ -151,7 +151,17 @@ def _open_builder(repository: Repository, config: str) -> Iterator[Any]:
 
 
 def _fetch_data_files(repository: Repository, config: str) -> Path:
-    """Fetch the data files of one configuration, and return their folder."""
+    """Fetch the data files of one configuration, and return their folder.
+
+    Args:
+        repository: The repository of the dataset.
+        config: The name of the configuration; empty for the default one. If the README declares
+            no files for it, all data files are fetched.
+
+    Raises:
+        SourceError: There are no data files, one cannot be fetched, is empty, or unpacks to more
+            than is allowed.
+    """
     files = repository.files
     descriptions = [name for name in _DESCRIPTION_FILES if name in files]
     names = sorted(
@@ -180,7 +190,19 @@ def _prepare_builder(
     config: str,
     cache_folder: str,
 ) -> Any:  # noqa: ANN401 - datasets is untyped
-    """Read the files of a folder with the ``datasets`` library, and return its builder."""
+    """Read the files of a folder with the ``datasets`` library, and return its builder.
+
+    Args:
+        repository: The repository, for messages.
+        folder: The folder with the data files.
+        config: The name of the configuration; empty for the default one.
+        cache_folder: The folder that the library writes the rows to.
+
+    Raises:
+        DataError: The folder is not laid out as a dataset.
+        SourceError: A file is broken.
+        OSError: The cache folder cannot be written.
+    """
     import datasets
 
     try:
@@ -328,7 +350,15 @@ def _check_names(names: Sequence[str], choices: Iterable[str], where: str, noun:
 
 
 def _source_columns(source: HubSource, where: str) -> dict[str, str]:
-    """Return the columns to read by role; raises CardError if the card's are not valid."""
+    """Return the columns to read by role: the card's, and for gold scores the usual ones.
+
+    Args:
+        source: The section of the card on the Hub.
+        where: The beginning of a message.
+
+    Raises:
+        CardError: The card's columns are of no role, or do not suffice for labels.
+    """
     for role in source.columns:
         if role not in ROLES:
             raise CardError(f"{where}: unknown key '{role}' in [hub.columns]{suggest(role, ROLES)}")

@@ -111,7 +111,17 @@ def find_roles(
 def find_sentences(
     header: Sequence[str], column_by_role: Mapping[str, ColumnKey], *, where: str
 ) -> tuple[ColumnKey, ...]:
-    """Find the columns of the sentences, one or two; see :func:`find_roles`."""
+    """Find the columns of the sentences, one or two.
+
+    Args:
+        header: The names of all columns.
+        column_by_role: The columns that are given, by role: ``sentence``, or ``sentence1`` and
+            ``sentence2``. If none is, usual names count, those of a pair before a single one.
+        where: The beginning of a message.
+
+    Raises:
+        CardError: The given columns contradict each other, or no names or several are usual ones.
+    """
     pair = tuple(
         column_by_role[role] for role in ("sentence1", "sentence2") if role in column_by_role
     )

@@ -361,7 +361,12 @@ def read_table(
 
 
 def _is_json_lines(path: Path, content: bytes) -> bool:
-    """Return whether a file is lines of JSON, by its suffix, or else by its first line."""
+    """Return whether a file is lines of JSON, by its suffix, or else by its first line.
+
+    Args:
+        path: The file; a suffix of text or of JSON decides alone.
+        content: Its bytes.
+    """
     suffix = path.suffix.lower()
     if suffix in (*TEXT_SUFFIXES, *JSON_SUFFIXES):
         return suffix in JSON_SUFFIXES
@@ -390,6 +395,7 @@ def read_parquet(path: Path, content: bytes) -> pa.Table:
 
 
 def _read_json_table(path: Path, content: bytes) -> TextTable:
+    """Read lines of JSON as a table of texts, whose rows have the numbers of their lines."""
     text = normalise_text(path, content, mixed_ends=True).removeprefix(BOM.encode())
     if text.lstrip().startswith(b"["):
         raise DataError(
@@ -459,13 +465,22 @@ def read_json_lines(path: Path, content: bytes) -> pa.Table:
         ]
         names = dict.fromkeys(name for row in rows for name in row)
         if rows:
+            # A table per block: the values of all rows as Python's would take much more memory.
             columns = {name: pa.array([row.get(name) for row in rows]) for name in names}
             tables.append(pa.table(columns))
     return pa.concat_tables(tables, promote_options="permissive")
 
 
 def _parse_json_row(where: str, line: bytes) -> dict[str, Any]:
-    """Parse one line; lists and objects in it become empty lists."""
+    """Parse one line; lists and objects in it become empty lists.
+
+    Args:
+        where: The file and the line, for messages.
+        line: One JSON object in UTF-8.
+
+    Raises:
+        DataError: The line is no object, is nested too deep, or holds a number beyond 64 bits.
+    """
     try:
         row = msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -524,7 +539,17 @@ def read_delimited(path: Path, layout: FileLayout, *, by_name: bool) -> TextTabl
 
 
 def _possible_delimiters(path: Path, text: str, layout: FileLayout) -> Sequence[str]:
-    """Return the delimiters that a text may have; only the one that its layout names, if any."""
+    """Return the delimiters to try on a text, at least one.
+
+    Args:
+        path: The file, for messages.
+        text: Its text.
+        layout: The layout in its card. Its delimiter is returned alone; a number of fields stands
+            for tabs.
+
+    Raises:
+        CardError: The layout's delimiter cannot separate cells.
+    """
     delimiter = layout.delimiter
     if delimiter is not None:
         is_line_end = bool(set(delimiter) & {"\n", "\r"})

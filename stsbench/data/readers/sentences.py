@@ -129,6 +129,13 @@ def _find_file_roles(
 ) -> ColumnRoles:
     """Find the columns to read in a file; it is read only if the card does not give them all.
 
+    Args:
+        path: The file.
+        layout: Its layout in the card.
+        column_by_role: The columns that the card gives, by role.
+        classes: The labels that the card gives, with which a column of labels is preferred; else None.
+        subset: The column of subsets that the card gives, for gold scores only; else None.
+
     Raises:
         CardError: A role is not clear, or a parameter has no effect.
     """
@@ -227,7 +234,16 @@ class _Row(NamedTuple):
 
 
 def _iter_rows(part: TableRows, roles: ColumnRoles) -> Iterator[_Row]:
-    """Yield the items in rows of a table."""
+    """Yield the items in rows of a table.
+
+    Args:
+        part: A table, and the positions of the rows to read.
+        roles: The columns to read. If both sentences are of one column, they are two lines of its
+            cell.
+
+    Raises:
+        DataError: A cell of two sentences has another number of lines.
+    """
     table = part.table
     sentence_columns = [table.column(key) for key in roles.sentences]
     targets = table.column(roles.target)
@@ -253,7 +269,16 @@ def _to_labelled(
     classes: Sequence[str],
     clean_text: Callable[[str], str] = normalise_blanks,
 ) -> Labelled:
-    """Make a split of labelled sentences, or labelled pairs; raises DataError for other labels."""
+    """Make a split of labelled sentences, or labelled pairs if the rows have two sentences.
+
+    Args:
+        rows: The items, at least one; all have one sentence, or all have two.
+        classes: The labels in the order of the classes, which become the numbers 0..c-1.
+        clean_text: Changes each sentence; by default its blanks.
+
+    Raises:
+        DataError: A label is of no class.
+    """
     label_by_class = {name: label for label, name in enumerate(classes)}
     labels: list[int] = []
     texts: list[Sequence[str]] = []
@@ -266,6 +291,7 @@ def _to_labelled(
             )
         labels.append(label_by_class[row.target])
         texts.append(row.sentences)
+    # Columns of rows: the second is absent if the rows have one sentence.
     first, *second = ([clean_text(text) for text in column] for column in zip(*texts, strict=True))
     targets: dict[str, Any] = {"labels": np.array(labels, dtype=np.int64), "classes": list(classes)}
     if not second:
@@ -302,6 +328,7 @@ def read_semeval(
     layout = FileLayout("\t", header=False, quoting=False)
     for input_file, gold_file in zip(files[::2], files[1::2], strict=True):
         table = read_delimited(input_file.path, layout, by_name=False)
+        # 0 is all rows: [:None].
         pairs = list(zip(table.column(0), table.column(1), strict=True))[: first_rows or None]
         if not input_file.pinned:
             table.check_even()
