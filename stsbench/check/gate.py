@@ -69,6 +69,10 @@ def difference_test(pairs: Sequence[CellPair], effort: TestSettings) -> TestResu
 
     The test is paired if both sides have their items, which may share sentences between tasks.
     Otherwise it is made from the intervals, and too weak to excuse a fall.
+
+    Args:
+        pairs: The cells to compare: one pair, or those of a suite.
+        effort: The settings of the paired test: its permutations, level and seed.
     """
     paired: list[MeasuredDifference] = []
     try:
@@ -79,10 +83,12 @@ def difference_test(pairs: Sequence[CellPair], effort: TestSettings) -> TestResu
                 paired += compare_on_task({"old": [old_result], "new": [new_result]}, effort)
     except DataError as error:
         return TestResult(p=1.0, test="none", problem=str(error))
+    # One difference for each pair: all of them have items on both sides.
     if len(paired) == len(pairs):
         difference = mean_difference(paired) if len(paired) > 1 else paired[0].difference
         if difference.p is not None:
             return TestResult(difference.p, test="paired test")
+    # Rows of lock files: the cells without a Result.
     locked_cells = [cell for pair in pairs for cell in pair if cell.result is None]
     if any(cell.paired is None for cell in locked_cells):
         problem = "the lock holds no per-item values; lock again beside them"
@@ -96,7 +102,11 @@ def difference_test(pairs: Sequence[CellPair], effort: TestSettings) -> TestResu
 def _p_from_intervals(pairs: Sequence[CellPair]) -> float:
     """Return the p-value of the summed difference of independent normal scores.
 
-    Their 95% intervals are known. The test ignores that the items of both sides are the same.
+    Two-sided. A standard error is the width of a 95% interval over twice the normal distribution's
+    97.5% point. The test ignores that the items of both sides are the same.
+
+    Args:
+        pairs: The new and the old cells, each with a score and its interval.
     """
     from scipy import special
 
@@ -108,10 +118,12 @@ def _p_from_intervals(pairs: Sequence[CellPair]) -> float:
 
 
 def _result_with_items(cell: LockedCell, counterpart: LockedCell) -> Result | None:
-    """Return the Result of a cell, with its per-item columns.
+    """Return the Result of a cell, with its per-item columns; None if neither side has items.
 
-    For a row of a lock it is composed of the locked column, and of the columns of its counterpart,
-    whose data are the same. None if neither has items.
+    Args:
+        cell: The cell. For a row of a lock the Result is composed of the locked column, and of the
+            columns of its counterpart, whose data are the same: a lock holds no gold scores.
+        counterpart: The other side's cell.
     """
     if cell.result is not None or cell.paired is None or counterpart.result is None:
         return cell.result
@@ -131,10 +143,15 @@ def compare_suite_means(
 
     There is one for each encoder, protocol and seed, and each suite with a mean, if all cells of
     the suite were compared.
+
+    Args:
+        cell_verdicts: The verdicts on cells; those on splits for development are in no mean.
+        suites: The suites by name.
     """
     verdicts_by_group: dict[tuple[object, ...], dict[str, ToleranceVerdict]] = {}
     for cell_verdict in cell_verdicts:
         verdict = cell_verdict.verdict
+        # A cell that was not compared, or is of a split for development, is in no mean.
         if cell_verdict.pairs and verdict.split in ("test", "all"):
             group = (verdict.encoder, verdict.protocol, verdict.train_seed, verdict.eval_seed)
             verdicts_by_group.setdefault(group, {}).setdefault(verdict.task, cell_verdict)
@@ -151,7 +168,15 @@ def compare_suite_means(
 def _compare_suite_mean(
     suite: Suite, verdict_by_task: Mapping[str, ToleranceVerdict]
 ) -> ToleranceVerdict | None:
-    """Compare the mean over a suite; None if a cell of it was not compared."""
+    """Compare the mean over a suite; None if a cell of it was not compared.
+
+    Cells move independently, so the mean of k may fall by the root of the sum of the squares of
+    their tolerances, over k.
+
+    Args:
+        suite: The suite.
+        verdict_by_task: The verdicts on the cells of one encoder, protocol and seed, by task.
+    """
     new_scores = {task: cell.verdict.new for task, cell in verdict_by_task.items()}
     old_scores = {task: cell.verdict.old for task, cell in verdict_by_task.items()}
     new_mean = suite_mean(suite.tasks, new_scores.get)
@@ -167,6 +192,7 @@ def _compare_suite_mean(
         reason=f"the mean of {n_cells} cells, each with a tolerance of its own",
     )
     verdict = replace(
+        # Encoder, protocol and seeds are those of all its cells.
         cells[0].verdict,
         task=f"mean of {suite.name}",
         split="test",
@@ -257,7 +283,15 @@ def _judge_cells(
     tolerances: Mapping[str, Tolerance],
     catalogue: Catalogue,
 ) -> list[ToleranceVerdict]:
-    """Return the verdicts on cells by tolerance, with what is not verified of each."""
+    """Return the verdicts on cells by tolerance, with what is not verified of each.
+
+    Args:
+        matches: The cells of both sides by pairs.
+        new: The new side.
+        old: The old side.
+        tolerances: By class of difference.
+        catalogue: The cards of tasks.
+    """
     verdicts = []
     for matched in matches:
         verdict = _compare_cells(matched, tolerances)
@@ -281,7 +315,16 @@ def _verify_against_items(
 ) -> ToleranceVerdict:
     """Add to a verdict which of its scores are not verified, and why.
 
-    A row of a lock that the other side's data contradict is unreadable.
+    Args:
+        cell_verdict: The verdict by tolerance.
+        matched: The cells that it is on.
+        new: The new side, which tells which of its Results were compared with their items.
+        old: The old side.
+        catalogue: The cards of tasks, which name their evaluators.
+
+    Returns:
+        The verdict; ``unreadable`` if it compares a row of a lock that the other side's data
+        contradict.
     """
     reasons: list[str] = []
     problems: list[str] = []
@@ -294,6 +337,7 @@ def _verify_against_items(
         if cell.result is not None:
             reason = side.why_unverified(cell.result)
             reasons += [f"{side_name}: {reason}"] if reason else []
+        # A row of a lock, compared with a cell of the same data, by which it can be verified.
         elif cell_verdict.pairs:
             counterpart_result = counterpart.result if counterpart is not None else None
             row = verify_row(cell, counterpart_result, catalogue)
@@ -309,7 +353,14 @@ def _verify_against_items(
 def _judge_by_test(
     tolerance_verdicts: Sequence[ToleranceVerdict], effort: TestSettings
 ) -> list[Verdict]:
-    """Return verdicts of which falls are tested, corrected over all scores that were compared."""
+    """Return the final verdicts by the rule ``statistical``: falls beyond the tolerance are tested.
+
+    p-values are corrected over all scores that were compared, untested ones with a p-value of 1.
+
+    Args:
+        tolerance_verdicts: The verdicts by tolerance, on all cells or on all means.
+        effort: The settings of the tests, among them the level of significance.
+    """
     tests = {
         index: difference_test(judged.pairs, effort)
         for index, judged in enumerate(tolerance_verdicts)
@@ -317,6 +368,7 @@ def _judge_by_test(
         and judged.verdict.tolerance not in SAME_ENCODER_TOLERANCES
     }
     compared = [index for index, judged in enumerate(tolerance_verdicts) if judged.pairs]
+    # Holm's correction counts all comparisons, so that a fall is not picked out by its size.
     p_values = [tests[index].p if index in tests else 1.0 for index in compared]
     corrected = dict(zip(compared, holm(p_values), strict=True))
     verdicts = [judged.verdict for judged in tolerance_verdicts]
@@ -326,7 +378,14 @@ def _judge_by_test(
 
 
 def _add_test(verdict: Verdict, test: TestResult, p: float, level: float) -> Verdict:
-    """Return the verdict on a fall after its test, with the corrected p-value."""
+    """Return the verdict on a fall after its test.
+
+    Args:
+        verdict: The verdict by tolerance, a regression.
+        test: The result of the test.
+        p: Its p-value, corrected for the number of scores.
+        level: The p-value from which on a fall is not significant.
+    """
     is_significant = p < level
     if test.problem is not None and not is_significant:
         reason = f"{verdict.reason}; the statistical rule cannot judge it: {test.problem}"
@@ -351,6 +410,10 @@ def match_encoders(new: CheckSide, old: CheckSide) -> dict[str, str]:
 
     If each side has a single encoder, its names may differ, unless an unreadable file may be of
     the same name.
+
+    Args:
+        new: The new side.
+        old: The old side.
 
     Returns:
         The old names by new name; empty if there are none and a file is unreadable.
@@ -442,6 +505,7 @@ def _report_missing_encoders(
         "or allow missing cells"
     )
     for cells in cells_by_encoder.values():
+        # One line for an encoder of several cells, with the fields of the first.
         fields = {}
         if len(cells) > 1:
             fields = {"task": f"all {len(cells)} cells", "protocol": ""}
@@ -449,7 +513,12 @@ def _report_missing_encoders(
 
 
 def _compare_cells(matched: MatchedCells, tolerances: Mapping[str, Tolerance]) -> ToleranceVerdict:
-    """Compare two cells by tolerance, if both exist and are comparable."""
+    """Compare two cells by tolerance, if both exist and are comparable.
+
+    Args:
+        matched: The cells, of the same task.
+        tolerances: By class of difference.
+    """
     new, old = matched
     if old is None:
         assert new is not None, "a match has a cell"
@@ -522,7 +591,14 @@ def _judge_encoder(
     catalogue: Catalogue,
     tolerances: Mapping[str, Tolerance],
 ) -> Iterator[Verdict]:
-    """Yield a verdict on each score that the published rows of an encoder's card have."""
+    """Yield a verdict on each score that the published rows of an encoder's card have.
+
+    Args:
+        encoder_results: The results of one encoder; those that are not of its card have no rows.
+        new: The side of the results, which tells which of them were compared with their items.
+        catalogue: The cards of tasks.
+        tolerances: By class of difference.
+    """
     row_keys = encoder_results.card.published if encoder_results.card else []
     for row in [look_up_published_row(key) for key in row_keys]:
         for score in row.scores:
@@ -553,7 +629,16 @@ def _judge_score(
     catalogue: Catalogue,
     tolerances: Mapping[str, Tolerance],
 ) -> Verdict | None:
-    """Return the verdict on a published score; None if it was not measured."""
+    """Return the verdict on a published score; None if it was not measured.
+
+    Args:
+        row_key: The published row, named in the verdict's reason.
+        score: One score of it, times 100.
+        encoder_results: The results of the encoder, several if there are several seeds.
+        new: The side of the results, which tells which of them were compared with their items.
+        catalogue: The cards of tasks.
+        tolerances: By class of difference.
+    """
     column = ColumnFacts(task=score.task, split=score.split)
     column_spec = make_column_spec(column, score.protocol, score.metric, catalogue)
     measured = list(scores_by_seed(encoder_results, column_spec).values())
@@ -586,5 +671,6 @@ def _judge_score(
         old=score.value / 100,
         not_verified=next(unverified_reasons, ""),
     )
+    # The reader of the verdict looks the published number up by this key.
     tolerance = replace(tolerance, reason=f"{tolerance.reason}; {row_key}")
     return apply_tolerance(verdict, tolerance, first.n)

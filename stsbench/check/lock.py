@@ -82,7 +82,7 @@ def pack(
     """Pack the column that a paired test compares; None if no paired test is known.
 
     Args:
-        columns: The per-item columns of a result.
+        columns: The per-item columns of a result, (n,) each.
         protocol: Its protocol, which decides the test.
     """
     from stsbench.significance.items import find_tested_column
@@ -103,10 +103,12 @@ def pack(
         n_bits = 1
     else:
         low, high = float(values.min()), float(values.max())
+        # All values may be equal: then each is the lowest level.
         shares = (values.astype(np.float64) - low) / ((high - low) or 1.0)
         codes = np.rint(shares * MAX_LEVEL)
         kind = "levels"
         n_bits = LEVEL_BITS
+    # The 32 bits of each code, (n, 32), the highest first, of which the last n_bits are kept.
     bits = np.unpackbits(codes.astype(">u4").view(np.uint8).reshape(-1, 4), axis=1)
     shortened = np.packbits(bits[:, MAX_BITS - n_bits :])
     text = base64.b64encode(shortened.tobytes()).decode()
@@ -114,10 +116,16 @@ def pack(
 
 
 def unpack(packed: PackedColumn, n: int) -> Float64Array | npt.NDArray[np.bool_]:
-    """Return a packed column, (n,): ranks, levels as values, or whether items are right."""
+    """Return a packed column, (n,): ranks, levels as values, or whether items are right.
+
+    Args:
+        packed: The column, whose codes have ``packed.bits`` bits each.
+        n: The number of items.
+    """
     bits = np.unpackbits(
         np.frombuffer(base64.b64decode(packed.text), dtype=np.uint8), count=n * packed.bits
     )
+    # As in pack, the other way: the bits of each code at the end of 32, then four bytes a number.
     rows = np.zeros((n, MAX_BITS), dtype=np.uint8)
     rows[:, MAX_BITS - packed.bits :] = bits.reshape(n, packed.bits)
     codes = np.packbits(rows, axis=1).view(">u4").ravel()
@@ -303,7 +311,14 @@ def verify_row(row: LockedCell, counterpart: Result | None, catalogue: Catalogue
 def _range_of_row(
     column: PackedColumn, n: int, counterpart: Result, evaluator: Evaluator
 ) -> tuple[float, float]:
-    """Return the least and the greatest score that a packed column makes with a Result's data."""
+    """Return the least and the greatest score that a packed column makes with a Result's data.
+
+    Args:
+        column: The packed column of a row of a lock.
+        n: The number of items.
+        counterpart: The other side's Result; gold scores are taken from its columns.
+        evaluator: Computes scores from columns.
+    """
     values = unpack(column, n)
     columns = read_item_columns(counterpart)
     if column.column == "recall":
@@ -365,8 +380,10 @@ def lock_cell(result: Result, paired: PackedColumn | None = None) -> LockedCell:
         result: The Result.
         paired: The column that a paired test needs; None if it is not available.
     """
+    # A row's digest is over other fields than a Result's.
     common_fields = set(LockedCell.__struct_fields__) & set(Result.__struct_fields__) - {"digest"}
     fields: dict[str, Any] = {name: getattr(result, name) for name in common_fields}
+    # Results of earlier versions lack some of these.
     run = {"device": None, "dtype": None, "versions": {}, **result.run}
     fields |= {name: run[name] for name in ("device", "dtype", "versions")}
     return LockedCell(**fields, paired=paired, result=result)

@@ -147,7 +147,12 @@ class CheckReport:
 
 
 def report_unreadable(new: CheckSide, old: CheckSide | None = None) -> list[Verdict]:
-    """Return a verdict on each file of both sides that is no valid result."""
+    """Return a verdict on each file of both sides that is no valid result.
+
+    Args:
+        new: The new side; its files are called ``new results``.
+        old: The old side; None if there is only one, whose files then are ``new`` too.
+    """
     sides = {"new": new} if old is None else {"new": new, "old": old}
     return [
         Verdict(
@@ -214,7 +219,13 @@ TOLERANCES = {
 
 
 def apply_tolerance(verdict: Verdict, tolerance: Tolerance, n: int) -> Verdict:
-    """Return the verdict on a score over n items by the tolerance alone."""
+    """Return the verdict on a score over n items by the tolerance alone.
+
+    Args:
+        verdict: The verdict, with a new and an old score from -1 to 1.
+        tolerance: The points, hundredths of a score, by which it may fall.
+        n: The number of items; for a mean, of cells.
+    """
     difference = (verdict.new or 0.0) - (verdict.old or 0.0)
     allowed_points = tolerance.allowed(n)
     moved_points = abs(100 * difference)
@@ -235,7 +246,7 @@ def apply_tolerance(verdict: Verdict, tolerance: Tolerance, n: int) -> Verdict:
 
 
 def classify(new: LockedCell, old: LockedCell) -> str:
-    """Return the class of two comparable scores, a key of ``TOLERANCES``."""
+    """Return the class of the difference between two comparable scores, a key of ``TOLERANCES``."""
     same_encoder = is_same_encoder(new.fingerprint, old.fingerprint)
     half_precision = any(cell.dtype in HALF_PRECISION for cell in (new, old))
     if same_encoder and new.environment == old.environment and not half_precision:
@@ -260,6 +271,7 @@ def parse_tolerances(texts: Sequence[str]) -> dict[str, Tolerance]:
         StsbenchError: The points are not a number from 0 up.
     """
     tolerances = dict(TOLERANCES)
+    # Points for every class come first, so that those for one class replace them.
     for text in sorted(texts, key=lambda text: "=" in text):
         name, equals, value = text.rpartition("=")
         if equals and name not in TOLERANCES:

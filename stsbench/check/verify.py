@@ -126,6 +126,12 @@ def _verify_result(
 ) -> str | None:
     """Verify one Result, and note its problems.
 
+    Args:
+        file: The file of the Result; its problems, and what could not be verified, are added to it.
+        result: The Result.
+        catalogue: The cards of tasks.
+        read_data: Returns the data of a Result; None if they are not available locally.
+
     Returns:
         The hash of the columns that are the data's; None if it has none, or a problem.
     """
@@ -162,6 +168,7 @@ def _compare_data_columns(data_columns: Sequence[DataColumns]) -> None:
     digest_counts = Counter(columns.digest for columns in data_columns).most_common()
     if len(digest_counts) == 1:
         return
+    # The two most frequent; if they are equally frequent, nothing tells which one is right.
     (usual_digest, usual_count), (_, next_count), *_ = digest_counts
     has_usual_digest = usual_count > next_count
     for columns in data_columns:
@@ -173,7 +180,7 @@ def _compare_data_columns(data_columns: Sequence[DataColumns]) -> None:
 
 @contextmanager
 def _collect_errors(problems: list[str], prefix: str = "") -> Iterator[None]:
-    """Add the message of an error in the block to the problems."""
+    """Add the message of a StsbenchError in the block to the problems; the block ends there."""
     try:
         yield
     except StsbenchError as error:
@@ -181,6 +188,7 @@ def _collect_errors(problems: list[str], prefix: str = "") -> Iterator[None]:
 
 
 def _verify_card(file: VerifiedFile, result: Result, catalogue: Catalogue) -> None:
+    """Note if a Result is by another version of the task's card, if there is a card."""
     if result.task in catalogue.paths("tasks"):
         expected_digest = task_digest(catalogue.task(result.task))
         if expected_digest != result.task_card:
@@ -197,6 +205,12 @@ def _verify_data(
     read_data: DataReader,
 ) -> ItemColumns:
     """Compare a Result with the data, and note what differs.
+
+    Args:
+        file: The file of the Result, to which problems are added.
+        result: The Result.
+        columns: Its per-item columns; None if they are not available.
+        read_data: Returns the data of a Result; None if they are not available locally.
 
     Returns:
         The labels of the items as the column ``label``; empty if the data are not available or have
@@ -222,7 +236,13 @@ def _verify_data(
 def _compare_columns(
     file: VerifiedFile, columns: Mapping[str, npt.NDArray[Any]], local_data: LocalData
 ) -> None:
-    """Note per-item columns that differ from the data."""
+    """Note per-item columns that differ from the data.
+
+    Args:
+        file: The file of a Result, to which problems are added.
+        columns: Its per-item columns, (n,) each.
+        local_data: The data; a column that they or the Result lack is not compared.
+    """
     data_columns = local_data.columns
     for name in ("gold", "subset", *SENTENCE_COLUMNS):
         if name in columns and name in data_columns:

@@ -59,12 +59,14 @@ def to_parquet(columns: ItemColumns) -> bytes:
         column = np.asarray(values)
         if column.dtype.kind in "biuf":
             if column.dtype == bool:
+                # Arrow stores eight booleans a byte, the first in the lowest bit.
                 buffer_values = np.packbits(column, bitorder="little")
             else:
                 buffer_values = np.ascontiguousarray(column)
             arrow_columns[name] = pyarrow.Array.from_buffers(
                 pyarrow.from_numpy_dtype(column.dtype),
                 len(column),
+                # None: there is no validity buffer, for no value is missing.
                 [None, pyarrow.py_buffer(buffer_values)],
             )
         else:
@@ -111,7 +113,10 @@ def read_columns(path: Path, n: int, content: bytes | None = None) -> dict[str, 
 
 
 def _as_array(column: pyarrow.Array) -> npt.NDArray[Any]:
-    """Return a column as its ``to_numpy`` does, which would import pandas."""
+    """Return a column as its ``to_numpy`` does, which would import pandas.
+
+    Texts become an array of objects.
+    """
     from pyarrow import types
 
     if types.is_boolean(column.type):
@@ -427,6 +432,11 @@ def _result_files(folder: Path, encoder: str | None, problems: list[Problem]) ->
     """Yield the files ``*/*.json``, sorted; folders that cannot be read are added to problems.
 
     Listing takes half the time of ``glob`` for ten thousand files.
+
+    Args:
+        folder: The results folder, with a folder per encoder.
+        encoder: The name of the only folder to list; None for all.
+        problems: A list to which problems are added.
     """
     try:
         paths = sorted(path for path in folder.iterdir() if encoder in (None, path.name))
@@ -513,7 +523,12 @@ def format_rerun_command(results: Sequence[Result]) -> str:
 
 
 def _format_command(split: str, results: Sequence[Result]) -> str:
-    """Return the command for Results of one split, which is empty if it is the usual one."""
+    """Return the command that scores Results of one split again.
+
+    Args:
+        split: The split; empty if it is the usual one of all tasks.
+        results: The Results, at least one.
+    """
     encoders = list(dict.fromkeys(result.encoder for result in results))
     if len(encoders) > MAX_LISTED:
         encoders = ["ENCODER"]
@@ -528,6 +543,7 @@ def _format_command(split: str, results: Sequence[Result]) -> str:
     if split:
         words += ["--split", split]
     folders = {result.path.parent.parent for result in results if result.path is not None}
+    # The default needs no option; for results of several folders no command fits.
     folders -= {Path("results")}
     if len(folders) == 1:
         words += ["--results", str(folders.pop())]

@@ -83,6 +83,7 @@ def group_by_encoder(
         key = (result.encoder, result.encoder_card)
         if key not in cards:
             cards[key] = catalogue.find_encoder(*key)
+        # A user's own encoder has no card, and no card has its name.
         is_of_card = cards[key] is not None or not catalogue.is_taken(result.encoder)
         label = result.encoder if is_of_card else f"{result.encoder}{UNMATCHED_CARD_SUFFIX}"
         results_by_label.setdefault((result.encoder, label), []).append(result)
@@ -125,7 +126,12 @@ def _split_by(
 ) -> list[list[Result]]:
     """Split results by an attribute.
 
-    They stay together if each training seed has one value of its own: then only the seeds differ.
+    They stay together if each training seed has one value of its own: then only the seeds differ,
+    which are one encoder.
+
+    Args:
+        results: The results of one name and card.
+        attribute: Returns the value by which to split.
     """
     results_by_value: dict[Hashable, list[Result]] = {}
     values_by_seed: dict[int | None, set[Hashable]] = {}
@@ -150,6 +156,7 @@ def _state_tag(state: _State, states: Sequence[_State]) -> str:
     prefix = _unique_prefix(state.fingerprint, {each.fingerprint for each in states})
     if prefix:
         parts.append(prefix)
+    # From here on only what still leaves states alike needs to be told apart.
     states = [each for each in states if each.fingerprint == state.fingerprint]
     card_digests = {each.card_digest or "none" for each in states}
     prefix = _unique_prefix(state.card_digest or "none", card_digests)
@@ -162,7 +169,13 @@ def _state_tag(state: _State, states: Sequence[_State]) -> str:
 
 
 def _unique_prefix(value: str, values: Collection[str]) -> str:
-    """Return the shortest prefix that is unique among the values; empty if there is only one."""
+    """Return the shortest prefix of a value that distinguishes it; empty if it is the only value.
+
+    Args:
+        value: A fingerprint or the hash of a card.
+        values: All such values, among them this one. The prefix is long enough to distinguish each
+            of them, and TAG_LENGTH characters at least.
+    """
     if len(values) == 1:
         return ""
     for length in range(TAG_LENGTH, max(map(len, values))):
@@ -172,7 +185,10 @@ def _unique_prefix(value: str, values: Collection[str]) -> str:
 
 
 def _distinguishing_packages(states: Sequence[_State]) -> list[str]:
-    """Return one package whose version differs between all states, else all that differ."""
+    """Return one package whose version differs between all states, else all that differ.
+
+    Of several that would do the last by name is returned (torch rather than numpy).
+    """
     packages = sorted({package for state in states for package in state.versions})
     n_versions = {
         package: len({state.versions.get(package) for state in states}) for package in packages
@@ -334,6 +350,10 @@ class _ScoreConditions(Protocol):
 def describe_mismatch(first: _ScoreConditions, second: _ScoreConditions) -> str | None:
     """Describe why two scores of a task do not compare; None if they do.
 
+    Args:
+        first: The first score's conditions; a message names its values first.
+        second: The second score's conditions.
+
     Returns:
         The first difference as part of a sentence, ``split differs: 'test' against 'all'``.
     """
@@ -353,6 +373,10 @@ def describe_version_mismatch(first: _ScoreConditions, second: _ScoreConditions)
     """Describe how the data or task cards of two scores of one split differ; None if they agree.
 
     A table's column may take such scores from different protocols.
+
+    Args:
+        first: The first score's conditions; a message names its values first.
+        second: The second score's conditions.
     """
     for field, label in (
         ("data", "data hash"),
@@ -378,7 +402,11 @@ def select_comparable(results: Iterable[Result], catalogue: Catalogue) -> Compar
     """Select the results whose scores may share a column, for each task and split.
 
     If some were scored by the task's card as it is here, and some by another version of it, the
-    latter are omitted.
+    latter are omitted. If none was by the card here, all are kept.
+
+    Args:
+        results: The results of any encoders and tasks.
+        catalogue: The cards of tasks.
 
     Raises:
         ProtocolError: Two of the selected results differ in their data or their task card.
@@ -407,7 +435,13 @@ def select_comparable(results: Iterable[Result], catalogue: Catalogue) -> Compar
 def _results_of_other_cards(
     task: str, column: Sequence[Result], catalogue: Catalogue
 ) -> list[Result]:
-    """Return the results by other versions of a task's card, if some are by the card here."""
+    """Return the results by other versions of a task's card, if some are by the card here.
+
+    Args:
+        task: The task; without a card here nothing is returned.
+        column: Its results.
+        catalogue: The cards of tasks.
+    """
     card_digests = {result.task_card for result in column}
     if len(card_digests) == 1 or task not in catalogue.paths("tasks"):
         return []
@@ -418,6 +452,12 @@ def _results_of_other_cards(
 
 
 def _check_versions_match(task: str, column: Sequence[Result]) -> None:
+    """Raise ProtocolError if two results of a task differ in their data or their task card.
+
+    Args:
+        task: The task, for the message.
+        column: The results that share a column, at least one.
+    """
     first = column[0]
     for result in column:
         mismatch = describe_version_mismatch(first, result)
@@ -471,6 +511,7 @@ def seed_means(tasks: Sequence[Sequence[Result]]) -> list[float]:
     scores_by_seed = [{result.seeds: result.score for result in results} for results in tasks]
     if not scores_by_seed:
         return []
+    # A mean over tasks with different seeds would compare runs that no task has in common.
     seeds = scores_by_seed[0].keys()
     if any(scores_of_task.keys() != seeds for scores_of_task in scores_by_seed):
         return []

@@ -280,6 +280,7 @@ def score_bounds(name: str) -> tuple[float, float]:
     Args:
         name: The name among ``scores``: ``spearman.all``, ``dev_accuracy``, ``i2t.recall@5``.
     """
+    # Without its prefix, aggregation and depth.
     metric = re.sub(r"^(dev_|i2t\.|t2i\.)|(\.(all|mean|wmean)|@\d+)$", "", name)
     low, high = BOUNDS.get(metric, ANY_VALUE)
     return low - BOUND_TOLERANCE, high + BOUND_TOLERANCE
@@ -322,7 +323,12 @@ def find_problems(result: Result) -> Iterator[str]:
 
 
 def _value_problems(field: str, values: Mapping[str, float]) -> Iterator[str]:
-    """Yield the values of a field that are not valid for their metric."""
+    """Yield the values of a field that are not valid for their metric.
+
+    Args:
+        field: The field of a Result, for the message.
+        values: Its values by metric.
+    """
     for metric, value in values.items():
         min_value, max_value = score_bounds(metric)
         if min_value <= value <= max_value:

@@ -123,7 +123,7 @@ def _recall(similarity: float, n_bands: int) -> float:
 
 
 def _minhashes(keys: Sequence[bytes]) -> list[RMinHash]:
-    """Return the signatures of sentences: N_HASHES numbers each, as many equal as shingles are shared."""
+    """Return the MinHash signature of each sentence: N_HASHES numbers, by its shingles."""
     from rensa import RMinHash
 
     # Sorted: a set's order changes from one process to the next.

@@ -133,8 +133,9 @@ def _find_file_roles(
         path: The file.
         layout: Its layout in the card.
         column_by_role: The columns that the card gives, by role.
-        classes: The labels that the card gives, with which a column of labels is preferred; else None.
-        subset: The column of subsets that the card gives, for gold scores only; else None.
+        classes: The labels in the card, with which a column of labels is preferred; None if there
+            are none.
+        subset: The column of subsets in the card, for gold scores only; None if there is none.
 
     Raises:
         CardError: A role is not clear, or a parameter has no effect.
