@@ -72,10 +72,16 @@ def _parts(text: str) -> list[str]:
 def split_params(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each way to split a name into a stem and replaced parameters, longest stem first.
 
-    ``minilm+pooling=max`` yields itself with no parameters, then ``minilm`` with its pooling.
+    ``minilm+pooling=max`` yields ``("minilm+pooling=max", {})``, then ``("minilm", {"pooling":
+    "max"})``. A stem may hold the separator itself, and the caller takes the first it knows.
+
+    Args:
+        name: The name of an encoder as a user gives it.
     """
+    # Where a parameter may begin: at each "+" that PARAM_SEPARATOR accepts.
     separator_positions = [match.start() for match in PARAM_SEPARATOR.finditer(name)]
     for stem_length in [len(name), *reversed(separator_positions)]:
+        # What is before the first separator is empty, so it is left out.
         assignments = [
             part.partition("=") for part in PARAM_SEPARATOR.split(name[stem_length:])[1:]
         ]
@@ -123,6 +129,10 @@ def merge_parameters(
 
 
 def _value(text: str) -> Any:  # noqa: ANN401 - any parameter
+    """Return the value of a parameter as it is typed: a number, a truth value, a list or a text.
+
+    What is no literal of Python's is a text and needs no quotation marks.
+    """
     # TOML's spelling, which is not Python's.
     if text in ("true", "false"):
         return text == "true"

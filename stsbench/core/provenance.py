@@ -195,6 +195,11 @@ def _read_factory(encoder: object) -> str | None:
 
 
 def _store_factory(encoder: object, factory: str) -> None:
+    """Note on an encoder the address of the function or class that made it.
+
+    Raises:
+        EncoderError: The encoder takes no further attribute.
+    """
     try:
         # Frozen dataclasses and torch modules have a __setattr__ of their own.
         object.__setattr__(encoder, _FACTORY_ATTRIBUTE, factory)

@@ -347,6 +347,8 @@ def _read_limit(path: Path, key: str) -> int | None:
 def check_module(folder: Path, kind: str) -> None:
     """Raise an error if the files of a module have a key or value that is not allowed.
 
+    Some keys of a configuration run code or read further files.
+
     Args:
         folder: The module's folder.
         kind: The name of the module's class, a key of :data:`MODULES`.
@@ -354,6 +356,7 @@ def check_module(folder: Path, kind: str) -> None:
     Raises:
         EncoderError: A key or value is not allowed.
     """
+    # A file that is missing is read as an empty table, which breaks no rule.
     for name, rules in MODULES[kind].items():
         check_keys(read_optional_json(folder / name), rules, folder / name)
     if MODULES[kind] is TRANSFORMER:
@@ -388,14 +391,15 @@ class Adapter:
 
     @classmethod
     def find(cls, name: str) -> Adapter:
-        """Find an adapter that can be merged.
+        """Find a LoRA adapter, fetching it from the Hub if needed; no weights are read yet.
 
         Args:
             name: A folder, or ``owner/name@commit`` on the Hub.
 
         Raises:
             SourceError: The adapter is not available.
-            EncoderError: It is not a LoRA adapter, or peft is not installed.
+            EncoderError: It is not a LoRA adapter, or peft is not installed, without which an
+                adapter cannot be merged.
         """
         folder = Path(name)
         if not folder.is_dir():

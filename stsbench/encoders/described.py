@@ -159,7 +159,11 @@ def class_addresses(folder: Path, module: CheckpointModule) -> list[str]:
 
 
 def _iter_checked(folder: Path, module: CheckpointModule) -> Iterator[CheckpointModule]:
-    """Yield a module and those inside it, each after its checks.
+    """Yield a module of sentence-transformers and those inside it, each after its checks.
+
+    Args:
+        folder: The folder of the checkpoint.
+        module: One of its modules, by its class and its folder inside the checkpoint.
 
     Raises:
         EncoderError: A module asks for code that is not the library's or torch's.
@@ -183,7 +187,7 @@ def _iter_checked(folder: Path, module: CheckpointModule) -> Iterator[Checkpoint
             raise EncoderError(
                 f"{module_folder}: activation '{activation}' is not torch's; it is never run"
             )
-    elif module.class_name in ("Router", "Asym"):
+    elif module.class_name in ("Router", "Asym"):  # one module for queries, another for documents
         config = read_optional_json(module_folder / "config.json")
         router_config = read_optional_json(module_folder / "router_config.json")
         types = {**config, **router_config}.get("types")
@@ -356,7 +360,15 @@ def plain_transformer_params(folder: Path) -> dict[str, Any] | None:
 
 
 def _plain_pooling(config: Mapping[str, Any], *, has_prompt: bool) -> str | None:
-    """Return our pooling of a pooling module's configuration; None if we have none."""
+    """Return the name of our pooling that does what a pooling module does; None if there is none.
+
+    Args:
+        config: The module's ``config.json``, in the library's new form (``pooling_mode``) or its
+            old one (a truth value for each kind).
+        has_prompt: Whether a prompt is put before sentences, which the module may leave out of
+            the pooling; ours never do.
+    """
+    # A key that is not known may change the result.
     known_keys = {
         "embedding_dimension",
         "word_embedding_dimension",
@@ -370,9 +382,11 @@ def _plain_pooling(config: Mapping[str, Any], *, has_prompt: bool) -> str | None
         return None
     modes = config.get("pooling_mode")
     if not modes:
+        # The library pools by the mean if nothing is set.
         modes = [name for key, name in _OLD_POOLINGS.items() if config.get(key)] or "mean"
     if isinstance(modes, str):
         modes = [modes]
+    # Several modes give embeddings one after another, which no pooling of ours does.
     if not isinstance(modes, list) or len(modes) != 1:
         return None
     return _POOLINGS.get(str(modes[0]))

@@ -15,14 +15,14 @@ from stsbench.encoders.described import describe
 from stsbench.encoders.load import load_named
 from stsbench.encoders.words.vectors import read_blocks
 
-COMMENTS = {
+KEY_COMMENTS = {
     "kind": "docs/encoders.md has the kinds and the parameters of each",
     "method": "what tables print beside the name, such as SimCSE",
     "supervision": "what it was trained on: none, nli, sts, pairs or translation",
     "overlap": "whether its training text holds test sentences: none, text, gold or unknown",
     "paper": "where it is described, or 'none'",
 }
-"""The comments above keys of the card."""
+"""What a draft explains about a key of the card, as a comment above it."""
 FRONT_MATTER = "---\n"
 """The line around the metadata at the top of a model's README."""
 
@@ -37,6 +37,13 @@ class _CardDraft(NamedTuple):
 
 def draft_encoder(source: Path, location: CardLocation) -> Draft:
     """Draft the card of a checkpoint's folder or a file of word vectors.
+
+    What the files do not tell is ``UNKNOWN``, for the author to fill in; a guess is marked as
+    unsure in a comment.
+
+    Args:
+        source: The folder or file.
+        location: The name of the new card and the path to write it to; nothing is written here.
 
     Raises:
         EncoderError: There is no such folder or file, or the checkpoint cannot be used.
@@ -58,14 +65,16 @@ def draft_encoder(source: Path, location: CardLocation) -> Draft:
         "license": UNKNOWN,
         **draft.values,
     }
+    # No file tells the supervision, so it is in doubt whatever the draft found.
     doubts = {
         "supervision": "the files do not tell what it was trained on: none is taken",
         **draft.doubts,
     }
     missing = [key for key, value in values.items() if value in (UNKNOWN, "")]
-    comments = dict(COMMENTS)
+    comments = dict(KEY_COMMENTS)
     for key, doubt in doubts.items():
-        comments[key] = f"{COMMENTS.get(key, '')}; unsure: {doubt}".lstrip("; ")
+        # Without a standing comment the line begins with "unsure".
+        comments[key] = f"{KEY_COMMENTS.get(key, '')}; unsure: {doubt}".lstrip("; ")
     lines = [
         f"# A draft of 'stsbench new encoder'. '{UNKNOWN}' is yours to fill in.",
         *card_lines(values, comments),
@@ -76,7 +85,7 @@ def draft_encoder(source: Path, location: CardLocation) -> Draft:
     settings = [
         f"{key} {toml(value)}"
         for key, value in draft.params.items()
-        if key not in ("model", "file")
+        if key not in ("model", "file")  # the source itself, which the user has just named
     ]
     summary = f"kind {values['kind']}, {', '.join(settings) or 'run as its files say'}"
     return Draft(
@@ -87,7 +96,12 @@ def draft_encoder(source: Path, location: CardLocation) -> Draft:
 
 
 def _draft_of_vectors(path: Path) -> _CardDraft:
-    """Return a draft of the card of word vectors."""
+    """Return a draft of the card of word vectors.
+
+    Raises:
+        DataError: The file is none of word vectors.
+    """
+    # One word is enough to know the size of a vector.
     block = next(read_blocks(path, limit=1))
     return _CardDraft(
         values={
@@ -137,7 +151,11 @@ def _draft_of_folder(folder: Path) -> _CardDraft:
 
 
 def _read_front_matter(path: Path) -> dict[str, str]:
-    """Return ``license`` and ``base_model`` from the top of a README, if it states them."""
+    """Return ``license`` and ``base_model`` from the top of a README, if it states them.
+
+    The Hub keeps them there as YAML between two lines of ``---``. Only plain one-line values are
+    read; a missing file, or one without such a block, gives an empty table.
+    """
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     if not text.startswith(FRONT_MATTER):
         return {}

@@ -123,6 +123,12 @@ class RuntimeModel(torch.nn.Module):
         )
 
     def _run(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArrays:
+        """Run one batch and return the needed outputs by their names in the file.
+
+        Args:
+            ids: Token ids (b, t).
+            mask: 1 at tokens and 0 at padding, (b, t).
+        """
         inputs = _make_inputs(ids, mask)
         with translate_errors(
             f"{self.file.path}: {self.runtime} cannot embed with it", EncoderError
@@ -132,7 +138,18 @@ class RuntimeModel(torch.nn.Module):
             )
 
     def _run_rows(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArrays:
-        """Run the sentences of a batch one by one, without padding, and join their outputs."""
+        """Run the sentences of a batch one by one, without padding, and join their outputs.
+
+        A file with quantised activations takes their range from the whole batch, so a sentence's
+        embedding would depend on the others.
+
+        Args:
+            ids: Token ids (b, t), with padding on the right.
+            mask: 1 at tokens and 0 at padding, (b, t).
+
+        Returns:
+            As :meth:`_run`, padded to t tokens again.
+        """
         lengths = mask.sum(axis=1)
         rows = [
             self._run(ids[[row], :length], mask[[row], :length])
@@ -146,7 +163,7 @@ class RuntimeModel(torch.nn.Module):
 
 
 _OTHER_FILE_HINT = "give another file, or leave 'backend' out"
-_COLOURS = re.compile(r"\x1b\[[\d;]*m")
+_COLOUR_CODES = re.compile(r"\x1b\[[\d;]*m")
 COMPARED = (
     "A man is playing a guitar.",
     "No",
@@ -251,7 +268,13 @@ def export_network(network: Network) -> RuntimeFile:
 
 
 def _export(network: Network, path: Path) -> None:
-    """Write a network to an ONNX file, with free numbers of sentences and tokens.
+    """Write a network to an ONNX file that takes any number of sentences and tokens.
+
+    Torch traces one run on an example, whose ids and padding only have to be valid.
+
+    Args:
+        network: The network, with the outputs to export.
+        path: The file to write; its weights go into a file beside it.
 
     Raises:
         EncoderError: Torch cannot export it.
@@ -275,11 +298,11 @@ def _export(network: Network, path: Path) -> None:
                 output_names=list(network.outputs),
                 dynamic_shapes={"input_ids": sizes, "attention_mask": sizes},
             )
-    except OSError:
+    except OSError:  # no space or no rights: not the network's fault
         raise
     except Exception as error:  # whatever a network makes torch's exporter raise
         # Torch puts a page around the cause, on how to report it, in colours.
-        cause = _COLOURS.sub("", str(error.__cause__ or error)).partition("\n")[0]
+        cause = _COLOUR_CODES.sub("", str(error.__cause__ or error)).partition("\n")[0]
         raise EncoderError(
             f"{network.folder}: torch cannot export it to ONNX: {join_lines(cause)[:300]}; "
             "leave 'backend' out"

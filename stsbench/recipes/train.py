@@ -402,7 +402,13 @@ def _open_folder(plan: TrainPlan) -> Iterator[None]:
 
 
 def _write_record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -> None:
-    """Write the record of a run, which completes its folder, and remove its checkpoints."""
+    """Write the record of a run, which completes its folder, and remove its checkpoints.
+
+    Args:
+        plan: What was to be trained, and the folder of the run.
+        trainer: The model with its corpus, base and teachers; no base if it started from nothing.
+        outcome: The steps that were done, the chosen one and the scores on the way.
+    """
     commit, is_dirty = provenance.commit()
     corpus = trainer.corpus
     teachers = trainer.teachers
@@ -427,6 +433,7 @@ def _write_record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -
             "dirty": is_dirty,
         },
     }
+    # The checkpoints go last: until the record is there, the run can be continued from them.
     write_atomically(plan.folder / RUN_FILE, (json.dumps(record, indent=1) + "\n").encode())
     shutil.rmtree(plan.folder / "checkpoints", ignore_errors=True)
     (plan.folder / START_FILE).unlink(missing_ok=True)
@@ -489,7 +496,7 @@ class TrainingForecast(msgspec.Struct, frozen=True, kw_only=True):
     device: str
 
     def lines(self) -> list[list[str]]:
-        """Return rows of a name and a text, for a table."""
+        """Return the forecast as rows of a name and a text, for a table of two columns."""
         unit_times = (
             f"{self.step_seconds:.2f} s a step, {self.validation_seconds:.1f} s a validation"
         )

@@ -185,7 +185,13 @@ class DriftMonitor:
         return self._is_close(origin, self._probes)
 
     def _is_close(self, origin: Origin, probes: FloatArray) -> bool:
-        """Return whether probe embeddings (n, d) differ from an origin's by rounding at most."""
+        """Return whether probe embeddings differ from an origin's by rounding at most.
+
+        Args:
+            origin: The origin of a result, which holds a sketch of the embeddings at that time.
+            probes: The embeddings of the probe sentences now, (n, d); (0, 0) if there are none.
+        """
+        # A float32 has 4 bytes. Samples of any other length cannot be compared.
         if not probes.size or len(origin.samples) != len(PROBE_SENTENCES) * SKETCH_SIZE * 4:
             return False
         old_sketch = np.frombuffer(origin.samples, dtype="<f4").reshape(
@@ -293,6 +299,8 @@ def sketch(embeddings: FloatArray) -> FloatArray:
     sketch is 64 bytes long for any d.
     """
     d = embeddings.shape[1]
+    # The signs are the bits of a hash, not of a random generator, so that no version of numpy
+    # changes them. The 8 divides SKETCH_SIZE: one bit for each of its (d, SKETCH_SIZE) signs.
     sign_bytes = hashlib.shake_256(b"signs").digest(d * SKETCH_SIZE // 8)
     bits = np.unpackbits(np.frombuffer(sign_bytes, np.uint8))
     signs = 2.0 * bits.reshape(d, SKETCH_SIZE) - 1
@@ -337,7 +345,16 @@ class _OwnModules(ModuleFinder):
         self.package = package
 
     def find_module(self, name: str, path: Any, parent: Any = None) -> Any:  # noqa: ANN401 - as its base's
-        """Find a module as the base class does, and packages without ``__init__.py`` too."""
+        """Find a module as the base class does, and packages without ``__init__.py`` too.
+
+        Args:
+            name: The last part of the module's name.
+            path: The folders of its package; None at the top level.
+            parent: The package's module, passed on.
+
+        Raises:
+            ImportError: There is none, or it belongs to another package than the one looked for.
+        """
         if path is None and self.package not in ("", name):
             raise ImportError(name)
         candidates = [Path(folder, name) for folder in path or self.path]

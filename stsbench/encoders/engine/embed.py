@@ -174,7 +174,16 @@ def _budget_path(encoder: DeviceEncoder, device: str) -> Path | None:
 def _time_budgets(
     encoder: DeviceEncoder, tokens: TokenIds, min_budget: int, max_budget: int
 ) -> int:
-    """Double the tokens per batch until that is not faster any more; return the fastest number."""
+    """Double the tokens per batch until that is not faster any more; return the fastest number.
+
+    It also ends when the device's memory is full, or a batch holds all sentences.
+
+    Args:
+        encoder: The encoder, on the device to measure.
+        tokens: The tokens of the sentences.
+        min_budget: The number of tokens per batch to start from.
+        max_budget: The most to try.
+    """
     # Sentences of median length: the largest batch of them has nearly the same lengths.
     order = np.argsort(tokens.lengths, kind="stable")
     median_length = max(int(tokens.lengths[order[len(order) // 2]]), 1)
@@ -355,7 +364,17 @@ class Engine:
     def _embed_served(
         self, encoder: ServedEncoder, batches: Sequence[IndexArray], writer: _StoreWriter
     ) -> None:
-        """Request the embeddings of all batches from a server, which may answer in any order."""
+        """Request the embeddings of all batches from a server, which may answer in any order.
+
+        Args:
+            encoder: The encoder that asks the server.
+            batches: Rows of the writer's texts; the encoder divides them into requests itself.
+            writer: Has the texts, and takes their embeddings.
+
+        Raises:
+            EncoderError: Some embeddings are missing at the end.
+        """
+        # The empty array is for concatenate, which refuses to join nothing.
         requested_rows = np.concatenate([np.empty(0, np.int64), *batches])
         with catch_exit(f"encoder '{encoder.name}'", EncoderError):
             encoder.embed_into(
@@ -372,7 +391,13 @@ class Engine:
     def _embed_batches(
         self, plan: _EmbeddingPlan, batches: Sequence[IndexArray]
     ) -> Iterator[tuple[IndexArray, npt.NDArray[Any]]]:
-        """Yield the rows and the embeddings of each batch."""
+        """Yield the rows (b,) and the embeddings (b, d) of each batch, in the order of batches.
+
+        Args:
+            plan: How the texts are embedded.
+            batches: The rows of each batch.
+        """
+        # Only an encoder on a device has a budget; others use all cores for one batch.
         if not plan.budget:
             for rows in batches:
                 yield rows, self._embed_batch(plan, rows)
@@ -535,7 +560,13 @@ def tokenize_texts(encoder: TokenEncoder, texts: Sequence[str]) -> TokenIds:
 def _make_plan(
     encoder: Encoder | TokenEncoder, texts: Sequence[str], tokens: TokenIds | None
 ) -> _EmbeddingPlan:
-    """Plan the batches of all texts; ``tokens`` is None if they are not tokenised yet."""
+    """Plan the batches of all texts.
+
+    Args:
+        encoder: The encoder.
+        texts: The texts to embed.
+        tokens: Their tokens; None if they are not tokenised yet, or the encoder does not do so.
+    """
     if not isinstance(encoder, TokenEncoder):
         return _plan_without_tokens(encoder, texts)
     tokens = tokenize_texts(encoder, texts) if tokens is None else tokens
@@ -552,7 +583,13 @@ def _make_plan(
 
 
 def _plan_without_tokens(encoder: Encoder, texts: Sequence[str]) -> _EmbeddingPlan:
-    """Plan batches of a fixed number of texts, the longest first; of single ones for a server."""
+    """Plan batches of a fixed number of texts, the longest first; of single ones for a server.
+
+    Args:
+        encoder: An encoder that does not tokenise by itself.
+        texts: The texts to embed.
+    """
+    # Costs order the texts and measure progress; characters stand in for the unknown tokens.
     is_served = isinstance(encoder, ServedEncoder)
     costs = np.fromiter(
         (1 if is_served else len(text) for text in texts), dtype=np.int64, count=len(texts)

@@ -183,6 +183,7 @@ class ServerClient:
             SourceError: The server cannot be reached, or gives no embeddings in all attempts.
             EncoderError: The server refuses.
         """
+        # The lists among the fields are those of texts; error messages must not quote them.
         sent_texts = [text for field in body.values() if isinstance(field, list) for text in field]
         reason = ""
         for attempt in range(self.retries + 1):
@@ -243,8 +244,17 @@ class ServerClient:
     def _send(self, method: str, path: str, *, seconds: float, body: object = None) -> _Response:
         """Send a request and read its response.
 
+        Args:
+            method: ``GET`` or ``POST``.
+            path: The path of the request below the address.
+            seconds: The time to wait for the server.
+            body: The fields of the request, sent as JSON; None for a request without any.
+
+        Returns:
+            The response; with status 0 and the reason as its content if there was none.
+
         Raises:
-            EncoderError: The response is longer than any true one.
+            EncoderError: The response is longer than any true one, or the key is not ASCII.
         """
         content = bytearray()
         timeout = httpx2.Timeout(seconds, connect=min(seconds, 10))
@@ -284,7 +294,19 @@ class ServerClient:
                 return
 
     def _wait(self, attempt: int, response: _Response, reason: str, stop: threading.Event) -> None:
-        """Wait before the next attempt, as long as the server asks or else ever longer."""
+        """Wait before the next attempt, as long as the server asks or else ever longer.
+
+        If the server limits the rate, this only sets the time before which no thread sends.
+
+        Args:
+            attempt: The number of the failed attempt, from 0.
+            response: The server's response to it.
+            reason: What it said, for the message.
+            stop: Ends the wait when it is set.
+
+        Raises:
+            SourceError: It asks for more than ``MAX_REQUESTED_WAIT`` seconds.
+        """
         seconds = response.requested_wait()
         if seconds is not None and seconds > MAX_REQUESTED_WAIT:
             raise SourceError(
@@ -292,7 +314,9 @@ class ServerClient:
             )
         is_requested = seconds is not None
         if seconds is None:
+            # A random part keeps the threads from asking again all at once.
             seconds = min(MAX_WAIT, FIRST_WAIT * 2.0**attempt) * random.uniform(0.5, 1)
+        # 429 is "too many requests": it is meant for all threads, as a requested wait is.
         if not is_requested and response.status != 429:
             stop.wait(seconds)
             return
@@ -364,12 +388,18 @@ def without_quotes(message: str, texts: Sequence[str]) -> str:
 
     A quote is a whole text, or any ``QUOTE_LENGTH`` characters of it, also as JSON (within JSON)
     and Python write it.
+
+    Args:
+        message: What a server answered.
+        texts: The texts that were sent to it.
     """
+    # [1:-1] is without the quotation marks around the whole text, which a message need not have.
     json_forms = [json.dumps(text)[1:-1] for text in texts]
     nested_json_forms = [json.dumps(text)[1:-1] for text in json_forms]
     python_forms = [repr(text)[1:-1] for text in texts]
     all_forms = (*texts, *json_forms, *nested_json_forms, *python_forms)
     forms = {form for form in all_forms if form.strip()}
+    # Every run of QUOTE_LENGTH characters; a longer quote is covered by several that overlap.
     fragments = {
         form[start : start + QUOTE_LENGTH]
         for form in forms
@@ -379,11 +409,13 @@ def without_quotes(message: str, texts: Sequence[str]) -> str:
     for start in range(len(message)):
         if message[start : start + QUOTE_LENGTH] in fragments:
             is_quoted[start : start + QUOTE_LENGTH] = [True] * QUOTE_LENGTH
+    # A shorter text is a quote only between word boundaries: "a" is not one inside "max".
     for form in forms:
         if len(form) < QUOTE_LENGTH:
             for match in re.finditer(rf"(?<!\w){re.escape(form)}(?!\w)", message):
                 is_quoted[match.start() : match.end()] = [True] * len(form)
     parts = []
+    # Each run of quoted characters becomes one mark, whatever its length.
     for quoted, pairs in groupby(zip(message, is_quoted, strict=True), key=itemgetter(1)):
         parts.append("[…]" if quoted else "".join(character for character, _ in pairs))
     return "".join(parts)

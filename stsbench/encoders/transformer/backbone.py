@@ -176,7 +176,16 @@ def _load(library_class: Any, folder: Path, **options: Any) -> Any:  # noqa: ANN
 
 
 def _check_size(auto_class: Any, folder: Path, weights: Sequence[Path]) -> None:  # noqa: ANN401 - transformers is untyped
-    """Refuse a configuration of a model far larger than its weights, before memory is allocated."""
+    """Refuse a configuration of a model far larger than its weights, before memory is allocated.
+
+    Args:
+        auto_class: The class of transformers that makes the model, such as ``AutoModel``.
+        folder: The folder with ``config.json``.
+        weights: The files of the weights, of which only the shapes are read.
+
+    Raises:
+        EncoderError: The model is too large.
+    """
     try:
         config = transformers.AutoConfig.from_pretrained(str(folder), **LOCAL_ONLY)
         with torch.device("meta"):
@@ -186,6 +195,7 @@ def _check_size(auto_class: Any, folder: Path, weights: Sequence[Path]) -> None:
         return
     model_size = sum(parameter.numel() for parameter in model.parameters())
     weights_size = sum(prod(shape) for path in weights for shape in read_shapes(path).values())
+    # A model may have parts that its file lacks, such as tied or fresh layers.
     max_size = int(MAX_SIZE_FACTOR * weights_size + MAX_EXTRA_VALUES)
     if model_size > max_size:
         raise EncoderError(
@@ -237,7 +247,10 @@ ModelInputs = Mapping[str, torch.Tensor]
 
 @torch.no_grad()
 def depends_on_padding(model: Any, pad: int, device: torch.device) -> bool:  # noqa: ANN401 - transformers is untyped
-    """Return whether a sentence's tokens have other states beside a longer sentence than alone.
+    """Return whether a model gives a sentence other states if it is padded than if it is alone.
+
+    Some models let padding into the sentence. The test is one short sentence of tokens, alone and
+    in a batch with a longer one.
 
     Args:
         model: A model of transformers, in whatever mode; its mode is kept.
@@ -246,8 +259,10 @@ def depends_on_padding(model: Any, pad: int, device: torch.device) -> bool:  # n
     """
     short, long = LENGTHS
     vocabulary_size = int(model.get_input_embeddings().num_embeddings)
+    # As many ids from the end of the vocabulary as needed, and one more, as pad is left out.
     first_token = max(vocabulary_size - long - 1, 0)
     tokens = [token for token in range(first_token, vocabulary_size) if token != pad]
+    # Two equal rows of the long length; tokens repeat if the vocabulary has fewer.
     ids = torch.tensor([(tokens * long)[:long]] * 2, device=device)
     mask = torch.arange(long, device=device) < torch.tensor(LENGTHS, device=device)[:, None]
     is_training = bool(getattr(model, "training", False))
@@ -410,7 +425,11 @@ class Backbone:
             return int(self.model(input_ids=ids).last_hidden_state.shape[-1])
 
     def tokenize(self, sentences: Sequence[str], *, max_length: int | None) -> TokenIds:
-        """Return the token ids of each sentence with special tokens, cut at ``max_length`` tokens.
+        """Return the token ids of each sentence with its special tokens.
+
+        Args:
+            sentences: The sentences.
+            max_length: The number of tokens after which a sentence is cut; None to cut none.
 
         Raises:
             EncoderError: The model has no embedding for a token.

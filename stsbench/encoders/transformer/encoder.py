@@ -329,10 +329,15 @@ class TransformerEncoder(CheckpointEncoder):
     def _select_tokens(
         self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray
     ) -> torch.Tensor | None:
-        """Return the tokens to pool as bool (b, t): each row's last mask token, or a span.
+        """Find the tokens to pool: each row's last mask token, or its span.
+
+        Args:
+            batch: The inputs of the model for b sentences, padded to t tokens.
+            tokens: The ids, and the spans if the pooling needs them, of all sentences.
+            rows: The sentences of the batch, as indices into ``tokens``.
 
         Returns:
-            None if the pooling chooses them itself.
+            Bool (b, t); None if the pooling chooses the tokens itself.
 
         Raises:
             EncoderError: The mask token of a sentence was cut off.
@@ -425,7 +430,18 @@ class _SharedForward(TransformerEncoder):
     def _pooled(
         self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray
     ) -> list[torch.Tensor]:
+        """Run the model once and pool its hidden states by each copy's pooling.
+
+        Args:
+            batch: The inputs of the model for b sentences.
+            tokens: Not used here; other encoders find the tokens to pool in them.
+            rows: Not used here.
+
+        Returns:
+            The embeddings (b, h) of each copy.
+        """
         depth = self.backbone.depth
+        # The word embeddings and the output of every layer; a pooling takes some of these.
         states = self.backbone.hidden_states(batch, range(depth + 1))
         embeddings = []
         for encoder in self.encoders:

@@ -59,6 +59,9 @@ class Pooling(ABC):
     def parse(name: str) -> Pooling:
         """Return the pooling of a name, for example ``cls_before_pooler`` or ``mean(1,-1)``.
 
+        Args:
+            name: A key of ``POOLINGS`` or ``ALIASES``, or a ``layer_form`` with layers.
+
         Raises:
             CardError: There is no such pooling.
         """
@@ -68,6 +71,8 @@ class Pooling(ABC):
         if match := _CALL.fullmatch(name):
             layers = tuple(int(layer) for layer in match[2].split(","))
             for pooling_class in POOLINGS.values():
+                # 'mean(i,j)' takes any number of layers, 'max(i)' one. 'cls(i)' is not the class
+                # named 'cls' but FirstTokenPooling, so the form's own name is compared.
                 form_name, _, parameters = pooling_class.layer_form.partition("(")
                 if form_name == match[1] and ("," in parameters or len(layers) == 1):
                     return pooling_class(layers)
@@ -124,6 +129,7 @@ class FirstTokenPooling(Pooling):
         state = states[0]
         if mask is None:
             return state[:, -1 if self.last else 0]
+        # Padding may be on either side; argmax is the position of the first 1 of a row.
         if self.last:
             positions = mask.shape[1] - 1 - mask.flip(1).argmax(dim=1)
         else:
@@ -189,15 +195,19 @@ class WordKernel(Pooling):
     name, layer_form, works_without_layers = "wk", "wk(start)", False
 
     def layer_indices(self, depth: int) -> tuple[int, ...]:
-        """Return the indices of all states from the start on, which may be negative.
+        """List the indices of all hidden states from the start on.
 
-        State 0 is the word embeddings, as in the paper's code: ``wk(4)`` of 12 layers is states 4
-        to 12, nine of them.
+        The start is ``layers[0]``; a negative one counts from the last state. State 0 is the word
+        embeddings, as in the paper's code: ``wk(4)`` of 12 layers is states 4 to 12, nine of them.
+
+        Args:
+            depth: The number of the model's layers, which has one state more.
 
         Raises:
-            EncoderError: They are fewer than three.
+            EncoderError: They are fewer than ``MIN_LAYERS``.
         """
         start = self.layers[0]
+        # A slice would take a start before the first state as the first.
         layers = tuple(range(depth + 1)[start:]) if start >= -depth - 1 else ()
         if len(layers) < MIN_LAYERS:
             raise EncoderError(
@@ -241,11 +251,18 @@ def masked_max(state: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
 
 
 def last_occurrences(ids: torch.Tensor, token: int) -> torch.Tensor:
-    """Mark each row's last token of this id: ids (b, t) to bool (b, t).
+    """Mark the last place of a token in each row.
 
-    A row without such a token has no mark.
+    Args:
+        ids: Token ids (b, t).
+        token: The id to look for, for example that of ``[MASK]``.
+
+    Returns:
+        Bool (b, t), with one True in each row that has the token and none in other rows.
     """
     is_token = ids == token
+    # argmax finds the first True, so each row is read backwards; without one it gives position 0,
+    # which the last line removes.
     last_positions = ids.shape[1] - 1 - is_token.flip(1).int().argmax(dim=1)
     is_last = is_token.new_zeros(is_token.shape).scatter(1, last_positions.unsqueeze(1), True)
     return is_last & is_token
@@ -283,9 +300,9 @@ MIN_LAYERS = 3
 """With two states there is only one cosine of adjacent layers, whose variance is zero."""
 CHUNK = 128
 """The number of tokens whose states are float64 at a time: 7 MB for 9 layers of 768."""
-_DEPENDENT = 1e-12
+_MIN_SQUARED_SINE = 1e-12
 """A squared sine below this is rounding: the state lies in the span of its neighbours."""
-_FLOOR = 1e-30
+_MIN_WEIGHT = 1e-30
 """Added to weights, far below any real one: if all are 0, it makes them equal."""
 
 
@@ -309,6 +326,7 @@ def wk_pool(states: Sequence[torch.Tensor], mask: torch.Tensor | None) -> torch.
 
     b, t, h = states[0].shape
     dtype = torch.promote_types(states[0].dtype, torch.float32)
+    # Tokens of all sentences in one list: token i is number i % t of sentence i // t.
     arrays = [state.detach().to("cpu", dtype).reshape(b * t, h).numpy() for state in states]
     is_token = np.ones((b, t), dtype=np.bool_) if mask is None else mask.cpu().numpy() != 0
     pooled_tokens = np.flatnonzero(_without_last_tokens(is_token))
@@ -319,18 +337,23 @@ def wk_pool(states: Sequence[torch.Tensor], mask: torch.Tensor | None) -> torch.
         tokens = pooled_tokens[start : start + CHUNK]
         x = np.stack([array[tokens] for array in arrays], axis=1, dtype=np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
-            layer_weights, token_weights = _weights(x, neighbours)
+            layer_weights, token_weights = _wk_weights(x, neighbours)
             weighted_tokens = (layer_weights[:, None] @ x)[:, 0] * token_weights
         sentences = tokens // t
+        # Several tokens have the same sentence: += would add only one of them.
         np.add.at(weighted_sum, sentences, weighted_tokens)
         np.add.at(weight_sum, sentences, token_weights)
     # A sentence without any token has weight 0 and stays 0, as in mean pooling.
-    embeddings = weighted_sum / np.maximum(weight_sum, _FLOOR / 2)
+    embeddings = weighted_sum / np.maximum(weight_sum, _MIN_WEIGHT / 2)
     return torch.from_numpy(embeddings).to(states[0].device, dtype)
 
 
 def _without_last_tokens(is_token: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return the mask (b, t) without each sentence's last token, unless it has only one."""
+    """Return the mask (b, t) without each sentence's last token, unless it has only one.
+
+    SBERT-WK leaves out [SEP] but pools [CLS].
+    """
+    # At each position, the number of tokens there and to its right: 1 at the last token.
     tokens_from_here_on = is_token[:, ::-1].cumsum(axis=1)[:, ::-1]
     is_only_token = is_token.sum(axis=1, keepdims=True) == 1
     return is_token & ((tokens_from_here_on > 1) | is_only_token)  # type: ignore[no-any-return]
@@ -356,54 +379,76 @@ class _Weights(NamedTuple):
     """The weights of the tokens in their sentences, (n, 1)."""
 
 
-def _weights(x: Floats, neighbours: npt.NDArray[np.int64]) -> _Weights:
-    """Compute the weights of tokens from their states x (n, l, h)."""
+def _wk_weights(x: Floats, neighbours: npt.NDArray[np.int64]) -> _Weights:
+    """Compute SBERT-WK's weights of tokens and of each token's layers.
+
+    The formulas are those of arXiv 2002.06652, with cosines in place of QR decompositions. With p_k
+    the part of state x_k in the span of its m - 1 neighbours, alignment is 1 / (2 m mean_j cos(x_j,
+    x_k) ||x_k|| / ||p_k||), novelty ||x_k - p_k|| / ||x_k||. Each is divided by its sum over the
+    layers, and a layer's weight is their mean. A token's weight is the variance of the cosines of
+    adjacent layers.
+
+    Args:
+        x: The hidden states of n tokens in l layers, (n, l, h).
+        neighbours: Row k has the layers near layer k and then k itself, -1 where there are fewer:
+            (l, m), from :func:`_layer_neighbours`.
+    """
+    # The inner products of each token's layers, (n, l, l), are divided by the lengths below.
     cosines = x @ x.transpose(0, 2, 1)
     lengths = np.sqrt(np.einsum("nkk->nk", cosines))
     lengths[lengths == 0] = 1.0
     cosines /= lengths[:, :, None] * lengths[:, None, :]
+    # The diagonal below the main one: the cosine of each layer with the one before it, (n, l - 1).
     adjacent_cosines = np.einsum("nkk->nk", cosines[:, 1:, :-1])
-    token_weights = adjacent_cosines.var(axis=1, keepdims=True) + _FLOOR
+    token_weights = adjacent_cosines.var(axis=1, keepdims=True) + _MIN_WEIGHT
     exists = neighbours >= 0
     # The cosines among each layer's neighbours and itself, which is last: (n, l, m, m).
-    near = cosines[:, neighbours[:, :, None], neighbours[:, None, :]]
-    near[:, ~(exists[:, :, None] & exists[:, None, :])] = 0.0
+    near_cosines = cosines[:, neighbours[:, :, None], neighbours[:, None, :]]
+    near_cosines[:, ~(exists[:, :, None] & exists[:, None, :])] = 0.0
+    # -1 has picked the last layer; as a zero, a missing neighbour adds nothing to any sum.
     n_neighbours = exists[:, :-1].sum(axis=1)
-    cosine_sum = near[:, :, -1, :-1].sum(axis=-1)
-    cosine_sum[np.abs(cosine_sum) < _DEPENDENT] = _DEPENDENT
-    inside, outside = _squared_parts(near)
+    cosine_sum = near_cosines[:, :, -1, :-1].sum(axis=-1)
+    cosine_sum[np.abs(cosine_sum) < _MIN_SQUARED_SINE] = _MIN_SQUARED_SINE
+    inside, outside = _squared_parts(near_cosines)
+    # With near_cosines of unit states, inside is ||p_k||^2 / ||x_k||^2 and outside is novelty^2.
     alignment = np.sqrt(inside) * n_neighbours / (2 * (n_neighbours + 1) * cosine_sum)
     alignment_sum = alignment.sum(axis=1, keepdims=True)
-    is_zero = np.abs(alignment_sum) < _DEPENDENT
+    is_zero = np.abs(alignment_sum) < _MIN_SQUARED_SINE
     alignment_weights = np.where(
         is_zero, 1 / x.shape[1], alignment / np.where(is_zero, 1.0, alignment_sum)
     )
-    novelty = _FLOOR + np.where(outside < _DEPENDENT, 0.0, np.sqrt(np.maximum(outside, 0.0)))
+    novelty = _MIN_WEIGHT + np.where(
+        outside < _MIN_SQUARED_SINE, 0.0, np.sqrt(np.maximum(outside, 0.0))
+    )
     novelty_weights = novelty / novelty.sum(axis=1, keepdims=True)
     return _Weights((alignment_weights + novelty_weights) / 2, token_weights)
 
 
-def _squared_parts(near: Floats) -> tuple[Floats, Floats]:
-    """Return the squared lengths of each state's parts inside and outside its neighbours' span.
+def _squared_parts(near_cosines: Floats) -> tuple[Floats, Floats]:
+    """Split each state by its neighbours' span; return the squared lengths inside and outside it.
+
+    States are scaled to length 1, so the two add up to 1, or to 0 for a zero state. This is
+    Gaussian elimination of a symmetric matrix: what is left of its last entry is the part that no
+    neighbour explains.
 
     Args:
-        near: The cosines among the neighbours of each layer and itself, which is last,
+        near_cosines: The cosines among the neighbours of each layer and itself, which is last,
             (n, l, m, m). They are overwritten: each neighbour is eliminated from them in turn.
 
     Returns:
-        Two arrays (n, l).
+        The squared lengths inside the span and outside it, (n, l) each.
     """
-    inside = np.zeros(near.shape[:2])
-    for i in range(near.shape[-1] - 1):
-        pivot = near[:, :, i, i].copy()
+    inside = np.zeros(near_cosines.shape[:2])
+    for i in range(near_cosines.shape[-1] - 1):
+        pivot = near_cosines[:, :, i, i].copy()
         # A neighbour within the span of those before it adds no direction.
-        is_spanned = pivot < _DEPENDENT
+        is_spanned = pivot < _MIN_SQUARED_SINE
         pivot[is_spanned] = 1.0
-        column = near[..., i] / pivot[..., None]
+        column = near_cosines[..., i] / pivot[..., None]
         column[is_spanned] = 0.0
-        inside += column[..., -1] * near[:, :, -1, i]
-        near -= column[..., None] * near[..., i, None, :]
-    return inside, near[..., -1, -1]
+        inside += column[..., -1] * near_cosines[:, :, -1, i]
+        near_cosines -= column[..., None] * near_cosines[..., i, None, :]
+    return inside, near_cosines[..., -1, -1]
 
 
 PLACEHOLDER = "{}"
@@ -446,7 +491,10 @@ class Prompt:
         return self.template.count(PLACEHOLDER) if self.template else 1
 
     def fingerprint_fields(self) -> list[str]:
-        """Return everything that can change an embedding, for its fingerprint."""
+        """List everything that can change an embedding, for its fingerprint.
+
+        A text is also given as the template that it equals, with its own braces doubled.
+        """
         escaped = self.text.replace("{", "{{").replace("}", "}}")
         return [
             self.text,
@@ -523,7 +571,12 @@ def _cut_sentence(tokenizer: Any, prompt: Prompt, sentence: str, max_length: int
 
 
 def _token_offsets(tokenizer: Any, text: str, **options: bool) -> list[tuple[int, int]]:  # noqa: ANN401 - transformers
-    """Return the first character of each token, and the one after its last.
+    """Locate each token in a text: its first character, and the one after its last.
+
+    Args:
+        tokenizer: A tokenizer of transformers.
+        text: The text to tokenise.
+        options: Options of the tokenizer's call, such as ``add_special_tokens``.
 
     Raises:
         EncoderError: The tokenizer does not give them.
@@ -542,11 +595,17 @@ def second_copy_spans(tokenizer: Any, prompt: Prompt, sentences: Sequence[str]) 
     """Return the tokens of each sentence's second copy, (n, 2): the first, and one after the last.
 
     A token that belongs to the copy in part is among them. The span of an empty copy is (0, 0).
+
+    Args:
+        tokenizer: A fast tokenizer of transformers.
+        prompt: A prompt whose template has two places for the sentence.
+        sentences: The sentences without the prompt.
     """
     before, between, _ = prompt.template.split(PLACEHOLDER)
     spans = np.zeros((len(sentences), 2), dtype=np.int64)
     for row, (text, sentence) in enumerate(zip(prompt.wrap(sentences), sentences, strict=True)):
         copy = with_full_stop(sentence) if prompt.add_full_stop else sentence
+        # In characters of the wrapped text: what is before the first copy, it, what is between.
         copy_start = len(before) + len(copy) + len(between)
         copy_stop = copy_start + len(copy)
         copy_tokens = [

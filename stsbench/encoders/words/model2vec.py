@@ -91,6 +91,7 @@ class Model2VecEncoder:
 
     @cached_property
     def _tokenizer(self) -> Any:  # noqa: ANN401 - tokenizers is not imported with the module
+        """The folder's tokenizer, without padding, and cut at ``max_length`` if that is set."""
         from tokenizers import Tokenizer
 
         tokenizer = Tokenizer.from_file(str(self.folder / TOKENIZER_FILE))

@@ -81,7 +81,12 @@ class BiLstm(nn.Module):
         self.maximum = look_up("padding", padding, MAXIMA)
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
-        """Return embeddings (b, 2h) of word vectors (b, t, w)."""
+        """Return embeddings (b, 2h), the maximum over each sentence's states.
+
+        Args:
+            vectors: Word vectors (b, t, w), with padding behind each sentence.
+            lengths: The number of words of each sentence, (b,), at least 1.
+        """
         packed = pack_padded_sequence(
             vectors, lengths.cpu(), batch_first=True, enforce_sorted=False
         )
@@ -91,7 +96,13 @@ class BiLstm(nn.Module):
 
 
 def make_batch(tokens: TokenIds, rows: IndexArray, *, pad: int = 0) -> tuple[Tensor, Tensor]:
-    """Return some sentences as ids (b, t), with ``pad`` behind their end, and lengths (b,)."""
+    """Return some sentences as ids (b, t), with ``pad`` behind their end, and lengths (b,).
+
+    Args:
+        tokens: The word ids of all sentences.
+        rows: The b sentences of the batch, as indices into ``tokens``.
+        pad: The id in the padding.
+    """
     ids, _ = tokens.pad(rows, pad_token=pad)
     return torch.from_numpy(ids), torch.from_numpy(tokens.lengths[rows])
 
@@ -117,10 +128,19 @@ class Gru(nn.Module):
         )
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
-        """Return the last states (b, d) of word vectors (b, t, w)."""
+        """Read sentences and return the last state of each, of both directions joined.
+
+        Args:
+            vectors: Word vectors (b, t, w), with padding behind each sentence.
+            lengths: The number of words of each sentence, (b,), at least 1.
+
+        Returns:
+            States (b, h), or (b, 2h) if the GRU is bidirectional: forwards, then backwards.
+        """
         inputs_of_directions = [vectors]
         if len(self.directions) == 2:
-            # Each sentence reversed, with the padding still behind it.
+            # The word at step i of a reversed sentence is number length - 1 - i; that is negative
+            # in the padding, which stays where it is.
             steps = torch.arange(vectors.shape[1], device=vectors.device)
             positions = lengths.to(vectors.device).unsqueeze(1) - 1 - steps
             positions = torch.where(positions >= 0, positions, steps)
@@ -146,7 +166,12 @@ class LastState(nn.Module):
                 nn.init.zeros_(parameter)
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
-        """Return the last states (b, h) of word vectors (b, t, w)."""
+        """Return the state (b, h) after the last word of each sentence.
+
+        Args:
+            vectors: Word vectors (b, t, w), with padding behind each sentence.
+            lengths: The number of words of each sentence, (b,), at least 1.
+        """
         packed = pack_padded_sequence(
             vectors, lengths.cpu(), batch_first=True, enforce_sorted=False
         )
@@ -170,7 +195,15 @@ class ResetBeforeGru(nn.Module):
         self.hidden = hidden
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
-        """Return the last states (b, h) of word vectors (b, t, w)."""
+        """Return the state (b, h) after the last word of each sentence.
+
+        The steps are those of TensorFlow 1's ``GRUCell``; torch's GRU resets the product of the
+        state and its weights instead of the state.
+
+        Args:
+            vectors: Word vectors (b, t, w), with padding behind each sentence.
+            lengths: The number of words of each sentence, (b,).
+        """
         state = vectors.new_zeros(len(vectors), self.hidden)
         lengths = lengths.to(vectors.device)
         for step in range(vectors.shape[1]):
@@ -179,6 +212,7 @@ class ResetBeforeGru(nn.Module):
             reset, update = gates.chunk(2, dim=1)
             candidate = torch.tanh(self.candidate(torch.cat([word, reset * state], dim=1)))
             next_state = update * state + (1 - update) * candidate
+            # A sentence that has ended keeps its state.
             state = torch.where((step < lengths).unsqueeze(1), next_state, state)
         return state
 
@@ -235,7 +269,10 @@ class GruHalf(nn.Module):
         )
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """Return embeddings (b, d) of word ids (b, t)."""
+        """Return embeddings (b, d) of word ids (b, t) with lengths (b,).
+
+        The word table stays in main memory; only the vectors of the batch go to the GRU's device.
+        """
         device = next(self.gru.parameters()).device
         last_states: Tensor = self.gru(self.embedding[ids].to(device), lengths)
         return last_states
@@ -296,11 +333,11 @@ class RecurrentEncoder(SavedWordEncoder):
     def embed_planned(
         self, tokens: TokenIds, embed: Callable[[Tensor, Tensor], Tensor], *, d: int
     ) -> FloatArray:
-        """Embed sentences in batches.
+        """Embed sentences in batches of similar length, or of ``batch`` sentences, longest first.
 
         Args:
             tokens: The ids of the words of each sentence.
-            embed: Called with ids (b, t), -1 for padding, and lengths (b,).
+            embed: Embeds a batch (b, d); called with ids (b, t), -1 for padding, and lengths (b,).
             d: The size of an embedding.
 
         Returns:

@@ -54,6 +54,10 @@ WordSplit = Callable[[str], list[str]]
 def make_tokeniser(name: str, *, lowercase: bool = False) -> WordSplit:
     """Return the function that splits a sentence into words.
 
+    Args:
+        name: A key of ``TOKENISERS``.
+        lowercase: Lowercase each sentence first.
+
     NLTK's rules need no data of NLTK's: of several sentences in a text, only the last full stop is
     split from its word. The papers' code splits sentences first.
 
@@ -143,7 +147,11 @@ class SavedWordEncoder:
         self.split_words = make_tokeniser(tokens, lowercase=self.config.lowercase)
 
     def _fingerprint(self, **params: object) -> str:
-        """Return the hash of the files, the tokeniser and these further parameters."""
+        """Return the hash of everything that an embedding depends on.
+
+        Args:
+            params: Parameters of the encoder beside its files and its tokeniser.
+        """
         paths = [self.folder / name for name in (CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE)]
         digests = {path.name: file_digest(path) for path in paths if path.is_file()}
         fields = {
@@ -366,7 +374,15 @@ def whitespace_bags(sentences: Sequence[str], lookup: Lookup) -> Bags:
 
 
 def sbert_bags(sentences: Sequence[str], lookup: Lookup) -> Bags:
-    """Return bags by sentence-transformers' recipe, with its own tokenizer and stop words."""
+    """Return bags by sentence-transformers' recipe, with its own tokenizer and stop words.
+
+    Args:
+        sentences: n sentences.
+        lookup: Finds the rows of words in the vectors' file; words that it lacks are left out.
+
+    Returns:
+        The rows of the words of each sentence.
+    """
     from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
 
     words = set(chain.from_iterable(sentence.split() for sentence in sentences))
