@@ -61,11 +61,16 @@ class ActNorm(nn.Module):
         self.log_scale = nn.Parameter(torch.zeros(channels))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the standardised channels (b, c)."""
+        """Shift and scale each channel of a batch (b, c).
+
+        If the layer is ``fresh``, this batch first sets both, so that its channels come out with
+        mean 0 and standard deviation 1.
+        """
         if self.fresh:
             with torch.no_grad():
                 self.shift.copy_(-x.mean(dim=0))
                 deviation = x.var(dim=0, unbiased=False).sqrt()
+                # Divided by SCALE, as the output below multiplies by it.
                 self.log_scale.copy_(-torch.log(deviation + EPSILON) / SCALE)
             self.fresh = False
         return (x + self.shift) * torch.exp(SCALE * self.log_scale)
@@ -97,7 +102,7 @@ class Coupling(nn.Module):
         nn.init.zeros_(self.last.bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the coupled channels (b, c)."""
+        """Add to the second half of the channels (b, c) a function of the first half."""
         hidden = x[:, : self.n_unchanged]
         for layer, norm in zip(self.inner, self.norms, strict=True):
             hidden = torch.relu(norm(layer(hidden)))
@@ -138,6 +143,7 @@ class GlowFlow(nn.Module):
         self.width = width
         self.seed = seed
         generator = torch.Generator().manual_seed(seed)
+        # Each level keeps half the channels of the one before it; its steps lie side by side.
         sizes = [d // 2**level for level in range(levels)]
         self.norms = nn.ModuleList([ActNorm(c) for c in sizes for _ in range(depth)])
         self.couplings = nn.ModuleList(
@@ -154,6 +160,7 @@ class GlowFlow(nn.Module):
         for level in range(self.levels):
             steps = slice(level * self.depth, (level + 1) * self.depth)
             for norm, coupling in zip(self.norms[steps], self.couplings[steps], strict=True):
+                # The channels are reversed, so that each half is changed at every other step.
                 x = coupling(norm(x).flip(1))
             if level < self.levels - 1:
                 x, leaving = x.chunk(2, dim=1)
@@ -238,7 +245,15 @@ class DecayedAdam:
         self.moments = [(torch.zeros_like(p), torch.zeros_like(p)) for _, p in self.parameters]
 
     def step(self, loss: torch.Tensor) -> None:
-        """Take one step down the gradient of a loss."""
+        """Take one step down the gradient of a loss.
+
+        As in BERT's ``optimization.py``: the gradients are clipped by their norm over all
+        parameters together, moments are not corrected for their start at zero, and the decay is
+        added to the update, outside the moments.
+
+        Args:
+            loss: A scalar that depends on all parameters of the flow.
+        """
         gradients = torch.autograd.grad(loss, [parameter for _, parameter in self.parameters])
         norm = torch.stack([g.norm() for g in gradients]).norm()
         clip_factor = (self.method.clip / norm.clamp(min=self.method.clip)).item()
@@ -250,6 +265,7 @@ class DecayedAdam:
                 m.mul_(BETAS[0]).add_(g, alpha=1 - BETAS[0])
                 v.mul_(BETAS[1]).addcmul_(g, g, value=1 - BETAS[1])
                 update = m / (v.sqrt() + self.method.epsilon)
+                # Only the biases of the last layers are left out, as in the port.
                 if self.method.decay == "tf" or not name.endswith("last.bias"):
                     update = update + self.method.weight_decay * p
                 p.sub_(update, alpha=self.method.learning_rate)
@@ -330,7 +346,16 @@ class FlowMethod(EmbeddingTransform):
             yield order[start : start + batch_size]
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
-        """Return the float32 parameters of a flow fitted on these sentences, which are pairs."""
+        """Train a flow on the embeddings of sentences and return its parameters by name, float32.
+
+        Args:
+            base: The encoder whose embeddings the flow will transform.
+            sentences: Pairs of texts, one after another; a last one without a partner is left out.
+
+        Raises:
+            EncoderError: There are fewer than two pairs, or embeddings cannot be halved often
+                enough.
+        """
         from stsbench.encoders.transformer.encoder import embed_with_dropout
 
         paired_sentences = sentences[: len(sentences) // 2 * 2]

@@ -183,13 +183,17 @@ def load_named(
 def expand_recipe(spec: str, catalogue: Catalogue) -> list[str]:
     """Return one name per seed, ``name@seed``, if a recipe was trained for several; else the name.
 
+    Args:
+        spec: The name of any encoder or recipe, with replaced parameters behind it if any.
+        catalogue: The cards to search.
+
     Raises:
         EncoderError: A run of the recipe is not finished, or its record is broken.
     """
     recipe = _find_runs(spec, catalogue)
     if len(recipe.runs) < 2:
         return [spec]
-    suffix = spec[len(recipe.name) :]
+    suffix = spec[len(recipe.name) :]  # replaced parameters, which follow the seed
     return [f"{recipe.name}@{run.seed}{suffix}" for run in recipe.runs]
 
 
@@ -248,7 +252,16 @@ def _entry_points() -> list[str]:
 def _from_run(
     run: TrainedRun, name: str, params: dict[str, Any], catalogue: Catalogue
 ) -> NamedEncoder:
-    """Return the encoder of a run, under the name of its recipe without the seed."""
+    """Return the encoder of a run, under the name of its recipe without the seed.
+
+    Results of all seeds then have one name; the seed is in the run.
+
+    Args:
+        run: The finished run.
+        name: The name that was asked for, ``recipe`` or ``recipe@seed``.
+        params: Parameters that take the place of what the files say.
+        catalogue: The cards.
+    """
     named_encoder = _from_checkpoint(str(run.folder), params, catalogue)
     name_without_seed = name.partition("@")[0] if name.endswith(f"@{run.seed}") else name
     return replace(
@@ -484,7 +497,18 @@ def _call(
     where: str,
     catalogue: Catalogue | None,
 ) -> object:
-    """Call a factory with checked parameters, and with name and catalogue if it accepts them."""
+    """Call a factory with checked parameters, and with name and catalogue if it accepts them.
+
+    Args:
+        factory: A class or function that makes an encoder, or an encoder that is made already.
+        name: The name of the encoder; empty if the factory is a user's and names it itself.
+        params: The parameters of the user or the card, by name.
+        where: The beginning of messages.
+        catalogue: The cards, for a factory that loads other encoders; None for none.
+
+    Raises:
+        CardError: A parameter is not valid, or the factory accepts none.
+    """
     if _is_object(factory):
         if params:
             raise CardError(
@@ -498,6 +522,7 @@ def _call(
     if problem := find_key_problem(params):
         raise CardError(f"{where}: {problem}")
     accepted = inspect.signature(factory).parameters
+    # A user's own factory may have a parameter of these names, but a card cannot set ours.
     our_arguments = {"name": name or None, "catalogue": catalogue}
     for key in our_arguments:
         if name and key in params:
@@ -518,7 +543,17 @@ def _from_address(spec: str, params: dict[str, Any], catalogue: Catalogue) -> Na
 
 
 def _from_checkpoint(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
-    """Return the encoder of a folder or Hub id, run as its own files say."""
+    """Return the encoder of a folder or Hub id, run as its own files say.
+
+    Args:
+        spec: The folder or Hub id.
+        params: Parameters that take the place of what the files say.
+        catalogue: The cards, whose names the encoder of a folder must not take.
+
+    Raises:
+        CardError: A parameter is not valid.
+        EncoderError: The folder is of a run that is not finished, or cannot be used.
+    """
     is_folder = _is_folder(spec)
     if unfinished := UnfinishedRun.read(Path(spec)) if is_folder else None:
         raise EncoderError(str(unfinished))
@@ -533,6 +568,7 @@ def _from_checkpoint(spec: str, params: dict[str, Any], catalogue: Catalogue) ->
     stems = candidate_names(Path(spec), catalogue) if is_folder else [spec]
     names = [variant_name(stem, params) for stem in stems]
     description = describe(folder, catalogue, model="" if is_folder else spec)
+    # A folder that stsbench wrote, perhaps in a training run: its own file names class and values.
     if description.is_saved:
         encoder = _build(
             ENCODERS.load_own(description.kind),

@@ -230,7 +230,12 @@ class Network:
         return {**layers_by_name, HEAD: -1} if self.through_head else layers_by_name
 
     def call(self, model: Any, **inputs: Any) -> list[Any]:  # noqa: ANN401 - transformers is untyped
-        """Call a model, and return the outputs that are needed, in the order of ``outputs``."""
+        """Run a model and return the outputs that are needed, in the order of ``outputs``.
+
+        Args:
+            model: The model of transformers that this network describes, or one like it.
+            inputs: Its inputs by name, (b, t) each.
+        """
         needs_layers = not {LAST, HEAD}.issuperset(self.outputs)
         result = model(**inputs, output_hidden_states=needs_layers)
         return [

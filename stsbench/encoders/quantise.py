@@ -28,7 +28,7 @@ from stsbench.encoders.transformer.sentence_transformer import SentenceTransform
 
 ONNX_FILE = "onnx/model_int8.onnx"
 OPENVINO_FILE = "openvino/openvino_model_int8.xml"
-SENTENCES = 300
+MAX_MEASURED_SENTENCES = 300
 """The maximum number of sentences on which activations are measured."""
 SMOOTHING = 0.7
 """The share of the activations' range that moves into the weights (SmoothQuant's alpha)."""
@@ -84,13 +84,16 @@ def quantise_openvino(name: str | Path, out: Path, corpus: Corpus) -> None:
     if find_spec("nncf") is None:
         raise EncoderError("int8 for OpenVINO needs nncf; run: pip install 'stsbench[nncf]'")
     texts = corpus.sentences()
-    texts = texts.take(np.random.default_rng(0).permutation(len(texts))[:SENTENCES].tolist())
+    texts = texts.take(
+        np.random.default_rng(0).permutation(len(texts))[:MAX_MEASURED_SENTENCES].tolist()
+    )
 
     def write_openvino(encoder: Encoder, model: RuntimeModel, path: Path) -> str:
         import nncf
         import openvino
 
-        # Inputs are recorded as the encoder makes them of each text, prompt and tokens.
+        # NNCF needs examples of the model's inputs. They are recorded while the encoder makes them
+        # of each text, with its prompt and tokens.
         recorded_inputs: list[dict[str, npt.NDArray[Any]]] = []
         run = model.call
 

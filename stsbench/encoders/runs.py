@@ -374,10 +374,15 @@ def read_unfinished_runs(recipe: str) -> list[UnfinishedRun]:
 def find_last_checkpoint(folder: Path) -> Path | None:
     """Return the newest complete checkpoint of a run's folder; None if it has none.
 
-    It is a folder, or the one file of a method that trains itself.
+    Args:
+        folder: The folder of a run, finished or not.
+
+    Returns:
+        A folder ``checkpoint-<step>``, or the one file of a method that trains itself.
     """
     if (folder / STATE_FILE).is_file():
         return folder / STATE_FILE
+    # A marker is written last: a folder without one was cut off.
     markers = (folder / "checkpoints").glob(f"checkpoint-*/{COMPLETE_FILE}")
     checkpoints = [marker.parent for marker in markers]
     return max(checkpoints, key=lambda path: int(path.name.rpartition("-")[2]), default=None)

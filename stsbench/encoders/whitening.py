@@ -55,7 +55,10 @@ class Moments:
     """
 
     def __init__(self, chunks: Iterable[npt.ArrayLike]) -> None:
-        """Read chunks of embeddings, (n, d) each; raises as :func:`.fitted.check_embeddings`."""
+        """Read chunks of embeddings, (n, d) each; raises as :func:`.fitted.check_embeddings`.
+
+        An empty chunk changes nothing; without any embedding, mean and scatter stay scalars 0.
+        """
         self.count = 0
         self.mean = np.zeros(())
         self.scatter = np.zeros(())
@@ -68,6 +71,8 @@ class Moments:
                 new_count = old_count + chunk_size
                 centred = rows - chunk_mean
                 shift = chunk_mean - self.mean
+                # The scatter around the joint mean: that of both parts around their own means, and
+                # the share of the distance between the two means.
                 self.scatter = self.scatter + (
                     centred.T @ centred
                     + np.outer(shift, shift) * (old_count * chunk_size / new_count)
@@ -78,6 +83,7 @@ class Moments:
 
 @cache
 def _blas() -> ThreadpoolController:
+    """Return the control of the threads of numpy's linear algebra, which is slow to find."""
     return ThreadpoolController()
 
 
@@ -208,12 +214,18 @@ class CalibrationMethod(EmbeddingTransform):
             )
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
-        """Return the mean, the deviations and the removed directions of the sentences' embeddings.
+        """Compute what :meth:`transform` takes away from embeddings.
 
-        Deviations are 1 for dimensions that keep their scale.
+        Args:
+            base: The encoder.
+            sentences: The texts to measure its embeddings on.
+
+        Returns:
+            Float64 arrays: ``mean`` (d,), ``deviation`` (d,), of ones if no scale is changed, and
+            ``directions`` (d, remove), the components of the largest variance.
 
         Raises:
-            EncoderError: There are fewer than two texts, or too few dimensions.
+            EncoderError: There are fewer than two texts, or ``remove`` is not below d.
         """
         moments = Moments(iter_embeddings(base, sentences))
         if moments.count < 2:
@@ -227,6 +239,7 @@ class CalibrationMethod(EmbeddingTransform):
         deviation = np.sqrt(np.diag(covariance)) if self.standardise else np.ones(d)
         # A constant dimension has no deviation, and is 0 without its mean.
         deviation = np.where(deviation > 0, deviation, 1.0)
+        # eigh gives the largest eigenvalues last.
         _, vectors = np.linalg.eigh(covariance / np.outer(deviation, deviation))
         directions = np.ascontiguousarray(vectors[:, d - self.remove :])
         return {"mean": moments.mean, "deviation": deviation, "directions": directions}
@@ -279,6 +292,12 @@ class TokenRemovalEncoder:
     def __init__(self, base: Encoder, method: TokenRemoval, *, name: str, fit: str) -> None:
         """Store the transformer, the number of types, and the name of the texts to count.
 
+        Args:
+            base: The encoder, a transformer with mean pooling.
+            method: How many token types are omitted.
+            name: The name of this encoder.
+            fit: The name of the texts to count tokens in.
+
         Raises:
             CardError: The base is no transformer with a mean pooling.
         """
@@ -289,6 +308,7 @@ class TokenRemovalEncoder:
         self.name = name
         self.base = base
         self.fit = fit
+        # ConSERT's script removes the ranks 0 to k, which is one type more than k.
         self.removed_types = method.k + (method.count == "script")
 
     @property
@@ -348,7 +368,13 @@ class PartialMeanEncoder(TransformerEncoder):
         batch: Mapping[str, torch.Tensor],
         chosen: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """See :meth:`TransformerEncoder.pool`."""
+        """Average the states of all tokens but the removed types; see the method of the base class.
+
+        Args:
+            states: The hidden states, (b, t, h) each.
+            batch: The model's inputs for b sentences of t tokens.
+            chosen: Not used; a mean chooses no tokens.
+        """
         import torch
 
         ids = batch["input_ids"]

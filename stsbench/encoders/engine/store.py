@@ -165,8 +165,14 @@ class EmbeddingStore:
     def find(self, keys: Keys) -> npt.NDArray[np.int64]:
         """Return the position of each key in the index, (n,), or -1 if it is not stored.
 
-        A block whose bytes do not have the hash in its name is dropped, and the search repeated.
+        Blocks are hashed when they are first needed. One whose bytes do not have the hash in its
+        name is dropped, and the search repeated.
+
+        Args:
+            keys: The keys of texts, (n,), from :func:`text_keys`.
         """
+        # The index is sorted by the first halves of the keys; two texts hardly ever share one, so
+        # the second half is only compared.
         while len((index := self._indexed()).high):
             positions = np.minimum(np.searchsorted(index.high, keys["hi"]), len(index.high) - 1)
             is_found = (index.high[positions] == keys["hi"]) & (index.low[positions] == keys["lo"])
@@ -290,8 +296,18 @@ def _map(path: Path) -> npt.NDArray[Any]:
 
 
 def _write_block(folder: Path, keys: Keys, rows: FloatArray) -> StoredBlock:
-    """Write a block of keys (n,) and rows (n, d), named by the hash of its bytes."""
+    """Write a block of embeddings to a file that is named by the hash of its bytes.
+
+    Args:
+        folder: The folder of the store.
+        keys: The keys of the rows, (n,).
+        rows: The embeddings, (n, d).
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
     n, width = rows.shape
+    # One record holds both arrays, so that one memory-mapped file has all.
     record = np.empty(1, dtype=[("key", KEY, (n,)), ("embedding", "<f4", (n, width))])
     record["key"][0] = keys
     record["embedding"][0] = rows

@@ -325,7 +325,13 @@ class ServerClient:
             self._blocked_until = max(self._blocked_until, time.monotonic() + seconds)
 
     def _refusal(self, path: str, response: _Response, sent_texts: Sequence[str]) -> EncoderError:
-        """Return the error for a response after which no further attempt helps."""
+        """Return the error for a response after which no further attempt helps.
+
+        Args:
+            path: The path of the request below the address.
+            response: The server's response.
+            sent_texts: The texts of the request, which the message must not quote.
+        """
         message = self._message(response, sent_texts)
         if response.status == 413:
             return RequestTooLarge(f"the server at {self.url} finds the text too long: {message}")

@@ -114,6 +114,7 @@ class ServerApi(NamedTuple):
             msgspec.ValidationError,
         ):
             table = msgspec.convert(response, self.response_type)
+            # Some APIs answer with a plain list, in the order of the texts.
             if not isinstance(table, _Rows):
                 table = _Rows([_Row(index, embedding) for index, embedding in enumerate(table)])
             rows = sorted(table.data, key=lambda row: row.index)
@@ -132,6 +133,7 @@ class ServerApi(NamedTuple):
             raise EncoderError(
                 f"{where}: the answer holds embeddings of sizes {', '.join(map(str, sizes))}"
             )
+        # A null in place of an embedding becomes NaN, and the caller names the text.
         missing = np.full(sizes[0], np.nan)
         stacked = np.stack(
             [missing if embedding is None else embedding for embedding in embeddings]
@@ -370,6 +372,9 @@ class OpenAIEncoder:
         """Return the number of tokens to send, repeated texts included.
 
         Without a tokenizer it is an estimate.
+
+        Args:
+            sentences: The sentences to embed, without the probe, which is added here.
         """
         texts = self._wrap([*sentences, PROBE])
         costs = self._count_each(texts)
@@ -377,7 +382,11 @@ class OpenAIEncoder:
         return sum(int(costs[rows].sum()) for phase in phases for rows in phase)
 
     def _plan(self, texts: Sequence[str], costs: IndexArray) -> list[list[IndexArray]]:
-        """Plan the requests for texts (n,), of which the last is the probe.
+        """Plan the requests for some texts; blank ones are never sent.
+
+        Args:
+            texts: n texts, of which the last is the probe, the text that every run sends.
+            costs: The number of tokens of each, (n,).
 
         Returns:
             The phases of :func:`plan_requests`; empty if all other texts are blank.
@@ -406,10 +415,14 @@ class OpenAIEncoder:
         return -(-n_bytes // BYTES_PER_TOKEN) + 1
 
     def embed_into(self, sentences: Sequence[str], keep: KeepEmbeddings) -> None:
-        """Pass on the embeddings (m, d) of some rows (m,) as they come, until all have.
+        """Embed sentences, and pass on their embeddings as they come.
 
         Some texts are sent twice (:mod:`stsbench.encoders.served.requests`). After a failure no
         more are sent, and the answers to those that are under way are passed on.
+
+        Args:
+            sentences: The sentences.
+            keep: Called with the rows (m,) of some sentences and their embeddings (m, d).
 
         Raises:
             SourceError: The server cannot be reached, or gives up.
@@ -420,6 +433,7 @@ class OpenAIEncoder:
         phases = self._plan(texts, self._count_each(texts))
         if phases:
             self._send_phases(phases, texts, sentences, keep)
+        # Servers refuse a blank text, so its embedding is zero.
         blank_rows = np.array(
             [row for row, text in enumerate(texts[:-1]) if not text.strip()], dtype=np.int64
         )
@@ -436,7 +450,8 @@ class OpenAIEncoder:
         """Send the requests of all phases, and pass on each text's first embedding.
 
         Args:
-            phases: The requests of each phase.
+            phases: The requests of each phase, from :meth:`_plan`; a phase begins when the one
+                before it has been answered.
             texts: The texts to send, (n + 1,), of which the last is the probe.
             sentences: The sentences that all other texts are made of, (n,).
             keep: Called with the embeddings.
@@ -451,6 +466,7 @@ class OpenAIEncoder:
         repeated = RepeatedTexts(phases, probe)
         if self._history.probe:
             repeated.embeddings[probe] = np.frombuffer(self._history.probe, dtype="<f4")
+        # Neither blank texts nor the probe, the last one, are passed on.
         is_missing = np.array([bool(text.strip()) for text in texts[:-1]] + [False])
 
         def take_answer(rows: IndexArray, answer: Answer) -> None:

@@ -46,10 +46,12 @@ def plan_requests(
         The requests of each phase, each the numbers of its texts (m,). A phase is sent when the one
         before it has been answered.
     """
+    # A text that is sent again joins a later request, at another position than before: so a server
+    # that mixes up the order of its answers is found.
     queue = deque(rows[np.argsort(-costs[rows], kind="stable")].tolist())
     first = queue[0]
     last = queue[-1]
-    rng = np.random.default_rng(len(rows))
+    rng = np.random.default_rng(len(rows))  # the same texts have the same plan
     requests: list[list[int]] = []
     to_repeat = [probe] if len(rows) > 1 else []
     # The position of each text in its first request, which differs from that in its second.
@@ -85,6 +87,7 @@ def plan_requests(
         to_repeat.append(last)
     if len(requests) > 1:
         to_repeat.append(first)
+    # The first text alone shows whether an embedding depends on the other texts of its request.
     phases = [
         requests[:1],
         [[first]] if len(requests[0]) > 1 else [],
@@ -95,7 +98,13 @@ def plan_requests(
 
 
 def _divide(rows: Sequence[int], costs: IndexArray, limits: RequestLimits) -> list[list[int]]:
-    """Divide texts into requests within the limits, in their order."""
+    """Divide texts into requests within the limits, in their order.
+
+    Args:
+        rows: The numbers of the texts.
+        costs: The number of tokens of each text, by the text's number.
+        limits: The size of one request; a text of more tokens goes alone.
+    """
     requests: list[list[int]] = []
     for row in rows:
         request = requests[-1] if requests else []
@@ -127,10 +136,15 @@ class RepeatedTexts:
         """The first embedding (d,) of each text, by its number; may be set from an earlier run."""
 
     def largest_move(self, rows: IndexArray, embeddings: FloatArray) -> float:
-        """Return the largest distance of embeddings (m, d) from the first ones of their texts.
+        """Compare the embeddings of repeated texts with the first ones, and store first ones.
 
-        It is a share of the first one's length; infinity if the sizes differ, 0 if no text has an
-        earlier embedding. First embeddings are stored.
+        Args:
+            rows: The numbers of some texts, (m,).
+            embeddings: Their embeddings, (m, d).
+
+        Returns:
+            The largest distance from the first embedding of a text, as a share of its length;
+            infinity if the sizes differ, 0 if no text has an earlier embedding.
         """
         moves = [0.0]
         for index in np.flatnonzero(np.isin(rows, self._rows)):

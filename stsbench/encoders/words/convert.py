@@ -58,6 +58,7 @@ def convert_infersent(
             f"'{source}' does not exist; get it from github.com/facebookresearch/InferSent"
         )
     tensors = {name: tensor.float() for name, tensor in read_tensors(source).items()}
+    # Of shape (4 * hidden, word_size): the four gates of an LSTM, one below the other.
     input_weights = tensors.get("enc_lstm.weight_ih_l0")
     shape = () if input_weights is None else tuple(input_weights.shape)
     if len(shape) != 2 or shape[0] % 4:
@@ -102,6 +103,7 @@ def convert_skip_thoughts(source: Path, out: Path) -> Path:
     rows_by_word = {word.strip(): row for row, word in enumerate(lines) if word.strip()}
     halves: dict[HalfName, GruTable] = {}
     tensors: dict[str, Tensor] = {}
+    # "uni" reads forwards; "bi" has another GRU for each direction.
     for name, prefixes in (("uni", ["encoder"]), ("bi", ["encoder", "encoder_r"])):
         with translate_errors(
             f"{source}: the half '{name}' cannot be read",
@@ -123,6 +125,7 @@ def convert_skip_thoughts(source: Path, out: Path) -> Path:
             hidden=directions[0]["weight_hh_l0"].shape[1],
             bidirectional=name == "bi",
         )
+        # Without the rows of repeated words, in the order of the new vocabulary.
         embedding = table[list(rows_by_word.values())].astype(np.float32)
         tensors[f"{name}.embedding"] = torch.from_numpy(embedding)
         for index, weights in enumerate(directions):
@@ -142,7 +145,16 @@ def convert_skip_thoughts(source: Path, out: Path) -> Path:
 
 
 def _theano_gru(archive: np.lib.npyio.NpzFile, prefix: str) -> dict[str, FloatArray]:
-    """Return the weights of a published GRU as those of PyTorch's, without recurrent bias."""
+    """Return the weights of a GRU of the published Theano code as those of PyTorch's.
+
+    Theano multiplies from the right, (inputs, outputs), and keeps the two gates, reset and update,
+    in ``W``, ``U`` and ``b``, and the candidate in ``Wx``, ``Ux`` and ``bx``. PyTorch has them
+    transposed, one below the other in the same order, and a recurrent bias, which is zero here.
+
+    Args:
+        archive: The arrays of a half.
+        prefix: The first part of their names: ``encoder``, or ``encoder_r`` for backwards.
+    """
     w, u, b, wx, ux, bx = (
         archive[f"{prefix}_{name}"].astype(np.float32) for name in ("W", "U", "b", "Wx", "Ux", "bx")
     )
@@ -164,8 +176,8 @@ def expand_vocabulary(
     encoder's own words keep their own vectors.
 
     Args:
-        encoder: The encoder.
-        vectors: The file of word vectors.
+        encoder: A saved encoder of Skip-Thoughts' kind, with a word table for each half.
+        vectors: The file of word vectors, such as word2vec's.
         out: The folder to write.
         limit: The number of word vectors to read, from the file's start; None for all.
 
@@ -185,6 +197,7 @@ def expand_vocabulary(
     shared_words = [
         word for word in encoder.words if word in rows_by_word and word not in special_words
     ]
+    # With fewer words than unknowns, least squares would fit them exactly and mean nothing.
     if len(shared_words) <= word_vectors.shape[1]:
         raise EncoderError(
             f"{path} and {encoder.folder} share {len(shared_words)} words; "
@@ -192,7 +205,7 @@ def expand_vocabulary(
         )
     new_words = [
         word
-        for word in dict.fromkeys(file_words)
+        for word in dict.fromkeys(file_words)  # each once, in the order of the file
         if word not in encoder.vocabulary and "_" not in word and word
     ]
 

@@ -67,9 +67,12 @@ def read_blocks(path: Path, limit: int | None = None) -> Iterator[VectorBlock]:
     lines = _iter_lines(path)
     first_line = next(lines, b"")
     fields = first_line.split()
+    # A line is a word and its values, with blanks between: as many blanks as values.
     width = first_line.rstrip().count(b" ")
     line_number = 1
     promised = 0
+    # word2vec's text format begins with a line of two numbers, of words and of values; GloVe's has
+    # none, so its first line is put back.
     if len(fields) == 2 and all(field.isdigit() for field in fields):
         promised, width = map(int, fields)
         line_number = 2
@@ -94,7 +97,14 @@ def read_blocks(path: Path, limit: int | None = None) -> Iterator[VectorBlock]:
 
 
 def _iter_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a text without their ends and a byte order mark."""
+    """Yield the lines of a text without their ends and a byte order mark.
+
+    Args:
+        path: The file.
+
+    Raises:
+        DataError: The file is compressed, or has a line too long for text.
+    """
     with path.open("rb") as stream:
         prefix = stream.peek(8)
         if prefix.startswith(_COMPRESSED_FILE_PREFIXES):
@@ -162,7 +172,12 @@ def _parse_line(line: bytes, width: int, where: str) -> tuple[str, FloatArray]:
 
 
 def _parse_numbers(lines: list[bytes], width: int) -> FloatArray | None:
-    """Return the values of some lines, (len(lines), width); None if they are not finite numbers."""
+    """Return the values of some lines, (len(lines), width); None if they are not finite numbers.
+
+    Args:
+        lines: Lines without their words: values with blanks between.
+        width: The number of values that each line must have.
+    """
     joined = b" ".join(lines)
     if len(lines) > 1 and any(blank in joined for blank in _BLANKS_OTHER_THAN_A_SPACE):
         return None
@@ -271,13 +286,18 @@ class WordVectors:
         return {word: row for word, row in zip(distinct_words, rows, strict=True) if row >= 0}
 
     def make_table(self, sentences: Sequence[Sequence[str]]) -> WordTable:
-        """Read the vectors of all words of these sentences into one table."""
+        """Read the vectors of all words of these sentences into one table.
+
+        Args:
+            sentences: The words of each sentence; those without a vector are left out.
+        """
         rows_by_word = self.find_known(chain.from_iterable(sentences))
         table_rows = {word: row for row, word in enumerate(rows_by_word)}
         vectors = self.take(np.array([*rows_by_word.values()], np.int64))
         rows = [
             [table_rows[word] for word in sentence if word in table_rows] for sentence in sentences
         ]
+        # The last row is zero, for the padding of sentences.
         return WordTable(rows, np.pad(vectors, ((0, 1), (0, 0))))
 
     def take(self, rows: npt.NDArray[np.int64]) -> FloatArray:
@@ -316,13 +336,21 @@ def open_vectors(path: Path, *, sha256: str, limit: int | None = None) -> WordVe
 
 
 def _convert(path: Path, limit: int | None, folder: Path) -> None:
-    """Write the vectors and the index of a file into a folder."""
+    """Write the vectors and the index of a file into a folder.
+
+    Args:
+        path: A text or ``.npz`` file.
+        limit: The number of vectors to read, from the file's start; None for all.
+        folder: The folder, which gets ``vectors.f32`` (n, d), the hashes of the words, sorted, in
+            ``keys.npy`` (n,), and the row of each hash in ``rows.npy`` (n,).
+    """
     keys_of_blocks = []
     with (folder / "vectors.f32").open("wb") as stream:
         for block in read_blocks(path, limit):
             stream.write(np.ascontiguousarray(block.vectors, dtype="<f4").data)
             keys_of_blocks.append(_hash_words(block.words))
     keys = np.concatenate(keys_of_blocks)
+    # Stable, so that of a word that is there twice the first row is found.
     order = np.argsort(keys, kind="stable")
     np.save(folder / "keys.npy", keys[order])
     np.save(folder / "rows.npy", order.astype(np.int32))

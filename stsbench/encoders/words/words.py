@@ -54,12 +54,12 @@ WordSplit = Callable[[str], list[str]]
 def make_tokeniser(name: str, *, lowercase: bool = False) -> WordSplit:
     """Return the function that splits a sentence into words.
 
+    NLTK's rules need no data of NLTK's: of several sentences in a text, only the last full stop is
+    split from its word. The papers' code splits sentences first.
+
     Args:
         name: A key of ``TOKENISERS``.
         lowercase: Lowercase each sentence first.
-
-    NLTK's rules need no data of NLTK's: of several sentences in a text, only the last full stop is
-    split from its word. The papers' code splits sentences first.
 
     Raises:
         UnknownName: There is no tokeniser of this name.
@@ -70,7 +70,14 @@ def make_tokeniser(name: str, *, lowercase: bool = False) -> WordSplit:
 
 
 def _make_treebank(*, moses: bool) -> WordSplit:
-    """Return the Penn Treebank's split into words; with ``moses`` "n't" is split as Moses does."""
+    """Return the function that splits a sentence into words by the rules of the Penn Treebank.
+
+    Args:
+        moses: Split "don't" into "don" and "'t" as Moses does, not into "do" and "n't".
+
+    Raises:
+        EncoderError: NLTK is not installed.
+    """
     try:
         from nltk.tokenize import NLTKWordTokenizer
     except ImportError as error:
@@ -81,6 +88,7 @@ def _make_treebank(*, moses: bool) -> WordSplit:
     split: WordSplit = NLTKWordTokenizer().tokenize
     if not moses:
         return split
+    # The same replacement as in InferSent's code, which moves the n to the word before it.
     return lambda sentence: " ".join(split(sentence)).replace(" n't ", "n 't ").split()
 
 
