@@ -41,7 +41,10 @@ REPRODUCIBLE = {
 def check_choice(description: str, name: str, choices: Mapping[str, object]) -> None:
     """Raise ValueError if a name is not one of the choices; msgspec makes it an error of the card.
 
-    ``description`` describes the name in the message.
+    Args:
+        description: What the name is of, for the message, such as ``metric``.
+        name: The name in the card.
+        choices: A table whose keys are the valid names.
     """
     if name not in choices:
         raise ValueError(

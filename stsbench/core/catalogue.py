@@ -69,6 +69,7 @@ class Catalogue:
                     card_id = path.stem
                     if card_id in RESERVED:
                         continue
+                    # Our cards and a user's may not have one id: which is meant would be unclear.
                     if paths_by_id.setdefault(card_id, path) != path:
                         raise CardError(
                             f"{path}: the id '{card_id}' is taken by {paths_by_id[card_id]}; "
@@ -232,7 +233,13 @@ def _read_cached(path: Path, record: type[RecordT], mtime_ns: int) -> RecordT:
 
 
 def read_card(path: Path, record: type[RecordT]) -> RecordT:
-    """Read one card strictly; it is parsed again only if its file has changed.
+    """Read one card; keys that its type does not have are refused.
+
+    It is parsed again only if its file has changed.
+
+    Args:
+        path: The card, a TOML file.
+        record: The type of the card, such as ``EncoderCard``.
 
     Raises:
         CardError: There is no such card, or it is not valid.

@@ -130,7 +130,15 @@ class UnknownName(StsbenchError):
         *,
         remedy: Remedy | None = None,
     ) -> None:
-        """Store the kind and the name, and suggest the nearest choices."""
+        """Store the kind and the name, and suggest the nearest choices.
+
+        Args:
+            kind: What the name is of, such as ``encoder``.
+            name: The name that is not known.
+            choices: The known names.
+            hint: What else the user can do.
+            remedy: A command that helps, for programs that read the error.
+        """
         self.kind = kind
         self.name = name
         choices = tuple(choices)
@@ -174,10 +182,15 @@ class Interrupted(StsbenchError):
 
 
 def look_up(kind: str, name: str, table: Mapping[str, RowT]) -> RowT:
-    """Return the row of a table under a name.
+    """Return the value of a table under a name that a user has given.
+
+    Args:
+        kind: What the name is of, for the message, such as ``backend``.
+        name: The name.
+        table: The values by name.
 
     Raises:
-        UnknownName: The table has no such name; ``kind`` describes it in the message.
+        UnknownName: The table has no such name; the message lists those that it has.
     """
     if name not in table:
         raise UnknownName(kind, name, table, hint=f"known: {', '.join(table)}")

@@ -162,6 +162,7 @@ def safe_file_name(name: str, max_bytes: int) -> str:
         or len(encoded) > max_bytes
     ):
         return file_name
+    # 9 bytes are for the tilde and the eight digits.
     safe_prefix = re.sub(r"[^\w+=(),-]", "_", file_name, flags=re.ASCII)[: max_bytes - 9]
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{safe_prefix}~{digest[:8]}"
@@ -213,6 +214,10 @@ def cached_values(name: str, kind: type[dict[str, ValueT]]) -> Iterator[dict[str
     """Yield values by a hash of what they were computed from; values that are added are stored.
 
     They are stored in a file of the user's cache folder. Without one they are computed each time.
+
+    Args:
+        name: The name of the file.
+        kind: The type of its content, ``dict[str, X]`` with the type X of a value.
     """
     try:
         file = settings.cache_folder() / name
@@ -225,7 +230,7 @@ def cached_values(name: str, kind: type[dict[str, ValueT]]) -> Iterator[dict[str
     if len(values) > n_before:
         import msgspec
 
-        # Another process may have written in between.
+        # Another process may have written in between. The oldest values are dropped.
         newest = list((_read_values(file, kind) | values).items())[-MAX_CACHED:]
         with suppress(StsbenchError):
             write_atomically(file, msgspec.json.encode(dict(newest)))
@@ -331,7 +336,12 @@ def chunks(stream: IO[bytes]) -> Iterator[bytes]:
 def check_unpacked_size(path: Path, *, where: str) -> None:
     """Check that a parquet or compressed file does not unpack to far more than its own size.
 
-    A damaged file passes: its reader reports what is wrong with it.
+    A small file can unpack to more than a disk holds. A damaged file passes: its reader reports
+    what is wrong with it. So does any other kind of file.
+
+    Args:
+        path: The file; a compressed one is unpacked once, without keeping anything.
+        where: The name of the file in messages.
 
     Raises:
         SourceError: The file unpacks to more than it may.

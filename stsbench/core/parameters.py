@@ -62,7 +62,20 @@ def check_params(
     where: str,
     other_keys: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Check and convert the arguments of a factory; raise as :func:`call_with_params` does."""
+    """Check parameters against the signature of a function or class, and convert their values.
+
+    Args:
+        factory: The function or class that would be called.
+        params: The parameters by name, as a card or a user gives them.
+        where: The beginning of messages.
+        other_keys: Further keys of the same card, to be suggested for a wrong one.
+
+    Returns:
+        The keyword arguments, each of the type that the signature asks for.
+
+    Raises:
+        CardError: A parameter is unknown, missing or of another type.
+    """
     signature = inspect.signature(factory)
     for key in params:
         if not _takes(signature, key):

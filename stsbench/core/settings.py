@@ -171,6 +171,7 @@ def find_key_problem(params: Mapping[str, object]) -> str:
                 f"{name}: {REDACTED} stands for a secret, which is never written; "
                 f"type it again: `params={name}=VALUE`"
             )
+    # The name of a variable that is set may have any spelling; an unset one only the usual one.
     variable = params.get("key_variable")
     if variable and not (
         isinstance(variable, str) and (variable in os.environ or _VARIABLE.fullmatch(variable))
@@ -179,6 +180,7 @@ def find_key_problem(params: Mapping[str, object]) -> str:
             "key_variable names no environment variable that is set, and may be the key itself; "
             f"{_KEY_BELONGS}"
         )
+    # Further fields of each request, which could carry a key past ``key_variable``.
     body = params.get("body")
     if isinstance(body, str) or (isinstance(body, Mapping) and _holds_key(body)):
         return f"body must be a table of fields, none of which holds a key; {_KEY_BELONGS}"
@@ -191,7 +193,12 @@ def find_key_problem(params: Mapping[str, object]) -> str:
 
 
 def _holds_key(value: object, name: str = "") -> bool:
-    """Return whether a value, or one inside it, looks like a key, or has a name that keys have."""
+    """Return whether a value, or one inside it, looks like a key, or has a name that keys have.
+
+    Args:
+        value: A TOML value.
+        name: The name under which it is given; that of a list counts for its items.
+    """
     if isinstance(value, Mapping):
         return any(_holds_key(nested_value, str(key)) for key, nested_value in value.items())
     if isinstance(value, list | tuple):
@@ -218,13 +225,15 @@ def hub_is_offline() -> bool:
 
 
 def check_hub() -> None:
-    """Check the variables at which the Hub's library would fail while it is imported.
+    """Check the environment variables that the Hub's library reads while it is imported.
+
+    With a wrong value the import itself would fail, with an error that does not name the variable.
 
     Raises:
         StsbenchError: A variable has no valid value.
     """
     for name in ("HF_ENDPOINT", "HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"):
-        value = os.environ.get(name, "0")
+        value = os.environ.get(name, "0")  # "0" is a valid address and a valid number
         try:
             if name == "HF_ENDPOINT":
                 urlsplit(value)

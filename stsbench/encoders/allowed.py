@@ -196,7 +196,8 @@ def check_keys(values: Mapping[str, Any], rules: Rules, path: Path, prefix: str 
 
     Args:
         values: The values by key.
-        rules: The rules.
+        rules: For each pattern of a key a function that tells whether its value is allowed, or
+            rules for the keys of a table; the first pattern that fits counts.
         path: The file, for the message.
         prefix: The keys of the tables that these values are in, each with a dot.
 
@@ -272,8 +273,18 @@ _IMPLEMENTATION_KEYS = "_?(attn|experts)_implementation"
 
 
 def _find_problem(key: str, value: object) -> str:
-    """Return what is wrong with a value of a configuration; empty if it is allowed, or a table."""
+    """Return what is wrong with a value of a configuration; empty if it is allowed, or a table.
+
+    Args:
+        key: The key, without those of the tables that it is in.
+        value: The value.
+
+    Returns:
+        The end of a message, with the comma or semicolon before it.
+    """
     if re.fullmatch(_IMPLEMENTATION_KEYS, key):
+        # The name of an implementation of attention, or one per part of the model. A name with a
+        # slash would be code on the Hub.
         words = value.values() if isinstance(value, dict) else [value]
         is_allowed = all(re.fullmatch(r"\w+|None", str(word)) for word in words)
         return "" if is_allowed else ", which is not run here; remove it"

@@ -83,6 +83,10 @@ def move_to(device: torch.device, array: npt.NDArray[Any]) -> torch.Tensor:
     """Return an array as a tensor on a device.
 
     A GPU copies it from pinned memory, while it computes something else.
+
+    Args:
+        device: The device.
+        array: The array, which a tensor on the CPU shares.
     """
     import torch
 
@@ -280,7 +284,14 @@ class RuntimeBackend(TorchBackend):
         return [note, f"{file.name} was {file.origin_note}"] if file.origin_note else [note]
 
     def model(self, network: Network) -> Any:  # noqa: ANN401 - see TorchBackend
-        """See :meth:`TorchBackend.model`."""
+        """Load the network in the runtime, and check a sample of its states against torch.
+
+        Args:
+            network: The network in torch, with the outputs that are needed.
+
+        Returns:
+            A module that is called as a model of transformers is.
+        """
         from stsbench.encoders.runtimes import RuntimeModel, check_against_torch, export_network
 
         file = self.runtime_file or export_network(network)
@@ -291,8 +302,14 @@ class RuntimeBackend(TorchBackend):
         return model
 
     def library(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see TorchBackend
-        """See :meth:`TorchBackend.library`."""
+        """Load a ``SentenceTransformer`` whose transformer runs in the runtime.
+
+        Args:
+            load: Loads it in torch; called with ``dtype`` and ``device``.
+            state: Everything that can change its numbers, as JSON values.
+        """
         library = load(dtype="float32", device="cpu")
+        # Only the first module is replaced; pooling and what follows run in torch.
         transformer = library[0]
         if transformer.config.output_hidden_states:
             raise EncoderError(
@@ -355,7 +372,11 @@ class OpenVinoBackend(RuntimeBackend):
     runtime = "OpenVINO"
 
     def open(self, file: RuntimeFile) -> OpenedFile:
-        """See :meth:`RuntimeBackend.open`."""
+        """Load a file in OpenVINO, to run in the backend's type on as many threads as torch would.
+
+        Args:
+            file: An ONNX file, or one in OpenVINO's own format with its weights beside it.
+        """
         import openvino
         import torch
 

@@ -335,7 +335,15 @@ def read_record(path: Path, kind: type[T]) -> T | None:
 
 
 def _read_limit(path: Path, key: str) -> int | None:
-    """Return the longest input that a file allows, in tokens; None if it has no such number."""
+    """Return the longest input that a file allows, in tokens; None if it has no such number.
+
+    Args:
+        path: A configuration in JSON, which may be missing.
+        key: The key of the number.
+
+    Raises:
+        EncoderError: The number is negative.
+    """
     value = read_optional_json(path).get(key)
     if not isinstance(value, int | float) or not math.isfinite(value):
         return None

@@ -280,6 +280,7 @@ def library_digests(folder: Path) -> dict[str, str]:
         module_folder = folder / module.path
         if module_folder != folder:
             paths.update(_iter_files(module_folder))
+    # Large weights are in several files, which an index names.
     for path in [path for path in paths if path.name.endswith(".index.json")]:
         weight_map = read_json(path).get("weight_map")
         shards = check_shards(path, weight_map=weight_map if isinstance(weight_map, dict) else {})

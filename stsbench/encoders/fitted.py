@@ -110,7 +110,14 @@ class FittedEncoder:
     def __init__(
         self, base: Encoder, method: EmbeddingTransform, sentences: Sequence[str], *, name: str
     ) -> None:
-        """Store the base, the transform and the texts; nothing is computed yet."""
+        """Store the base, the transform and the texts; nothing is computed yet.
+
+        Args:
+            base: The encoder whose embeddings are transformed.
+            method: The transform, which is fitted when it is first needed.
+            sentences: The texts to fit it on.
+            name: The name of the encoder.
+        """
         self.base = base
         self.method = method
         self.sentences = sentences
@@ -260,7 +267,14 @@ class Variant(EmbeddingTransform):
         return embeddings if self.dimensions is None else truncate(embeddings, self.dimensions)
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
-        """Return the lower and upper ends of each dimension's range, (2, k), if integers need them.
+        """Measure the range of each dimension, if embeddings become integers.
+
+        Args:
+            base: The encoder.
+            sentences: The texts to embed.
+
+        Returns:
+            ``ranges`` (2, k), the lowest and the highest values; empty if no range is needed.
 
         Raises:
             EncoderError: There are fewer than two texts.

@@ -87,7 +87,13 @@ class Coupling(nn.Module):
     """
 
     def __init__(self, channels: int, width: int, generator: torch.Generator) -> None:
-        """Draw the network's weights; its last layer is zero, so that it adds nothing at first."""
+        """Draw the network's weights; its last layer is zero, so that it adds nothing at first.
+
+        Args:
+            channels: The number of channels; if it is odd, the first half has one more.
+            width: The size of the two hidden layers.
+            generator: The source of the weights.
+        """
         super().__init__()
         self.n_unchanged = channels - channels // 2
         self.inner = nn.ModuleList(

@@ -54,6 +54,10 @@ from stsbench.encoders.runs import (
 def candidate_names(path: Path, catalogue: Catalogue) -> list[str]:
     """List the names that a folder may have: the ends of its path, shortest first.
 
+    Args:
+        path: The folder of a checkpoint.
+        catalogue: The cards, whose names are taken.
+
     Returns:
         For example ``final`` and ``runA/final``, without the names of cards and recipes; a name
         that says it is a folder's if no end is free.
@@ -373,7 +377,18 @@ def _is_folder(spec: str) -> bool:
 
 
 def _from_card(name: str, path: Path, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
-    """Return the encoder of a card, whose parameters ``params`` replace."""
+    """Return the encoder of a card.
+
+    Args:
+        name: The id of the card.
+        path: Its file.
+        params: Parameters that take the place of the card's.
+        catalogue: The cards, to find a base in.
+
+    Raises:
+        CardError: A parameter is not valid.
+        SourceError: Neither the card nor the user names a checkpoint.
+    """
     card = read_card(path, EncoderCard)
     names_checkpoint = bool({"model", "package"} & {*card.params, *params})
     if not names_checkpoint and requirement(card.kind) == "checkpoint":

@@ -84,9 +84,8 @@ def quantise_openvino(name: str | Path, out: Path, corpus: Corpus) -> None:
     if find_spec("nncf") is None:
         raise EncoderError("int8 for OpenVINO needs nncf; run: pip install 'stsbench[nncf]'")
     texts = corpus.sentences()
-    texts = texts.take(
-        np.random.default_rng(0).permutation(len(texts))[:MAX_MEASURED_SENTENCES].tolist()
-    )
+    order = np.random.default_rng(0).permutation(len(texts))
+    texts = texts.take(order[:MAX_MEASURED_SENTENCES].tolist())
 
     def write_openvino(encoder: Encoder, model: RuntimeModel, path: Path) -> str:
         import nncf

@@ -267,6 +267,10 @@ class TrainingStart(msgspec.Struct, frozen=True, kw_only=True):
 def describe_recipe_difference(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> str:
     """Describe the first value of a recipe that differs from an earlier one, with both values.
 
+    Args:
+        earlier: The recipe as a run has recorded it, by table and key.
+        current: The recipe now, in the same form.
+
     Returns:
         An empty string if no value differs.
     """

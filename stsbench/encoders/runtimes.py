@@ -62,7 +62,8 @@ class RuntimeModel(torch.nn.Module):
             runtime: The name of the runtime, for messages.
             file: The file.
             network: The network, which defines the outputs that are needed.
-            open: Loads the file in the runtime.
+            open: Loads the file in the runtime; returns the names of its inputs and outputs, and
+                the function that runs it.
 
         Raises:
             EncoderError: The file cannot be loaded, needs other inputs than a sentence has, or
@@ -251,6 +252,11 @@ The exported file runs with any other numbers of them.
 
 def export_network(network: Network) -> RuntimeFile:
     """Export a network to the cache folder, unless it is there already.
+
+    It is found there by the hash of all that decides the file: weights, outputs and exporters.
+
+    Args:
+        network: The network, with the outputs to export.
 
     Raises:
         EncoderError: Torch cannot export it.

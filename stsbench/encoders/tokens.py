@@ -54,6 +54,8 @@ class TokenIds:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the ids of some sentences and their attention mask, both int64 (b, t).
 
+        t is the length of the longest of them, and the mask 1 at tokens and 0 at padding.
+
         Args:
             rows: The indices of the sentences, (b,).
             pad_token: The id of the padding token.
@@ -65,6 +67,7 @@ class TokenIds:
         # The column of each sentence's first token, (b, 1).
         first_columns = (width - lengths if pad_left else np.zeros_like(lengths))[:, None]
         is_token = (columns >= first_columns) & (columns < first_columns + lengths[:, None])
+        # The place of each token among the ids of all sentences; 0, any valid one, at padding.
         sources = np.where(is_token, self.offsets[rows][:, None] + columns - first_columns, 0)
         ids = np.where(is_token, self.ids[sources], pad_token)
         return ids.astype(np.int64), is_token.astype(np.int64)
@@ -88,6 +91,7 @@ def plan_batches(lengths: npt.NDArray[np.int64], *, budget: int) -> Iterator[npt
         width = max(int(lengths[order[start]]), 1)
         stop = start + max(budget // width, 1)
         batch = order[start:stop]
+        # The sentences are sorted by -length, so those of the full width come first.
         n_longest = int(np.searchsorted(-lengths[batch], -width, side="right"))
         # If sentences of one length fill most of a batch, they are a batch: no padding, no mask.
         if 0.75 * len(batch) <= n_longest < len(batch):

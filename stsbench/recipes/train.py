@@ -118,30 +118,36 @@ def find_overlaps(
         base_run = TrainedRun.read(base.folder)
         base_overlaps = {task: base_run.overlap_with(task) for task in overlaps}
     else:
-        base_overlaps = dict.fromkeys(overlaps, _overlap_of_cards(plan, base))
+        base_overlaps = dict.fromkeys(overlaps, _find_overlap_in_cards(plan, base))
     return {
         task: _worse_overlap(overlap, base_overlaps[task]) for task, overlap in overlaps.items()
     }
 
 
 def _worse_overlap(first: Overlap, second: Overlap) -> Overlap:
-    """Return the overlap that has seen more of a test."""
+    """Return the one of two overlaps of training text with a test that gives away more of it."""
     return max(first, second, key=OVERLAP_ORDER.index)
 
 
-def _overlap_of_cards(plan: TrainPlan, base: Checkpoint) -> Overlap:
-    """Return the worst overlap in the cards of encoders with a checkpoint.
+def _find_overlap_in_cards(plan: TrainPlan, checkpoint: Checkpoint) -> Overlap:
+    """Look up in the cards of encoders how much test text a checkpoint has been trained on.
 
-    They are the card that the user names, or else those with its model or the hash of its weights.
-    It is ``unknown`` if there is no such card.
+    Args:
+        plan: The plan, whose ``base`` may be the name of a card, a Hub id or a folder.
+        checkpoint: The checkpoint that training starts from.
+
+    Returns:
+        The overlap of the card that the user names; or else the worst in the cards with the same
+        model or the same weights; ``unknown`` if there is no such card.
     """
     catalogue = plan.catalogue
     if plan.base in catalogue.paths("baselines"):
         return catalogue.encoder(plan.base).overlap
     model = plan.base or plan.card.base.model
-    weights_hash = base.digests().get("weights/model.safetensors", "")
+    weights_hash = checkpoint.digests().get("weights/model.safetensors", "")
     overlaps: list[Overlap] = []
     for card in map(catalogue.encoder, catalogue.paths("baselines")):
+        # The cards of other kinds do not name a checkpoint that training could start from.
         if card.kind not in ("transformer", "sentence_transformer"):
             continue
         hashes = card.params.get("sha256")
@@ -220,7 +226,17 @@ def _plan_call(
     fresh: bool,
     catalogue: Catalogue,
 ) -> TrainPlan:
-    """Return the plan of a call of :func:`train`; ``paths`` are its other arguments by name."""
+    """Return the plan of a call of :func:`train`.
+
+    Args:
+        recipe: A recipe's name, or the path of its card.
+        seed: None for the first that the recipe names, or else 0.
+        params: Values of the recipe to replace.
+        paths: The arguments ``base``, ``corpus``, ``corpora``, ``data`` and ``out`` of the call.
+        device: The name of the device.
+        fresh: Train anew.
+        catalogue: The cards.
+    """
     corpus = {"data.corpus": str(paths["corpus"])} if paths["corpus"] else {}
     name, card = read_recipe(recipe, catalogue, params={**params, **corpus})
     run_seed = (card.seeds or [0])[0] if seed is None else int(seed)
@@ -229,6 +245,7 @@ def _plan_call(
         **{key: str(path or "") for key, path in paths.items()},
         "device": "" if device == "auto" else device,
     }
+    # The call as a line of Python, to be printed with a run that was stopped.
     keywords = "".join(f", {key}={value!r}" for key, value in arguments.items() if value)
     corpora, data, out = paths["corpora"], paths["data"], paths["out"]
     return TrainPlan(
@@ -304,6 +321,10 @@ def _describe_other_base(plan: TrainPlan, finished: TrainedRun) -> str:
     """Return how the base of a finished run differs from the plan's; empty if it does not.
 
     A folder is compared by the files that both have: it may have been trained again.
+
+    Args:
+        plan: What is to be trained now.
+        finished: The run that is in its folder already.
     """
     folder = None
     if plan.base:
@@ -324,6 +345,10 @@ def _describe_other_text(plan: TrainPlan, finished: TrainedRun) -> str:
     """Return ``text`` if a user's file of text has changed since a run; empty if it has not.
 
     A corpus of a card cannot change, and of a file that is not available any more it is unknown.
+
+    Args:
+        plan: What is to be trained now.
+        finished: The run that is in its folder already.
     """
     if plan.card.data.corpus in plan.catalogue.corpora():
         return ""
@@ -331,6 +356,7 @@ def _describe_other_text(plan: TrainPlan, finished: TrainedRun) -> str:
         corpus = load_text(plan)
     except DataError:
         return ""
+    # A method may have read the text by documents instead of lines, which has another hash.
     hashes = (corpus.sha256, lines_as_documents(corpus).sha256)
     return "" if finished.corpus.sha256 in hashes else "text"
 
@@ -391,6 +417,7 @@ def _open_folder(plan: TrainPlan) -> Iterator[None]:
     try:
         yield
     except StsbenchError:
+        # rmdir removes empty folders only, so that nothing that is stored can be lost.
         with suppress(OSError):
             (folder / "checkpoints").rmdir()
         if {path.name for path in folder.iterdir()} <= {START_FILE}:
@@ -520,7 +547,11 @@ class TeacherEncoders:
 
     @classmethod
     def find(cls, names: Sequence[str], catalogue: Catalogue) -> TeacherEncoders:
-        """Load encoders by name.
+        """Load the encoders that teach a student, by name.
+
+        Args:
+            names: Names of encoders, as :func:`stsbench.load_encoder` takes them.
+            catalogue: The cards to search.
 
         Raises:
             CardError: One is fitted on texts.

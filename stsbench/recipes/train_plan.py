@@ -186,6 +186,7 @@ def _replace_value(
             raise CardError(f"`params={key}`: no table '{table_name}'{hint}")
         tables[table_name][table_key] = value
         return
+    # A key without a table is that of the one table that has it, or else the method's own.
     candidates = [name for name in RECIPE_TABLES if name != "params" and key in tables[name]]
     if len(candidates) > 1:
         choices = " or ".join(f"{name}.{key}" for name in candidates)
@@ -438,7 +439,12 @@ def _count_rows(plan: TrainPlan) -> int | None:
 
 
 def _describe_length(plan: TrainPlan, n_rows: int | None) -> str:
-    """Return the length of a plan in epochs and steps, or in steps alone, as text."""
+    """Return the length of a plan in epochs and steps, or in steps alone, as text.
+
+    Args:
+        plan: The plan.
+        n_rows: The number of rows of its corpus; None if it is not known, and the steps neither.
+    """
     training = plan.card.training
     if training.steps is not None or training.epochs is None:
         return f"{training.steps or 0:,} steps"

@@ -222,6 +222,12 @@ def _make_learner(
 ) -> Learner:
     """Load the student and make a method's learner of it.
 
+    Args:
+        plan: The plan of the training.
+        method: The class of the method.
+        params: The method's own parameters, checked already.
+        checkpoint: The checkpoint that the student starts from.
+
     Raises:
         CardError: The method needs dropout and the checkpoint has none, or a parameter is not
             valid.
@@ -389,6 +395,7 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> St
     values["selection", "every"] = card.selection.every
     parameters = {parameter.name for parameter in fields(cast(Any, method))}
     arguments: dict[str, Any] = {}
+    # A value of the card is for the method if it has such a parameter, and refused otherwise.
     for (table, key), value in values.items():
         if key in parameters and value is not None:
             arguments[key] = value
@@ -411,7 +418,14 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> St
 
 
 def _check_rounds_keys(tables: Mapping[str, Mapping[str, Any]], where: str) -> None:
-    """Raise CardError if a recipe has a value that is for the common loop only."""
+    """Raise CardError if a recipe has a value that is for the common loop only.
+
+    A value that equals the default counts as not given.
+
+    Args:
+        tables: The recipe as plain values, by table and key.
+        where: The beginning of messages.
+    """
     for table, used_keys in ROUNDS_KEYS.items():
         for key, default in DEFAULTS_BY_TABLE[table].items():
             if key not in used_keys and tables[table][key] != default:
@@ -423,12 +437,20 @@ def _check_rounds_keys(tables: Mapping[str, Mapping[str, Any]], where: str) -> N
 def effective_values(name: str, card: RecipeCard, method: Callable[..., Any]) -> dict[str, Any]:
     """Return a recipe as plain values, with the method's defaults and without unused keys.
 
+    So two recipes that train alike have the same values, however they are written.
+
+    Args:
+        name: The recipe's name, for messages.
+        card: The recipe, of a method that trains itself.
+        method: The class of the method.
+
     Raises:
         CardError: A value has no effect on the method, see :func:`make_training`.
     """
     training = make_training(name, card, method)
     params = {field.name: getattr(training, field.name) for field in fields(cast(Any, training))}
     tables = cast(dict[str, Any], msgspec.to_builtins(card))
+    # Such a method makes its own model: it has no student, and a base only as a note.
     del tables["student"]
     tables["base"] = {"note": card.base.note}
     selection = {"every": params.pop("every")} if "every" in params else {}

@@ -242,6 +242,7 @@ class DriftMonitor:
         if self.folder is None:
             return self._in_memory
         metadata = read_record(self.folder / METADATA_FILE, StoreMetadata)
+        # The length tells whether the rows are whole: so many float32 embeddings, of 4 bytes each.
         if metadata is None or len(metadata.rows) % (len(PROBE_SENTENCES) * 4):
             return StoreMetadata(environments=[])
         return metadata

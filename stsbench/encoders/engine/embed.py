@@ -211,7 +211,13 @@ def _time_budgets(
 
 
 def _time_batch(encoder: DeviceEncoder, tokens: TokenIds, rows: IndexArray) -> float:
-    """Return the seconds to embed a batch, the better of two times: the first may compile."""
+    """Return the seconds to embed a batch, the better of two times: the first may compile.
+
+    Args:
+        encoder: The encoder.
+        tokens: The tokens of all sentences.
+        rows: The sentences of the batch, as indices into ``tokens``.
+    """
     durations = []
     for _ in range(2):
         start_time = time.perf_counter()
@@ -417,6 +423,10 @@ class Engine:
         """Return the embeddings of a batch, in parts if the device's memory is too small for it.
 
         The number of parts is doubled until they fit, for this batch and all later ones.
+
+        Args:
+            plan: The plan that the batch belongs to.
+            rows: The texts of the batch, as rows of the plan, (b,).
         """
         encoder_name = self.encoder.name
         while True:

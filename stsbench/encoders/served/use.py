@@ -91,7 +91,7 @@ class UniversalSentenceEncoder:
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
         if not len(sentences):
-            return self._embed([""])[:0]
+            return self._embed([""])[:0]  # (0, d): only an embedding tells d
         starts = range(0, len(sentences), self.batch)
         return np.concatenate(
             [self._embed(sentences[start : start + self.batch]) for start in starts]

@@ -481,6 +481,9 @@ class Backbone:
     def positions(self, mask: torch.Tensor) -> torch.Tensor:
         """Return the position ids (b, t) that the model gives a batch padded on the right.
 
+        Args:
+            mask: 1 at tokens and 0 at padding, (b, t).
+
         Raises:
             EncoderError: It accepts no positions.
         """
@@ -488,6 +491,7 @@ class Backbone:
             raise EncoderError(
                 f"{type(self.model).__name__} takes no positions; leave out what changes them"
             )
+        # RoBERTa and its kin count from the padding token's id, which padding itself keeps.
         if self._computes_positions:
             return mask.cumsum(dim=1) * mask + int(self.model.embeddings.padding_idx)
         return torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
@@ -553,9 +557,14 @@ class Backbone:
     def padded_states(self, batch: ModelInputs, layers: Sequence[int]) -> list[torch.Tensor]:
         """Return the hidden states (b, t, h) of a batch as it is, padding included.
 
+        Args:
+            batch: The model's inputs.
+            layers: The indices of the states: 0 is the word embeddings, -1 the last layer.
+
         Raises:
             EncoderError: The layers have states of different shapes.
         """
+        # The last layer's states are there in any case; those of all layers need more memory.
         if tuple(layers) == (-1,):
             return [self.model(**batch).last_hidden_state]
         states = self.model(**batch, output_hidden_states=True).hidden_states

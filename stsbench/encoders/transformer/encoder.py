@@ -304,7 +304,16 @@ class TransformerEncoder(CheckpointEncoder):
     def _pooled(
         self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray
     ) -> list[torch.Tensor]:
-        """Return the embeddings of a batch: a list of tensors (b, h), one per embedding."""
+        """Run the model and pool its states.
+
+        Args:
+            batch: The inputs of the model for b sentences.
+            tokens: The tokens of all sentences.
+            rows: The sentences of the batch, as indices into ``tokens``.
+
+        Returns:
+            A list of one tensor (b, h); a subclass returns several, one per pooling.
+        """
         if self.pooling.through_head:
             return [self.backbone.pooler_output(batch)]
         layers = self.pooling.layer_indices(self.backbone.depth)

@@ -91,7 +91,11 @@ class Pooling(ABC):
         return f"{self.layer_form.partition('(')[0]}({','.join(map(str, self.layers))})"
 
     def layer_indices(self, depth: int) -> tuple[int, ...]:
-        """Return the indices of the hidden states to pool in a model of ``depth`` layers.
+        """Return the indices of the hidden states to pool.
+
+        Args:
+            depth: The number of the model's layers; with the word embeddings as state 0 it has one
+                state more.
 
         Raises:
             EncoderError: The model has too few layers.
@@ -360,11 +364,20 @@ def _without_last_tokens(is_token: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool
 
 
 def _layer_neighbours(n_states: int) -> npt.NDArray[np.int64]:
-    """Return the neighbours of each state and then itself, (n, 2 * WINDOW + 1), after -1s."""
+    """List the layers near each layer.
+
+    Args:
+        n_states: The number of hidden states.
+
+    Returns:
+        Row k, of 2 * ``WINDOW`` + 1 numbers, has the layers at most ``WINDOW`` away from layer k
+        and ends with k itself; a layer with fewer neighbours has -1s before them.
+    """
     layers = range(n_states)
     rows = []
     for k in layers:
-        # The first slice is that of the published codes, which is empty for a negative start.
+        # SBERT-WK's code takes the layers below k by this slice. With a negative start it is empty:
+        # layer 1 misses layer 0. The published scores have it, so it is kept.
         row = [*layers[k - WINDOW : k], *layers[k + 1 : k + 1 + WINDOW], k]
         rows.append([-1] * (2 * WINDOW + 1 - len(row)) + row)
     return np.array(rows)
@@ -555,10 +568,22 @@ def _token_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:  # noqa
 
 
 def _cut_sentence(tokenizer: Any, prompt: Prompt, sentence: str, max_length: int) -> str:  # noqa: ANN401 - transformers
-    """Return the sentence without as many tokens at its end as exceed the maximum length."""
+    """Cut a sentence at its end until it fits into the maximum length together with its prompt.
+
+    Args:
+        tokenizer: A fast tokenizer of transformers.
+        prompt: The text around the sentence, which is not cut.
+        sentence: The sentence without the prompt.
+        max_length: The maximum number of tokens, special tokens included.
+
+    Raises:
+        CardError: The prompt alone is too long.
+        EncoderError: The tokenizer does not tell where tokens are in the text.
+    """
     token_ends = [end for _, end in _token_offsets(tokenizer, sentence, add_special_tokens=False)]
     n_tokens = len(token_ends)
     text = sentence
+    # Repeated, as the cut text may have other tokens at its end than the whole one.
     while (excess := len(_token_ids(tokenizer, prompt.wrap([text]))[0]) - max_length) > 0:
         if not n_tokens:
             raise CardError(

@@ -80,7 +80,10 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         backend: str = "torch",
         file: str = "",
     ) -> None:
-        """Find the checkpoint and check every choice against it; nothing is loaded."""
+        """Find the checkpoint and check every choice against it; nothing is loaded.
+
+        The parameters are those of the class. None is the checkpoint's own value.
+        """
         self.name = name or model
         self.device = device
         self.max_length = max_length
@@ -151,7 +154,15 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         return network
 
     def _set_max_length(self, network: Any, max_length: int) -> None:  # noqa: ANN401 - see network
-        """Set the maximum input of a loaded model in tokens; raises CardError."""
+        """Set the maximum input of a loaded model.
+
+        Args:
+            network: A ``SentenceTransformer``.
+            max_length: The number of tokens at which sentences are cut.
+
+        Raises:
+            CardError: The model has fewer positions, or cannot cut its input.
+        """
         positions = [transformer.positions() for transformer in self._transformers()]
         limit = min(filter(None, positions), default=max_length)
         if limit < max_length:

@@ -331,6 +331,7 @@ def open_vectors(path: Path, *, sha256: str, limit: int | None = None) -> WordVe
     keys = np.asarray(np.load(folder / "keys.npy", mmap_mode="r", allow_pickle=False))
     rows = np.asarray(np.load(folder / "rows.npy", mmap_mode="r", allow_pickle=False))
     vectors_path = folder / "vectors.f32"
+    # The file has no header, only float32 of 4 bytes, one row per word.
     size = vectors_path.stat().st_size // (4 * len(rows))
     return WordVectors(vectors_path, shape=(len(rows), size), keys=keys, rows=rows)
 

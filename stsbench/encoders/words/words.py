@@ -427,7 +427,10 @@ DOWNLOAD_PAGES = {
 
 
 def find_vectors(file: str) -> Path:
-    """Find a file of word vectors, by its path or in ``STSBENCH_VECTORS``.
+    """Find a file of word vectors, by its path or in the folder ``STSBENCH_VECTORS``.
+
+    Args:
+        file: A path, or the name of a file in that folder.
 
     Raises:
         SourceError: There is no such file; the message names the page to get it from.
