@@ -47,7 +47,7 @@ def analyze_command(
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Make a figure of the papers, as numbers and as a picture.
+    """Make a figure as in the papers, as numbers and as a picture.
 
     WHAT: alignment, similarity, spectrum, layers, tokens, errors, neighbours, robustness, map,
     shift or sweep.

@@ -35,48 +35,52 @@ COMMANDS: Mapping[str, CommandSource] = {
     "reproduce": CommandSource(
         "stsbench.cli.reproduce", "Train the rows of a paper's table or figure."
     ),
-    "sweep": CommandSource("stsbench.cli.sweep", "Try values of recipes and keep the best."),
+    "sweep": CommandSource(
+        "stsbench.cli.sweep", "Train with several values of a recipe and keep the best."
+    ),
     "list": CommandSource("stsbench.cli.list", "List tasks, encoders, recipes, tables and more."),
-    "show": CommandSource("stsbench.cli.show", "Show what is known of one name."),
+    "show": CommandSource(
+        "stsbench.cli.show", "Describe a task, an encoder, a recipe or another name."
+    ),
     "doctor": CommandSource(
-        "stsbench.cli.doctor", "Show what works here, and what is missing for what."
+        "stsbench.cli.doctor", "Show what works on this machine, and what is missing."
     ),
     "leaderboard": CommandSource(
-        "stsbench.cli.leaderboard", "Print a table of results, or a paper's."
+        "stsbench.cli.leaderboard", "Print a table of results, or a paper's table."
     ),
     "export": CommandSource("stsbench.cli.export", "Write results for other tools."),
-    "convert": CommandSource("stsbench.cli.convert", "Make an encoder's folder."),
+    "convert": CommandSource("stsbench.cli.convert", "Convert an encoder into a folder."),
     "compare": CommandSource(
         "stsbench.cli.compare", "Test which differences between encoders are significant."
     ),
     "analyze": CommandSource(
-        "stsbench.cli.analyze", "Make a figure of the papers, as numbers and as a picture."
+        "stsbench.cli.analyze", "Make a figure as in the papers, as numbers and as a picture."
     ),
     "report": CommandSource(
         "stsbench.cli.report", "Put results, comparisons and figures into one HTML page."
     ),
     "parity": CommandSource(
-        "stsbench.cli.parity", "Test whether two encoders that should be identical are."
+        "stsbench.cli.parity", "Test whether two encoders that should be the same are the same."
     ),
     "check": CommandSource("stsbench.cli.check", "Check new scores against old ones, for CI."),
     "lock": CommandSource("stsbench.cli.lock", "Write scores to a lock file for 'stsbench check'."),
-    "verify": CommandSource("stsbench.cli.verify", "Make every score again from its items."),
+    "verify": CommandSource("stsbench.cli.verify", "Recompute every score from its items."),
     "timing": CommandSource("stsbench.cli.timing", "Time training and inference on this machine."),
 }
 """The commands of ``stsbench``."""
 DATA_COMMANDS: Mapping[str, CommandSource] = {
-    "fetch": CommandSource("stsbench.cli.data", "Fetch data from the Hub ahead of a run."),
+    "fetch": CommandSource("stsbench.cli.data", "Fetch data from the Hub before a run."),
     "verify": CommandSource("stsbench.cli.data", "Check data against the cards."),
     "overlap": CommandSource("stsbench.cli.overlap", "Find test sentences in training text."),
     "convert-coco": CommandSource("stsbench.cli.data", "Convert the published COCO pickles."),
-    "make": CommandSource("stsbench.cli.data", "Make training text of what is published."),
+    "make": CommandSource("stsbench.cli.data", "Make training text from published data."),
     "back-translate": CommandSource(
         "stsbench.cli.data", "Translate sentences there and back, to train on the pairs."
     ),
 }
 """The commands of ``stsbench data``."""
 NEW_COMMANDS: Mapping[str, CommandSource] = {
-    "task": CommandSource("stsbench.cli.new", "Draft the card of a task from a table of your own."),
+    "task": CommandSource("stsbench.cli.new", "Draft the card of a task from your own data."),
     "encoder": CommandSource("stsbench.cli.new", "Draft the card of an encoder."),
     "method": CommandSource("stsbench.cli.new", "Draft a training method and its recipe."),
 }

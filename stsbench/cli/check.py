@@ -59,7 +59,7 @@ def check_command(
 ) -> int:
     """Check new scores against old ones, for CI.
 
-    Exit code 0: fine; 1: a regression; 2: not comparable.
+    The exit code is 0 if all is fine, 1 for a regression, 2 if something was not compared.
 
     Example: stsbench check results --against scores.lock.json
     """

@@ -42,7 +42,7 @@ def compare_command(
 ) -> None:
     """Test which differences between encoders are significant.
 
-    The tests are paired, over the same items.
+    The tests are paired: both encoders are scored on the same items.
 
     Example: stsbench compare minilm glove-840b --tasks sts
     """

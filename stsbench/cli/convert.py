@@ -27,10 +27,10 @@ def convert_command(
     text: opt.ActivationText = "wiki1m_head",
     corpora: opt.Corpora = None,
 ) -> None:
-    """Make an encoder's folder.
+    """Convert an encoder into a folder.
 
-    From published weights, of which tensors are read and nothing else, or from a transformer, in
-    int8 for a runtime.
+    It converts published weights, from which only tensors are read, or a transformer to int8 for a
+    runtime.
 
     Example: stsbench convert infersent infersent1.pkl infersent-1
     Example: stsbench convert openvino-int8 minilm minilm-int8 --text wiki1m_head

@@ -26,10 +26,9 @@ def fetch_command(
     _config: opt.Config = None,
     cards: opt.Cards,
 ) -> None:
-    """Fetch data from the Hub ahead of a run.
+    """Fetch data from the Hub before a run.
 
-    What is fetched is checked against the cards. What cannot be had does not keep the rest from
-    being fetched.
+    The data are checked against the cards. If a task is not available, the others are fetched.
 
     Example: stsbench data fetch sts transfer
     """
@@ -87,7 +86,7 @@ def verify_command(
 ) -> int:
     """Check data against the cards.
 
-    Counts, characters, means and hashes are compared.
+    It compares counts, characters, means and hashes.
 
     Example: stsbench data verify sts --data DIR
     """
@@ -167,7 +166,7 @@ def _verify_split(task: Task, split: str) -> dict[str, Any]:
 def convert_coco_command(source: opt.CocoSource, target: opt.CocoTarget) -> None:
     """Convert the published COCO pickles.
 
-    Arrays and strings are read and nothing else.
+    Only arrays and strings are read from them.
 
     Example: stsbench data convert-coco PUBLISHED DATA/coco
     """
@@ -184,9 +183,9 @@ def make_command(
     _config: opt.Config = None,
     cards: opt.Cards,
 ) -> None:
-    """Make training text of what is published.
+    """Make training text from published data.
 
-    It is made as its card says, and checked.
+    The card says how to make the text, and what the result is checked against.
 
     Example: stsbench data make nli_triplets --corpora DIR
     """

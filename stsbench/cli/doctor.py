@@ -42,9 +42,9 @@ def doctor_command(
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:
-    """Show what works here, and what is missing for what.
+    """Show what works on this machine, and what is missing.
 
-    With --hub it tries the Hub.
+    With --hub it also tests the Hub.
 
     Example: stsbench doctor --data DIR
     """

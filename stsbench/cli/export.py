@@ -50,7 +50,7 @@ def export_command(
 ) -> None:
     """Write results for other tools.
 
-    MTEB, model cards, the Hub's .eval_results and Every Eval Ever.
+    The formats are those of MTEB, model cards, the Hub's .eval_results and Every Eval Ever.
 
     Example: stsbench export --format mteb --out mteb-files
     """

@@ -54,9 +54,9 @@ def leaderboard_command(
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Print a table of results, or a paper's.
+    """Print a table of results, or a paper's table.
 
-    Measured and published scores stand side by side.
+    Measured and published scores are printed together.
 
     Example: stsbench leaderboard --table simcse-5 --add minilm:Ours
     """

@@ -29,7 +29,7 @@ def lock_command(
 ) -> None:
     """Write scores to a lock file for 'stsbench check'.
 
-    It holds what they were made with, and what paired tests need.
+    The file also holds what the scores were computed with, and the data for paired tests.
 
     Example: stsbench lock results --out scores.lock.json
     """

@@ -30,10 +30,10 @@ def task_command(
     out: opt.DraftsFolder = Path("cards"),
     force: opt.Force = False,
 ) -> None:
-    """Draft the card of a task from a table of your own.
+    """Draft the card of a task from your own data.
 
     Pairs with scores become an STS task, sentences or pairs with labels a classification task. The
-    last line printed is the command that runs it.
+    last line printed is the command that scores an encoder on it.
 
     Example: stsbench new task pairs.csv
     Example: stsbench new task --hub mteb/biosses-sts

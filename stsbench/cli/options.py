@@ -140,17 +140,17 @@ EncoderArguments = Annotated[
     ),
 ]
 EncoderOption = Annotated[
-    list[str], _names("The same as an option; comma list.", "--encoder -e", encoder_names)
+    list[str], _names("The same as an option, comma list.", "--encoder -e", encoder_names)
 ]
-Encoders = Annotated[list[str], _names("Encoders; comma list.", "--encoder -e", encoder_names)]
+Encoders = Annotated[list[str], _names("Encoders, comma list.", "--encoder -e", encoder_names)]
 OnlyEncoders = Annotated[
-    list[str], _names("Only these encoders; comma list.", "--encoder -e", encoder_names)
+    list[str], _names("Only these encoders, comma list.", "--encoder -e", encoder_names)
 ]
 AgainstEncoders = Annotated[
-    list[str], _names("Check against these encoders only; comma list.", "", encoder_names)
+    list[str], _names("Check only against these encoders, comma list.", "", encoder_names)
 ]
 ComparedEncoders = Annotated[
-    list[str], _argument("Encoders of the results folder, or folders of results.")
+    list[str], _argument("Names of encoders in the results folder, or folders of results.")
 ]
 FirstEncoder = Annotated[
     str, _argument("An encoder: a card's name, a Hub id, a folder or a card file.", encoder_names)
@@ -164,20 +164,20 @@ TasksToScore = Annotated[
     str, _option("Tasks and suites to score, comma list.", "--tasks -t", task_names)
 ]
 OnlyTasks = Annotated[str | None, _option("Only these tasks and suites.", "--tasks -t", task_names)]
-OneTask = Annotated[str, _option("The task whose sentences are used.", "--tasks -t", task_names)]
+OneTask = Annotated[str, _option("The task whose sentences to use.", "--tasks -t", task_names)]
 Suite = Annotated[
-    str, _option("The suite whose results are shown.", flags="", complete=complete_names("suites"))
+    str, _option("The suite whose results to show.", flags="", complete=complete_names("suites"))
 ]
 Protocols = Annotated[
-    str | None, _option("Protocols, e.g. simcse, wmean, mean, semeval.", "--protocol -p")
+    str | None, _option("Protocols, comma list, e.g. simcse or wmean,logreg.", "--protocol -p")
 ]
-Protocol = Annotated[str | None, _option("How the task is scored.", "--protocol -p")]
-OnlyProtocol = Annotated[str | None, _option("Only this protocol's results.", "--protocol -p")]
+Protocol = Annotated[str | None, _option("The protocol by which to score.", "--protocol -p")]
+OnlyProtocol = Annotated[str | None, _option("Only results of this protocol.", "--protocol -p")]
 Split = Annotated[str | None, _option("Score this split (default: test).")]
 TimedSplit = Annotated[str, _option("Embed the sentences of this split.")]
-EvaluationSeeds = Annotated[str, _option("Seeds of the evaluation, comma list.")]
+EvaluationSeeds = Annotated[str, _option("Evaluation seeds, comma list.")]
 ResultNames = Annotated[
-    list[str], _names("What results call the encoders, one name each.", "--name")
+    list[str], _names("The names of the encoders in results, one per encoder.", "--name")
 ]
 SetEncoder = Annotated[
     list[str], _many("Replace a parameter of the encoder, e.g. dtype=bfloat16.", "--set")
@@ -191,48 +191,53 @@ Variants = Annotated[
 ]
 CleanScores = Annotated[
     list[str],
-    _names(
-        "Score also without the items that these corpora or files hold; 'own': the recipe's corpus."
-    ),
+    _names("Also score without items in these corpora or files; 'own': the recipe's corpus."),
 ]
 MinSimilarity = Annotated[
     float | None,
     _option(
-        "Near-duplicates too, from this similarity on, e.g. 0.8 (needs rensa).", min=0.5, max=1
+        "Also find near-duplicates with at least this similarity, e.g. 0.8 (needs rensa).",
+        min=0.5,
+        max=1,
     ),
 ]
 Analysis = Annotated[str, _argument("The analysis.", complete_names("analyses"))]
-Figures = Annotated[str, _option("Analyses whose figures are made; comma list.")]
-Title = Annotated[str, _option("What stands above the page.")]
+Figures = Annotated[str, _option("Analyses whose figures to include, comma list.")]
+Title = Annotated[str, _option("The title of the page.")]
 Margin = Annotated[
-    float, _option("Points by which a score may differ between the same encoders.", min=0, max=100)
+    float,
+    _option("Points by which scores of encoders that are the same may differ.", min=0, max=100),
 ]
 BatchSize = Annotated[int, _option("Sentences per batch.", **COUNT)]
-Rounds = Annotated[int, _option("Repeats; the median is reported.", min=1, max=1000)]
+Rounds = Annotated[int, _option("Number of repeats; their median is printed.", min=1, max=1000)]
 
 # What is trained.
 Recipe = Annotated[str, _argument("A recipe, or a recipe's TOML file.", recipe_names)]
 TimedRecipes = Annotated[
     list[str], _names("Recipes to train and time, comma list.", "--recipe -r", recipe_names)
 ]
-AblationTable = Annotated[str, _argument("A table or figure.", complete_names("trainers/tables"))]
+AblationTable = Annotated[
+    str, _argument("A table or figure of a paper.", complete_names("trainers/tables"))
+]
 SweepCard = Annotated[Path, _argument("The sweep's TOML file.")]
 RecipeSeeds = Annotated[
-    str, _option("Seeds, comma list: one run each; default the recipe's, else 0.")
+    str, _option("Training seeds, comma list, one run per seed; default the recipe's, else 0.")
 ]
 AblationSeeds = Annotated[
-    str, _option("Seeds, comma list; default each recipe's own, small: the first.")
+    str, _option("Training seeds, comma list; default each recipe's, with --small only its first.")
 ]
 SetRecipe = Annotated[
     list[str], _many("Replace a value of the recipe, e.g. temperature=0.1.", "--set")
 ]
 BaseModel = Annotated[str, _option("Start from this checkpoint (folder, Hub id or encoder).")]
 SmallRecipes = Annotated[
-    bool, _option("Train small recipes, which a CPU can, on a base of yours (--base).", "--small")
+    bool, _option("Train small recipes that a CPU can train, from your base (--base).", "--small")
 ]
 TrainingText = Annotated[str | None, _option("Train on this corpus or file.")]
-RunName = Annotated[str, _option("What the trained encoder is called; default as its recipe.")]
-KeptWeights = Annotated[str | None, _option("Keep the 'best' weights by dev score, or the 'last'.")]
+RunName = Annotated[str, _option("Name of the trained encoder; default that of the recipe.")]
+KeptWeights = Annotated[
+    str | None, _option("Keep the 'best' weights by development score, or the 'last' weights.")
+]
 TimedSteps = Annotated[
     int | None, _option("Train this many steps and estimate the whole run from them.", **COUNT)
 ]
@@ -246,17 +251,17 @@ OptionalResultsFolder = Annotated[Path | None, _folder("Results folder; default 
 ResultsArgument = Annotated[Path, _argument("Results folder.")]
 VerifiedResults = Annotated[Path, _argument("Results folder, or the folder of one encoder in it.")]
 MtebFolder = Annotated[
-    Path | None, _folder("A folder of MTEB's result files, shown as imported rows.")
+    Path | None, _folder("Folder of MTEB's result files, to show as imported rows.")
 ]
 Store = Annotated[Path | None, _folder("Folder of stored embeddings.")]
 NoStore = Annotated[bool, _folder("Keep embeddings in memory only.", "--no-store")]
 Cards = Annotated[
-    list[Path], _many("A folder with cards of your own; may be repeated.", "--cards", panel=FOLDERS)
+    list[Path], _many("Folder with your own cards; may be repeated.", "--cards", panel=FOLDERS)
 ]
 Config = Annotated[
     Path | None,
     _folder(
-        "File of settings; default stsbench.toml, here or above.",
+        "Settings file; default stsbench.toml in the current folder or above.",
         "--config",
         is_eager=True,
         callback=_apply_config,
@@ -264,60 +269,60 @@ Config = Annotated[
 ]
 RunsFolder = Annotated[Path | None, _folder("Folder of runs; default STSBENCH_RUNS, or 'runs'.")]
 SweepFolder = Annotated[
-    Path | None, _folder("Folder of the table and the winners' cards; default sweeps/CARD.")
+    Path | None, _folder("Folder for the table and the cards of the best; default sweeps/CARD.")
 ]
 
 # How the work is done.
-Fresh = Annotated[bool, _work("Score again even what the results folder has.", "--fresh")]
+Fresh = Annotated[bool, _work("Score again, even if the results folder has the score.", "--fresh")]
 FreshTraining = Annotated[
-    bool, _work("Train again from the start, even a finished or stopped run.", "--fresh")
+    bool, _work("Train again from the start, even if a run is finished or stopped.", "--fresh")
 ]
 SkipConfirmation = Annotated[
     bool, _work("With --fresh: delete checkpoints without asking.", "--yes")
 ]
 ScoringExecutor = Annotated[
-    str, _work("Who does the work: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")
+    str, _work("Where to run: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")
 ]
 TrainingLauncher = Annotated[
-    str, _work("Who trains: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")
+    str, _work("Where to train: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")
 ]
 GpusPerEncoder = Annotated[
     int | None,
     _work(
-        "GPUs (or cores, without any) that embed for one encoder; default all that are free.",
+        "GPUs (without a GPU: cores) per encoder; default all that are free.",
         **COUNT,
     ),
 ]
 Timeout = Annotated[
     float | None,
-    _work("Seconds after which --on ray gives up a piece of work that hangs.", **COUNT),
+    _work("Seconds after which --on ray gives up a job that hangs.", **COUNT),
 ]
 Devices = Annotated[
-    int | None, _work("With --on ray: GPUs (or cores, without any) that train together.", **COUNT)
+    int | None, _work("With --on ray: GPUs (without a GPU: cores) that train together.", **COUNT)
 ]
-Cores = Annotated[int, _work("With --on ray and no GPU: cores of each training.", **COUNT)]
+Cores = Annotated[int, _work("With --on ray and no GPU: cores per training.", **COUNT)]
 Workers = Annotated[
     int | None,
-    _work("Processes that make batches ahead; default 0, on a GPU up to 4.", min=0, max=64),
+    _work("Processes that prepare batches; default 0, on a GPU up to 4.", min=0, max=64),
 ]
 Device = Annotated[str, _work("auto, cpu or cuda")]
 Deterministic = Annotated[
     bool, _work("Use only deterministic operations (slower on a GPU).", "--deterministic")
 ]
 CheckpointSeconds = Annotated[float, _work("Seconds between checkpoints.", min=0)]
-ReportTo = Annotated[list[str], _many("tensorboard, wandb, …; may be repeated.", panel=WORK)]
+ReportTo = Annotated[list[str], _many("Log to tensorboard, wandb, …; may be repeated.", panel=WORK)]
 DryRun = Annotated[
     bool,
     _work(
-        "Show what is done, what is missing and how many sentences to embed; do nothing.",
+        "Score nothing; print which scores exist or are missing, and how many sentences to embed.",
         "--dry-run",
     ),
 ]
 DryTraining = Annotated[
     bool,
-    _work("Train nothing; show what is done, what is missing and how long it takes.", "--dry-run"),
+    _work("Train nothing; print what is done, what is missing and how long it takes.", "--dry-run"),
 ]
-CompareSeed = Annotated[int, _option("Seed of the draws.", min=0, max=MAX_SEED)]
+CompareSeed = Annotated[int, _option("Seed of all random draws.", min=0, max=MAX_SEED)]
 Independent = Annotated[
     bool, _option("Treat items that share a sentence as independent.", "--independent")
 ]
@@ -326,47 +331,51 @@ Independent = Annotated[
 Table = Annotated[
     str | None,
     _option(
-        "A table of a paper or of ours, or a TOML file of yours.",
+        "A table of a paper or of stsbench, or your own TOML file.",
         flags="",
         complete=complete_names("tables"),
     ),
 ]
 Show = Annotated[
-    str | None, _option("published, measured, difference, both, or merged: whichever there is.")
+    str | None,
+    _option("published, measured, difference, both, or merged (measured if it exists)."),
 ]
 ExactAverages = Annotated[
-    bool, _option("Show exact averages, not rounded as in the paper.", "--exact")
+    bool, _option("Print exact averages, not rounded as in the paper.", "--exact")
 ]
 AddedRows = Annotated[
-    list[str], _names("NAME or NAME:LABEL: a row of what was measured of it; comma list.")
+    list[str], _names("Add the measured row of an encoder, NAME or NAME:LABEL, comma list.")
 ]
 RowsOnly = Annotated[
-    bool, _output("No head and no legend, and with --add the added rows alone.", "--rows-only")
+    bool, _output("No head and no legend, and with --add only the added rows.", "--rows-only")
 ]
 Ranks = Annotated[
-    bool, _option("Rank intervals, and letters that tell ties; needs per-item columns.", "--ranks")
+    bool,
+    _option("Add rank intervals, and letters that show ties; needs per-item columns.", "--ranks"),
 ]
 
 # Checks.
-NewResults = Annotated[Path, _argument("A results folder (or lock file) to be checked.")]
+NewResults = Annotated[Path, _argument("The results folder (or lock file) to check.")]
 Against = Annotated[
     Path, _option("A results folder or lock file, or 'published' for papers' scores.")
 ]
 RuleName = Annotated[str, _option("absolute or statistical")]
-Tolerances = Annotated[list[str], _many("Points: 0.5, or for one class half=0.2; may be repeated.")]
-Exact = Annotated[bool, _option("A score that rises beyond its tolerance fails too.", "--exact")]
-Strict = Annotated[bool, _option("What is not verified is not fine: exit code 2.", "--strict")]
+Tolerances = Annotated[
+    list[str], _many("Points that a score may fall: 0.5; for one class half=0.2; may be repeated.")
+]
+Exact = Annotated[bool, _option("Also fail if a score rises beyond its tolerance.", "--exact")]
+Strict = Annotated[bool, _option("End with exit code 2 if a score is not verified.", "--strict")]
 AllowMissing = Annotated[
-    bool, _option("Scores that are only in the old results are not an error.", "--allow-missing")
+    bool, _option("Accept that the new results lack some of the old scores.", "--allow-missing")
 ]
 Junit = Annotated[Path | None, _output("Write JUnit XML to this file.")]
 Github = Annotated[bool, _output("Print GitHub annotations.", "--github")]
-Summary = Annotated[Path | None, _output("Add a markdown summary to this file.")]
+Summary = Annotated[Path | None, _output("Append a markdown summary to this file.")]
 LockFile = Annotated[Path, _output("The lock file.")]
 
 # Output.
 AsJson = Annotated[bool, _output("Print JSON on stdout, for scripts.", "--json")]
-Verbose = Annotated[bool, _output("Print every subset or class.", "--verbose -v")]
+Verbose = Annotated[bool, _output("Also print every subset or class.", "--verbose -v")]
 TableFile = Annotated[Path | None, _output("Write to this file instead of the terminal.")]
 BoardFormat = Annotated[
     str,
@@ -379,24 +388,24 @@ ExportFormat = Annotated[
 ]
 ExportFile = Annotated[
     Path | None,
-    _output("mteb: the folder to fill; model-index: a model card to write or fill; else a file."),
+    _output("mteb: a folder; model-index: a model card to write or complete; else a file."),
 ]
-ReportFile = Annotated[Path, _output("The page.")]
+ReportFile = Annotated[Path, _output("The HTML file to write.")]
 AnalysisFiles = Annotated[
     list[Path],
     _many("Write to this file: .json, .csv, .svg, .png or .pdf; may be repeated.", panel=OUTPUT),
 ]
 OverlapFile = Annotated[
-    Path | None, _output("Write the items that are held, or shared counts, to this .csv or .json.")
+    Path | None, _output("Write the found items, or the counts, to this .csv or .json.")
 ]
 Plot = Annotated[
     Path | None,
-    _output("Draw the scores into this file too: .svg, .png or .pdf.", callback=_check_figure_path),
+    _output("Also draw the scores, to this .svg, .png or .pdf file.", callback=_check_figure_path),
 ]
 CurvePlot = Annotated[
     Path | None,
     _output(
-        "Draw the training curves of runs (comma list) to this .svg, .png or .pdf.",
+        "Draw the training curves of runs (comma list) to this .svg, .png or .pdf file.",
         callback=_check_figure_path,
     ),
 ]
@@ -410,11 +419,12 @@ AnyName = Annotated[
     str, _argument("A task, suite, encoder, recipe, corpus, table, run or protocol.", all_names)
 ]
 TryHub = Annotated[
-    bool, _option("Fetch two small tasks and a small checkpoint, and score it.", "--hub")
+    bool,
+    _option("Fetch two small tasks and a small checkpoint from the Hub, and score it.", "--hub"),
 ]
 NamesToFetch = Annotated[list[str], _argument("Tasks, suites or corpora.")]
 NamesToVerify = Annotated[
-    list[str], _arguments("Tasks or suites; default all that a folder holds.")
+    list[str], _arguments("Tasks or suites; default all whose data are in a folder.")
 ]
 CorpusArguments = Annotated[
     list[str],
@@ -428,21 +438,21 @@ CorpusToMake = Annotated[
 CocoSource = Annotated[
     Path, _argument("Folder of the published train.pkl, valid.pkl and test.pkl.")
 ]
-CocoTarget = Annotated[Path, _argument("Where to write safetensors and JSON.")]
+CocoTarget = Annotated[Path, _argument("Folder to write safetensors and JSON into.")]
 
 # Converting and translating.
 Conversion = Annotated[
     str, _argument("infersent, skip_thoughts, expand, onnx-int8, openvino-int8.")
 ]
 Weights = Annotated[
-    Path, _argument("infersent1.pkl; a folder; int8: any encoder with a transformer.")
+    Path, _argument("infersent1.pkl, a folder, or for int8 any encoder with a transformer.")
 ]
-EncoderFolder = Annotated[Path, _argument("The encoder's folder to write.")]
+EncoderFolder = Annotated[Path, _argument("The folder to write.")]
 InferSentVersion = Annotated[int, _option("InferSent's version, 1 or 2.", min=1, max=2)]
 Vectors = Annotated[str, _option("File of word vectors (infersent, expand).")]
-VectorLimit = Annotated[int | None, _option("Use only the first vectors (expand).", **COUNT)]
+VectorLimit = Annotated[int | None, _option("Use only this many vectors (expand).", **COUNT)]
 ActivationText = Annotated[
-    str, _option("Corpus or file that activations are measured on (openvino-int8).")
+    str, _option("Corpus or file on which to measure activations (openvino-int8).")
 ]
 Sentences = Annotated[str, Argument(metavar="INPUT", help="A corpus, or a file of sentences.")]
 PairsFile = Annotated[
@@ -450,13 +460,15 @@ PairsFile = Annotated[
 ]
 Forward = Annotated[str, _option("Marian model to translate with: a Hub id or a folder.")]
 Backward = Annotated[str, _option("Marian model to translate back with.")]
-Revisions = Annotated[tuple[str, str], _option("Their Hub commits.")]
+Revisions = Annotated[tuple[str, str], _option("Hub commits of these two models.")]
 DecodingMode = Annotated[str, _option("greedy or sampling")]
-Temperature = Annotated[float, _option("For sampling.", min=0, max=MAX_COUNT)]
-SamplingSeed = Annotated[int, _option("For sampling.", min=0, max=MAX_SEED)]
-MaxTokens = Annotated[int, _option("Most tokens of a sentence, read or written.", max=MAX_COUNT)]
-TranslatedAtOnce = Annotated[int, _work("Sentences translated at once.", max=MAX_COUNT)]
-SentenceLimit = Annotated[int | None, _option("Translate only the first sentences.", max=MAX_COUNT)]
+Temperature = Annotated[float, _option("Temperature of sampling.", min=0, max=MAX_COUNT)]
+SamplingSeed = Annotated[int, _option("Seed of sampling.", min=0, max=MAX_SEED)]
+MaxTokens = Annotated[
+    int, _option("Maximum number of tokens of a sentence and of its translation.", max=MAX_COUNT)
+]
+TranslatedAtOnce = Annotated[int, _work("Sentences per batch.", max=MAX_COUNT)]
+SentenceLimit = Annotated[int | None, _option("Translate only this many sentences.", max=MAX_COUNT)]
 
 # Drafts.
 TaskSource = Annotated[
@@ -464,18 +476,20 @@ TaskSource = Annotated[
     _argument("CSV, TSV, JSON lines or parquet; or a folder with train, dev, test files."),
 ]
 HubDataset = Annotated[str, _option("A dataset on the Hub instead of files: OWNER/NAME.")]
-Revision = Annotated[str, _option("Its branch, tag or commit; the card keeps the commit.")]
-Subset = Annotated[str, _option("Its configuration (subset), if it has several.")]
+Revision = Annotated[str, _option("Branch, tag or commit of --hub; the card stores the commit.")]
+Subset = Annotated[str, _option("Configuration (subset) of --hub, if there are several.")]
 Columns = Annotated[
     list[str],
-    _many("Columns, where they are not found: sentence1=A,sentence2=B,gold=C; sentence, label."),
+    _many("Columns that are not found: sentence1=A,sentence2=B,gold=C, or sentence=A,label=B."),
 ]
-Labels = Annotated[bool, _option("What is scored are classes, whatever it looks like.", "--labels")]
+Labels = Annotated[bool, _option("Treat the values to predict as classes.", "--labels")]
 CheckpointSource = Annotated[Path, _argument("A checkpoint's folder, or a file of word vectors.")]
-DraftName = Annotated[str, _option("Its name; default that of the file or folder.")]
-MethodName = Annotated[str, _argument("Its name, and that of its module: letters, digits and '_'.")]
-DraftsFolder = Annotated[Path, _output("Folder of cards, for --cards of other commands.")]
-Force = Annotated[bool, _output("Write again what is there already.", "--force")]
+DraftName = Annotated[str, _option("Name of the card; default that of the file or folder.")]
+MethodName = Annotated[
+    str, _argument("Name of the method and its module: letters, digits and '_'.")
+]
+DraftsFolder = Annotated[Path, _output("Folder to write to; use it as --cards of other commands.")]
+Force = Annotated[bool, _output("Overwrite existing files.", "--force")]
 
 
 def resolve_spec(name: str, catalogue: "Catalogue | None" = None) -> str:

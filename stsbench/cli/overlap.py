@@ -55,8 +55,8 @@ def overlap_command(
 ) -> None:
     """Find test sentences in training text.
 
-    Of every task whose data are on this machine. Without a CORPUS: what tests share with each
-    other.
+    It checks every task whose data are on this machine. Without a CORPUS it compares the tests with
+    each other.
 
     Example: stsbench data overlap wiki1m nli_triplets --near 0.8 --out held.csv
     Example: stsbench data overlap --tasks sts

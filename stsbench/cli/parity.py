@@ -42,10 +42,10 @@ def parity_command(
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:
-    """Test whether two encoders that should be identical are.
+    """Test whether two encoders that should be the same are the same.
 
-    The same sentences go through both: those of the tasks, and long, empty and other odd ones. The
-    exit code is 0 where they are the same, 1 where they are different.
+    Both embed the same sentences: those of the tasks, and long, empty and other unusual ones. The
+    exit code is 0 if they are the same, 1 if they are different.
 
     Example: stsbench parity minilm minilm+dtype=bfloat16 --tasks stsb
     """

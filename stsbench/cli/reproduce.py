@@ -49,7 +49,7 @@ def reproduce_command(
 ) -> int:
     """Train the rows of a paper's table or figure.
 
-    They are scored, and printed beside the paper's numbers. 'stsbench list ablations' names tables
+    They are scored, and printed with the paper's numbers. 'stsbench list ablations' lists tables
     and figures. Nothing is trained twice; the same command resumes.
 
     Example: stsbench reproduce simcse-table-3 --small --base FOLDER

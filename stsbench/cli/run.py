@@ -62,9 +62,9 @@ def run_command(
 ) -> int:
     """Score encoders on tasks.
 
-    Each result is kept as soon as it is there; the same command resumes. With no argument: the
-    encoder minilm on the suite quickstart, which needs no network. With --variants the scores are
-    shown by the bytes of an embedding, and drawn by --plot.
+    Each result is written as soon as it is complete; the same command resumes. Without arguments it
+    scores the encoder minilm on the suite quickstart, which needs no network. With --variants it
+    prints the scores by the bytes of an embedding, and --plot draws them.
 
     Example: stsbench run minilm --tasks sts --data DIR
     Example: stsbench run simcse-small --clean own

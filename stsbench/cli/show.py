@@ -47,7 +47,7 @@ def show_command(
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Show what is known of one name.
+    """Describe a task, an encoder, a recipe or another name.
 
     Example: stsbench show sup-simcse-bert-base
     """

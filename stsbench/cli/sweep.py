@@ -51,7 +51,7 @@ def sweep_command(
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:
-    """Try values of recipes and keep the best.
+    """Train with several values of a recipe and keep the best.
 
     A card names recipes, values, seeds and the development split that decides. The same command
     resumes.

@@ -64,7 +64,7 @@ def timing_command(
 ) -> None:
     """Time training and inference on this machine.
 
-    As SG-OPT's table 6 does; with neither --encoder nor --recipe, those of that table.
+    It measures as SG-OPT's table 6. Without --encoder and --recipe it times those of that table.
 
     Example: stsbench timing --encoder minilm --data DIR
     """

@@ -24,9 +24,9 @@ def verify_command(
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:
-    """Make every score again from its items.
+    """Recompute every score from its items.
 
-    Hashes, protocols and data are checked too; no encoder is needed.
+    It also checks hashes, protocols and data; no encoder is needed.
 
     Example: stsbench verify results --data DIR
     """
