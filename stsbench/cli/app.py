@@ -59,9 +59,7 @@ COMMANDS: Mapping[str, CommandSource] = {
     "report": CommandSource(
         "stsbench.cli.report", "Put results, comparisons and figures into one HTML page."
     ),
-    "parity": CommandSource(
-        "stsbench.cli.parity", "Test whether two encoders that should be the same are the same."
-    ),
+    "parity": CommandSource("stsbench.cli.parity", "Test whether two encoders are the same."),
     "check": CommandSource("stsbench.cli.check", "Check new scores against old ones, for CI."),
     "lock": CommandSource("stsbench.cli.lock", "Write scores to a lock file for 'stsbench check'."),
     "verify": CommandSource("stsbench.cli.verify", "Recompute every score from its items."),

@@ -202,7 +202,7 @@ MinSimilarity = Annotated[
     ),
 ]
 Analysis = Annotated[str, _argument("The analysis.", complete_names("analyses"))]
-Figures = Annotated[str, _option("Analyses whose figures to include, comma list.")]
+Figures = Annotated[str, _option("Figures to include, comma list.")]
 Title = Annotated[str, _option("The title of the page.")]
 Margin = Annotated[
     float,

@@ -42,7 +42,7 @@ def parity_command(
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:
-    """Test whether two encoders that should be the same are the same.
+    """Test whether two encoders are the same.
 
     Both embed the same sentences: those of the tasks, and long, empty and other unusual ones. The
     exit code is 0 if they are the same, 1 if they are different.
