@@ -84,7 +84,14 @@ class CleanScorer:
             self._text_by_encoder[encoder_plan.name] = text_by_settings[settings_of_encoder]
 
     def _resolve_own_text(self, encoder: str) -> CleanScoreSettings:
-        """Return the settings with the text that an encoder's recipe names in place of ``own``."""
+        """Return the settings with the text that an encoder's recipe names in place of ``own``.
+
+        Args:
+            encoder: The name of the encoder; the part before ``+`` may be a recipe's.
+
+        Raises:
+            StsbenchError: The settings ask for the encoder's own text, and it is of no recipe.
+        """
         recipe = encoder.partition("+")[0]
         own_corpus = None
         if recipe in self._catalogue.paths("trainers"):
@@ -191,12 +198,14 @@ def compute_clean_score(
     )
     excluded_ids = sentence_columns(excluded_sentences)[SENTENCE_COLUMNS[0]]
     is_excluded = np.isin(sentence_ids, excluded_ids)
+    # An item is kept if none of its one or two sentences is excluded.
     is_kept = np.array([not any(is_excluded_of_item) for is_excluded_of_item in is_excluded])
     if is_kept.all():
         return msgspec.structs.replace(
             clean_score, n=result.n, score=result.score, interval=result.interval
         )
     omitted_subsets: list[str] = []
+    # The score is a mean over subsets, each of which needs a correlation of its own.
     if AGGREGATIONS.get(str(result.protocol.get("aggregation"))) is not None:
         omitted_subsets = _subsets_without_correlation(columns, is_kept)
         is_kept &= ~np.isin(columns["subset"].astype(str), omitted_subsets)
@@ -216,7 +225,18 @@ def compute_clean_score(
 
 
 def _item_sentence_ids(result: Result, columns: Arrays, evaluator: Evaluator) -> IntArray:
-    """Return the ids of each item's sentences, (items, sentences of an item)."""
+    """Return the ids of each item's sentences, (n, 1) or for pairs (n, 2).
+
+    An id is the first four bytes of a sentence's sha256.
+
+    Args:
+        result: The result, for messages.
+        columns: Its per-item columns, (n,) each.
+        evaluator: The evaluator of its task, which must be able to score some of the items.
+
+    Raises:
+        DataError: The columns name no sentences, or the evaluator makes no scores from items.
+    """
     sentence_ids = read_sentence_ids(columns)
     if sentence_ids is not None and hasattr(evaluator, "recompute"):
         return sentence_ids
@@ -232,7 +252,12 @@ def _item_sentence_ids(result: Result, columns: Arrays, evaluator: Evaluator) ->
 
 
 def _subsets_without_correlation(columns: Arrays, is_kept: npt.NDArray[np.bool_]) -> list[str]:
-    """Return the subsets that keep too few pairs, or pairs with one gold score only."""
+    """Return the subsets that keep too few pairs, or pairs with one gold score only.
+
+    Args:
+        columns: Per-item columns, among them ``gold`` and ``subset``, (n,).
+        is_kept: Whether each pair is kept, (n,).
+    """
     subsets = []
     for name, positions in subset_indices(columns["subset"].tolist()).items():
         gold = columns["gold"][positions][is_kept[positions]]

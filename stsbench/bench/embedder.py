@@ -165,6 +165,7 @@ def load_fitting_texts(
     keys: set[bytes] = set()
     digest = ""
     for task in tasks:
+        # Texts that are the same for all tasks are read for the first one only.
         if needs_task(texts_name) or not sentences:
             try:
                 sentences = read_texts_to_fit(
@@ -294,7 +295,12 @@ class TaskEmbedder:
     def _load_fitting_texts(
         self, encoder: FittableEncoder, shared_state: SharedState
     ) -> Mapping[str, FittingTexts]:
-        """Return the texts to fit the encoder on, by task; those of the last encoder are reused."""
+        """Return the texts to fit the encoder on, by task; those of the last encoder are reused.
+
+        Args:
+            encoder: The encoder, whose ``fit`` names the texts.
+            shared_state: Holds the texts that the last encoder was fitted on.
+        """
         texts_name = read_fit(encoder)
         key = (texts_name, *self.tasks)
         if shared_state.fitting_texts_key != key:
@@ -305,7 +311,13 @@ class TaskEmbedder:
         return shared_state.fitting_texts
 
     def _open_base_engine(self, base: Encoder, shared_state: SharedState | None) -> SharedEngine:
-        """Return the shared engine if it is of this base encoder, else a new one."""
+        """Return the shared engine if it is of this base encoder, else a new one.
+
+        Args:
+            base: The encoder whose embeddings are stored.
+            shared_state: The state that the encoders of a run share; None if this encoder is no
+                variant, whose engine no other one can use.
+        """
         shared = shared_state.engine if shared_state is not None else None
         if (
             shared is not None
@@ -317,6 +329,7 @@ class TaskEmbedder:
         return SharedEngine(self._make_engine(base, store), self._read_only)
 
     def _make_engine(self, encoder: Encoder, store: EmbeddingStore) -> Engine:
+        """Return an engine whose progress and notices go to the run's callbacks."""
         return Engine(
             encoder,
             store,
@@ -428,6 +441,10 @@ class TaskEmbedder:
         return self._fitted_by_digest[texts.digest]
 
     def _fitted_engine(self, task: PlannedTask) -> Engine:
+        """Return the engine of the encoder that is fitted for a task, with a store of its own.
+
+        Tasks whose texts to fit on are the same share it.
+        """
         digest = self._texts_by_task[task.name].digest
         if digest not in self._engines_by_digest:
             fitted = self._fit(task)

@@ -133,7 +133,7 @@ class RunPlan:
         return planned_tasks
 
     def _find_tasks(self) -> list[Task]:
-        """Return the tasks that ``tasks`` names, each once."""
+        """Return the tasks that ``tasks`` names, each once; those of a suite in its order."""
         # An empty list stands for an empty name, which is refused as unknown.
         specs = [self.tasks] if isinstance(self.tasks, str | Task) else self.tasks or [""]
         tasks_by_name: dict[str, Task] = {}
@@ -150,7 +150,15 @@ class RunPlan:
     def _check_protocols_are_used(
         requested_protocols: Mapping[str, ProtocolRequest], planned_tasks: Sequence[PlannedTask]
     ) -> None:
-        """Raise UnknownName if a protocol is requested that no task has."""
+        """Check that each requested protocol is that of at least one task.
+
+        Args:
+            requested_protocols: The requests by the names of protocols.
+            planned_tasks: The tasks, each with the protocol that was chosen for it.
+
+        Raises:
+            UnknownName: A protocol is requested that no task has.
+        """
         used_protocols = {task.requested_protocol for task in planned_tasks}
         for name, request in requested_protocols.items():
             if request.text in used_protocols:

@@ -83,7 +83,12 @@ class ProgressTracker:
         self.current_jobs[job_id] = progress
 
     def finish(self, job_id: int, *, succeeded: bool = True) -> None:
-        """Record the end of a job; the sentences of a failed job do not count."""
+        """Record the end of a job; the sentences of a failed job do not count.
+
+        Args:
+            job_id: The job.
+            succeeded: Whether it has not failed.
+        """
         self._measure_time()
         self._last_progress, self._reported_stall = self._measured_until, 0.0
         progress = self.current_jobs.pop(job_id, None)
@@ -132,8 +137,8 @@ class ProgressTracker:
     def seconds_left(self) -> float | None:
         """Estimate the seconds until the run ends; None if there is no data yet.
 
-        One worker embeds and scores in turn. Several workers do both at the same time, so the
-        longer of the two counts.
+        Sentences are taken to need as long as those so far, and cells too. One worker embeds and
+        scores in turn. Several workers do both at the same time, so the longer of the two counts.
         """
         speed = self.sentences_per_second()
         sentences_left = max(0.0, self._total_sentences - self.embedded_sentences)

@@ -131,6 +131,10 @@ def run_on_ray(context: RunContext, encoder_plans: Sequence[EncoderPlan]) -> Ite
     """Carry out encoder plans on the workers of Ray.
 
     Results are written as they are computed, and yielded when all are there.
+
+    Args:
+        context: The run; its plan names Ray's address.
+        encoder_plans: The encoders with their cells; without missing cells Ray is not started.
     """
     if not any(encoder_plan.missing_cells for encoder_plan in encoder_plans):
         yield from run_locally(context, encoder_plans)
@@ -297,6 +301,10 @@ class RayRun:
     ) -> Iterator[Sequence[Job]]:
         """Store the earlier results that are current, and set the cells that are to be scored.
 
+        Args:
+            encoder_jobs: The encoder; its ``cells`` and ``drift_message`` are set.
+            embedder: Its embedder on this machine, which is read-only.
+
         Yields:
             A job that compares embeddings, if nothing else tells whether results are current.
         """
@@ -340,7 +348,13 @@ class RayRun:
         embedder: TaskEmbedder,
         earlier_results: Mapping[tuple[PlannedTask, int], Result],
     ) -> bool:
-        """Return whether a worker must embed to compare results or stored embeddings."""
+        """Return whether a worker must embed to compare results or stored embeddings.
+
+        Args:
+            encoder_jobs: The encoder.
+            embedder: Its embedder on this machine, which is read-only.
+            earlier_results: The results of the folder by task and evaluation seed.
+        """
         if any(
             embedder.is_current(result, task) is None
             for (task, _), result in earlier_results.items()
@@ -357,14 +371,21 @@ class RayRun:
     ) -> Generator[Sequence[Job], None, list[Keys]]:
         """Yield jobs that tokenize shares of the texts, then jobs that embed shares of batches.
 
+        Args:
+            encoder_jobs: The encoder; the fields on its embedding are set at the end.
+            engine: Its engine on this machine, which knows what the store lacks.
+            texts: The sentences of all tasks that are to be scored.
+
         Returns:
             The keys of the sentences that the jobs have embedded.
         """
         n_missing = len(engine.missing_texts(texts))
         if not n_missing:
             return []
+        # Encoders that have not started get as many devices each as this one.
         free_per_encoder = self._count_free_devices() / (len(self.waiting) + 1)
         n_jobs = self.plan.gpus_per_encoder or max(1, ceil(free_per_encoder))
+        # Sorted: each job plans the same batches, of which it takes its share.
         texts_reference = self.store_reference(tuple(sorted(set(texts))))
 
         def make_jobs(
@@ -446,6 +467,7 @@ class RayRun:
         )
 
     def _start_next_step(self, encoder_jobs: EncoderJobs) -> None:
+        """Start the next jobs of an encoder; report its error if they cannot be made."""
         with self.context.report_errors(encoder_jobs.encoder_plan.name):
             jobs = next(encoder_jobs.steps, ())
             encoder_jobs.n_running = len(jobs)
@@ -453,6 +475,7 @@ class RayRun:
                 self._submit(job)
 
     def _submit(self, job: Job) -> None:
+        """Start a job on a worker, with a GPU of its own if it may embed and there are any."""
         self._last_job_id += 1
         gpus = 1 if job.on_device and self._gpus else 0
         remote = self.ray.remote(run_job).options(
@@ -475,7 +498,12 @@ class RayRun:
             yield FinishedJob(job_id_by_reference[reference], outcome)
 
     def _handle_outcome(self, job_id: int, outcome: workers.JobResult | Exception) -> None:
-        """Store the result of a job, or try it again; start the next step of its encoder."""
+        """Store the result of a job, or try it again; start the next step of its encoder.
+
+        Args:
+            job_id: The job, which is no longer among the running ones.
+            outcome: Its result, or the error by which it has failed.
+        """
         job = self.jobs.pop(job_id)
         encoder_jobs = job.encoder_jobs
         self.tracker.finish(job_id, succeeded=isinstance(outcome, workers.JobResult))
@@ -496,7 +524,12 @@ class RayRun:
             self._start_next_step(encoder_jobs)
 
     def _report_failure(self, job: Job, error: Exception) -> None:
-        """Report a failed job; unless it scores a single task, the encoder has failed too."""
+        """Report a failed job; unless it scores a single task, the encoder has failed too.
+
+        Args:
+            job: The job.
+            error: The error of its last try.
+        """
         encoder_jobs = job.encoder_jobs
         encoder_jobs.has_failed = not job.task
         encoder_name = encoder_jobs.encoder_plan.name
@@ -505,7 +538,12 @@ class RayRun:
         self.tracker.failed_cells += len(job.cells or encoder_jobs.cells)
 
     def _accept_result(self, job: Job, job_result: workers.JobResult) -> None:
-        """Write the results of a job, and report what it could not score."""
+        """Write the results of a job, and report what it could not score.
+
+        Args:
+            job: The job.
+            job_result: Its result; files of the store in it are written to this machine's store.
+        """
         encoder_jobs = job.encoder_jobs
         callbacks = self.context.callbacks
         for message in (*job_result.notices, job_result.drift_message):

@@ -120,7 +120,12 @@ class RunContext:
     def report_errors(
         self, name: str, expected: tuple[type[StsbenchError], ...] = (EncoderError, SourceError)
     ) -> AbstractContextManager[None]:
-        """Report the errors of an encoder as :func:`report_errors` does, to the run's callbacks."""
+        """Report the errors of an encoder as :func:`report_errors` does, to the run's callbacks.
+
+        Args:
+            name: The encoder as the report names it.
+            expected: The errors that are reported even if it is the only encoder.
+        """
         return report_errors(
             name, self.callbacks, is_only_encoder=self.plan.has_one_encoder, expected=expected
         )
@@ -149,7 +154,13 @@ class RunContext:
     def _choose_name(self, spec: str, encoder: NamedEncoder) -> NamedEncoder:
         """Return the encoder under the user's name for it, or under one that is not taken.
 
-        A name is taken if another folder of this run has it, or results of another encoder.
+        A name is taken if another folder of this run has it, or results of another encoder. A
+        notice is given if the name is not the first choice.
+
+        Args:
+            spec: The encoder as the user names it, possibly the path of a folder.
+            encoder: The encoder. Only one that was loaded by a path has candidates for its name,
+                the shortest end of the path first.
         """
         plan = self.plan
         if encoder.notice:
@@ -180,7 +191,13 @@ class RunContext:
         return replace(encoder, name=name)
 
     def _plan_encoder(self, spec: str, encoder: NamedEncoder, cells: Sequence[Cell]) -> EncoderPlan:
-        """Return which cells of an encoder have current results, and what the others need."""
+        """Return which cells of an encoder have current results, and what the others need.
+
+        Args:
+            spec: The encoder as the user names it.
+            encoder: The encoder under its name in results.
+            cells: Its cells; those of tasks that cannot be read or embedded are omitted.
+        """
         embedder = self.make_embedder(encoder, self.select_tasks(cells))
         task_by_cell = {
             cell: self.tasks[cell.task]
@@ -307,6 +324,10 @@ def run_locally(context: RunContext, encoder_plans: Sequence[EncoderPlan]) -> It
     """Carry out encoder plans in this process, and yield the Results of all cells.
 
     Each task is read once, and each encoder's sentences are embedded once.
+
+    Args:
+        context: The run, with its tasks and callbacks.
+        encoder_plans: The encoders with their cells, of which some may have current results.
     """
     tracker = ProgressTracker(encoder_plans)
     for position, encoder_plan in enumerate(encoder_plans):
@@ -323,6 +344,7 @@ def run_locally(context: RunContext, encoder_plans: Sequence[EncoderPlan]) -> It
                 for cell in encoder_plan.cells
             }
             for result in score_tasks(embedder, earlier_results, callbacks=callbacks):
+                # A current result that was yielded as it is has its file already.
                 if all(result is not current for current in current_results.values()):
                     write_result(result, context.plan.results_folder)
                 yield result
@@ -351,6 +373,10 @@ def forecast_run(plan: RunPlan, callbacks: RunCallbacks) -> Iterator[EncoderFore
     Each encoder that has sentences to embed embeds a few of them, to measure its speed. One that
     fails is reported.
 
+    Args:
+        plan: The settings of the run.
+        callbacks: Called with failures and notices.
+
     Raises:
         StsbenchError: As :func:`stsbench.bench.run.run`.
     """
@@ -362,11 +388,13 @@ def forecast_run(plan: RunPlan, callbacks: RunCallbacks) -> Iterator[EncoderFore
             task = context.tasks[cell.task]
             key = (task.name, task.split, protocol_key(task.protocol))
             seconds_of_cells.append(seconds_by_task.get(key, []))
+        # None too if the number is unknown, before the encoder is fitted.
         embedding_seconds = 0.0 if encoder_plan.sentences_to_embed == 0 else None
         # Tokens that are sent to a server are paid for: none are sent for a forecast.
         if encoder_plan.sentences_to_embed and encoder_plan.tokens_to_send is None:
             with context.report_errors(encoder_plan.name):
                 embedding_seconds = _measure_embedding_seconds(context, encoder_plan)
+        # One cell without earlier results leaves the sum unknown.
         scoring_seconds = sum(map(median, seconds_of_cells)) if all(seconds_of_cells) else None
         yield EncoderForecast(
             encoder_plan=encoder_plan,
@@ -391,7 +419,12 @@ def _read_scoring_seconds(results_folder: Path) -> dict[tuple[str, str, str], li
 def _measure_embedding_seconds(context: RunContext, encoder_plan: EncoderPlan) -> float:
     """Estimate how long one worker takes to embed the missing sentences of an encoder.
 
-    A sample of them is timed, evenly spaced by length.
+    A sample of them, evenly spaced by length, is embedded without the store and timed. It begins
+    with FIRST_SAMPLE sentences, and grows until it takes PROBE_SECONDS or has LAST_SAMPLE.
+
+    Args:
+        context: The run, which loads the encoder and its tasks.
+        encoder_plan: The encoder, and how many sentences it has to embed.
     """
     base = base_encoder(context.load_encoder(encoder_plan).encoder)
     tasks = context.select_tasks(encoder_plan.missing_cells)
@@ -469,6 +502,7 @@ EncodersLike = EncoderLike | Sequence[EncoderLike] | Mapping[str, EncoderLike]
 
 
 def _are_task_specs(argument: object) -> bool:
+    """Return whether an argument is a name or a Task, or a list of them."""
     specs = argument if isinstance(argument, Sequence) else [argument]
     return all(isinstance(spec, str | Task) for spec in specs)
 
@@ -583,7 +617,13 @@ def _resolve_encoders(
 def _score_encoders(
     plan: RunPlan, encoders: Sequence[NamedEncoder | str], callbacks: RunCallbacks
 ) -> Iterator[Result]:
-    """Yield the result of each cell, encoder after encoder, each encoder only once."""
+    """Yield the result of each cell, encoder after encoder, each encoder only once.
+
+    Args:
+        plan: The settings of the run, without encoders.
+        encoders: Loaded encoders, and the names of those to load when it is their turn.
+        callbacks: Called with the progress, and with the error of an encoder if there are several.
+    """
     context = RunContext(plan, callbacks)
     seen_encoders = SeenEncoders()
     tasks = list(context.tasks.values())

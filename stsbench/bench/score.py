@@ -47,6 +47,11 @@ def select_current(
 
     Results of an earlier version, which record no origin of their embeddings, count as current,
     and are returned with the origin.
+
+    Args:
+        embedder: Compares the origin of a result with that of the embeddings now.
+        earlier: The earlier results by task and evaluation seed; None for a cell without one.
+        callbacks: ``on_notice`` is called if an encoder has changed, or an origin was added.
     """
     current_results: dict[TaskAndSeed, Result] = {}
     notices: dict[str, None] = {}
@@ -178,7 +183,15 @@ def score_tasks(
 def _score(
     embedder: TaskEmbedder, task: PlannedTask, embed: Embed, seed: int, *, is_first_seed: bool
 ) -> Result:
-    """Score a task with a seed; the result is not written yet."""
+    """Score a task with a seed; the result is not written yet.
+
+    Args:
+        embedder: Provides the encoder, and the facts on its embeddings.
+        task: The task.
+        embed: Embeds the task's sentences.
+        seed: The seed of the evaluator.
+        is_first_seed: Whether no other seed of the task was scored before.
+    """
     started = time.perf_counter()
     encoder = embedder.named_encoder(task)
     scores: Scores = task.evaluator(task.splits, embed, seed=seed)
@@ -247,7 +260,16 @@ def _run_block(
     *,
     is_first_seed: bool,
 ) -> dict[str, Any]:
-    """Return the ``run`` block of a result: all that may differ between two equal runs."""
+    """Return the ``run`` block of a result: all that may differ between two equal runs.
+
+    Args:
+        embedder: Provides the embeddings of the task.
+        task: The task.
+        embed: The function with which the task was scored.
+        seconds: The time that scoring took.
+        is_first_seed: Only the first seed of a task counts the sentences that were embedded; the
+            others found them in the store.
+    """
     encoder = embedder.named_encoder(task)
     texts = task.texts()
     metadata = read_metadata(encoder.encoder)
@@ -332,9 +354,15 @@ def measure_encoder(
 def _embed_sentences(embedder: TaskEmbedder, sentences: Sequence[str]) -> FloatArray:
     """Return embeddings (n, d), of each sentence as for the first task that has it.
 
+    An encoder that is fitted on a task's texts embeds a sentence differently for each task.
     Sentences of none of the tasks are embedded as for the first task.
+
+    Args:
+        embedder: Provides the embeddings of the tasks.
+        sentences: The n sentences; one may occur more than once.
     """
     tasks = embedder.tasks
+    # Reversed, so that of several tasks with a sentence the first one counts.
     task_by_sentence = {text: task for task in reversed(tasks) for text in task.texts()}
     embedding_by_sentence: dict[str, FloatArray] = {}
     for task in tasks:

@@ -174,7 +174,10 @@ _ENCODERS: dict[str, Encoder] = {}
 
 
 def get_encoder(encoder: Encoder) -> Encoder:
-    """Return this process's last encoder if it is the same one, because its weights are loaded."""
+    """Return this process's last encoder if it is the same one, because its weights are loaded.
+
+    Without an identity nothing tells that two are the same: the argument itself is returned.
+    """
     identity = encoder_identity(encoder)
     if identity is None:
         return encoder
@@ -224,7 +227,14 @@ def tokenize_share(
     texts: Sequence[str],
     share: BatchShare,
 ) -> JobResult:
-    """Tokenize a share of texts, for all workers that embed them."""
+    """Tokenize a share of texts, for all workers that embed them.
+
+    Args:
+        report_progress: Not used; every job has it.
+        named_encoder: The encoder.
+        texts: All texts, sorted.
+        share: The share of this job.
+    """
     encoder = get_encoder(base_encoder(named_encoder.encoder))
     if not isinstance(encoder, TokenEncoder):
         raise TypeError(f"{type(encoder).__name__} has no tokens")
@@ -298,6 +308,7 @@ def score_tasks_of_job(
         on_failure=lambda label, error: failures.append((label, error)),
     )
     if embedded is not None and embedded.store_files:
+        # This machine's store is another than that of the jobs that embedded: it gets their files.
         store = open_store(plan.store, base_encoder(named_encoder.encoder), read_only=True)
         write_missing(embedded.store_files, folder=store.folder or Path())
     # A fitted encoder may embed here: its fit may be stored only where the run began.
@@ -323,6 +334,12 @@ def _use_embedded(
     embedder: TaskEmbedder, tasks: Sequence[PlannedTask], embedded: JobResult
 ) -> None:
     """Check that all embeddings are stored, and record those that other jobs have made.
+
+    Args:
+        embedder: The embedder of this job; what it reports as embedded then includes these.
+        tasks: The tasks that this job scores.
+        embedded: The keys of the sentences that other jobs have embedded, and their message on
+            archived embeddings.
 
     Raises:
         EncoderError: Embeddings are missing.
@@ -378,9 +395,13 @@ QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
 def fetch_result(ray: Ray, reference: Reference) -> Any:  # noqa: ANN401 - whatever it is
     """Return the result of a job, or why there is none.
 
+    Args:
+        ray: The package ``ray``.
+        reference: Ray's reference to the result of a job that has ended.
+
     Returns:
-        A RuntimeError with the message and traceback of a bug, or :class:`WorkerLost`, if the job
-        has no result.
+        The result; without one a RuntimeError with the message and traceback of a bug, or
+        :class:`WorkerLost`.
     """
     try:
         return ray.get(reference)
@@ -456,6 +477,10 @@ def check_cluster_versions(ray: Ray, versions: Mapping[str, str]) -> None:
 
     A machine that joins later is refused with its first job.
 
+    Args:
+        ray: The package ``ray``, which is connected to the cluster.
+        versions: The versions of the run's machine, by package.
+
     Raises:
         StsbenchError: Names the machine and the differences.
     """
@@ -478,7 +503,16 @@ def is_everywhere(ray: Ray, path: Path) -> bool:
 def _call_on_each_machine(
     ray: Ray, function: Callable[..., object], *arguments: object
 ) -> list[Any]:
-    """Call a function on each machine of the cluster, and return the results."""
+    """Call a function on each machine of the cluster.
+
+    Args:
+        ray: The package ``ray``, which is connected to the cluster.
+        function: The function; it must be importable there.
+        arguments: Its arguments.
+
+    Returns:
+        The result of each machine; an error as an object if it could not be called there.
+    """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     remote = ray.remote(num_cpus=0)(function)
@@ -491,7 +525,10 @@ def _call_on_each_machine(
 
 
 def is_shared(ray: Ray, folder: Path) -> bool:
-    """Return whether a folder that this machine writes is the same on every machine."""
+    """Return whether a folder that this machine writes is the same on every machine.
+
+    A file of a random name is written to it, and looked for on each machine.
+    """
     marker_file = write_atomically(folder / f".{secrets.token_hex(8)}", b"")
     try:
         return is_everywhere(ray, marker_file)
@@ -571,6 +608,7 @@ def read_checkpoint_files(folder: Path) -> Files:
 
     They are its configuration, its tokenizer and its weights as safetensors.
     """
+    # Of the kinds of weights only safetensors are read.
     unread_suffixes = IGNORED_SUFFIXES - {".safetensors"}
     paths = [
         path

@@ -166,6 +166,12 @@ def _empty_lines(card: AblationCard) -> Iterator[tuple[AblationRow, AblationLine
     """Yield each row of the card with a line that has its label, published row and group only.
 
     Rows are in the order of the figure, or of the leaderboard's table.
+
+    Args:
+        card: The ablation's card.
+
+    Raises:
+        CardError: A row of the card is not in the table, or one of the table is not in the card.
     """
     if card.figure is not None:
         for row in card.rows:
@@ -196,7 +202,18 @@ def _empty_lines(card: AblationCard) -> Iterator[tuple[AblationRow, AblationLine
 def _fill_line(
     card: AblationCard, row: AblationRow, empty: AblationLine, *, small: bool
 ) -> AblationLine:
-    """Return the line with the recipe or encoder of its row, or with the reason why it has none."""
+    """Fill a line with the recipe or the encoder of its row, or the reason for neither.
+
+    Args:
+        card: The ablation's card, with the recipe of rows that name none.
+        row: The row of the card.
+        empty: The line without recipe and encoder.
+        small: Make the row by the small recipe. An empty text among the small values leaves the
+            small recipe's own value of that key.
+
+    Raises:
+        CardError: The row names several ways, or none where the card has none either.
+    """
     if sum(map(bool, (row.recipe, row.encoder, row.why))) > 1:
         raise CardError(f"row '{row.row}': give one of 'recipe', 'encoder' and 'why'")
     reason = row.why
@@ -217,6 +234,7 @@ def _fill_line(
     if not small:
         return empty._replace(recipe=recipe, replaced=dict(row.set))
     values = {**row.set, **card.small_set, **row.small_set}
+    # An empty text takes a value of the card or of the row away.
     replaced = {key: value for key, value in values.items() if value != ""}
     return empty._replace(recipe=recipe, replaced=replaced)
 
@@ -250,11 +268,12 @@ def table_beside(
 ) -> Table:
     """Make the table of an ablation with the paper's numbers and ours.
 
-    If both are by the paper's own recipe, a third column has their difference.
+    If both are by the paper's own recipe, a third column has their difference. The key of a column
+    with the paper's numbers ends in ``printed``, that of differences in ``apart``.
 
     Args:
         ablation: The ablation.
-        outcomes_by_line: The outcomes of each line's trials.
+        outcomes_by_line: The outcomes of each line's trials, in the order of the lines.
         catalogue: The cards.
     """
     card = ablation.table
@@ -281,6 +300,7 @@ def table_beside(
         for key, number in published.items():
             numbers[f"{key} printed"] = number
             if key in measured:
+                # Ours less the paper's, both times 100.
                 numbers[f"{key} apart"] = TableNumber(measured[key].value - number.value)
         results = _results(outcomes)
         row = Row(
@@ -311,7 +331,13 @@ def table_beside(
 
 
 def _make_columns(column: TableColumn, *, is_published: bool, is_small: bool) -> list[TableColumn]:
-    """Return the paper's column, ours and their difference, as far as the table has them."""
+    """Return the paper's column, ours and their difference, as far as the table has them.
+
+    Args:
+        column: The column of the paper's table.
+        is_published: Whether one of the lines has a published number in it.
+        is_small: Whether ours are made by small recipes, from which a difference says nothing.
+    """
     if not is_published:
         return [replace(column, kind="task", spec=None)]
     measured = replace(column, head=f"{column.head}, here", kind="task", spec=None)
@@ -343,13 +369,24 @@ def _notes(ablation: Ablation) -> Iterator[str]:
 
 
 def _results(outcomes: Sequence[TrialOutcome]) -> list[Result]:
+    """Return the results of all trials of a line, one after the other."""
     return [result for outcome in outcomes for result in outcome.results]
 
 
 def _compute_measured(
     filler: TableFiller, columns: Sequence[TableColumn], outcomes: Sequence[TrialOutcome]
 ) -> Numbers:
-    """Compute one line's numbers by column, from its results and the records of its trainings."""
+    """Compute one line's numbers by column, from its results and the records of its trainings.
+
+    Args:
+        filler: Computes the numbers that the leaderboard's columns show.
+        columns: The columns; those of ``training`` are read from records, and development means
+            over a suite from the results.
+        outcomes: The outcomes of the line's trials, one per seed, or of its encoder.
+
+    Returns:
+        The numbers by the key of the column; a column without one is absent.
+    """
     results = _results(outcomes)
     runs = [outcome.run for outcome in outcomes if outcome.run is not None]
     numbers = (
@@ -379,7 +416,13 @@ def _compute_measured(
 def _development_means(
     results: Sequence[Result], tasks: Sequence[str], protocol: str
 ) -> list[float]:
-    """Compute each training seed's mean development score over tasks, times 100."""
+    """Compute each training seed's mean development score over tasks, times 100.
+
+    Args:
+        results: The results of one line, of all its seeds.
+        tasks: The tasks of the mean. A seed that lacks the score of one has no mean.
+        protocol: The name of the protocol; results of others are skipped.
+    """
     scores_by_seed: dict[int | None, dict[str, float]] = {}
     for result in results:
         if result.protocol["name"] == protocol and "dev_accuracy" in result.scores:
@@ -440,6 +483,7 @@ class Reproduction:
         return [self._plans_of(line) if line.recipe else [] for line in self.ablation.lines]
 
     def _plans_of(self, line: AblationLine) -> list[TrainPlan]:
+        """Return the trainings of a line that is trained, one per seed."""
         recipe_seeds = self.environment.catalogue.recipe(line.recipe).seeds or [0]
         if self.ablation.is_small:
             recipe_seeds = recipe_seeds[:1]

@@ -104,6 +104,7 @@ def count_settings(card: SweepCard) -> int:
 
 
 def _points(axis: Axis) -> Sequence[Any]:
+    """Return the places on an axis: the numbers of a range with a step, or indices of a list."""
     return axis.points() if isinstance(axis, ValueRange) else range(len(axis))
 
 
@@ -128,6 +129,7 @@ def propose_setting(card: SweepCard, tried: Sequence[FrozenTrial]) -> FrozenTria
     distributions: dict[str, Any] = {}
     for key, axis in axes(card).items():
         if isinstance(axis, ValueRange):
+            # Optuna demands that the highest value lies on a step.
             high = axis.high if axis.step is None else axis.points()[-1]
             distributions[key] = optuna.distributions.FloatDistribution(
                 axis.low, high, log=axis.log, step=axis.step
@@ -155,13 +157,20 @@ def _draw_points(
 ) -> Iterator[Sequence[Any]]:
     """Draw points of a sweep's space by its sampler, each with another seed.
 
-    A point has one value per axis, as trials of Optuna hold them: a number of a range, else the
-    index of a value.
+    Args:
+        card: The sweep's card.
+        tried: The settings that were started, as trials of Optuna, from which a sampler may learn.
+        distributions: The space in Optuna's terms, by the key of the axis.
+
+    Yields:
+        One value per axis, as trials of Optuna hold them: a number of a range, rounded to its step,
+        else the index of a value in its list.
     """
     import optuna
 
     search = SEARCHES[card.search]
     for draw in range(DRAWS):
+        # By the number of tried settings, so that a stopped sweep continues as it would have.
         seed = int(np.random.default_rng([card.search_seed, len(tried), draw]).integers(1 << 32))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)

@@ -145,6 +145,7 @@ class Sweep:
             key: axis if isinstance(axis, list) else [axis.low, axis.high]
             for key, axis in self.card.values.items()
         }
+        # Each value is checked with the first ones of all other keys: not every combination.
         first_values = {key: values[0] for key, values in values_by_key.items()}
         for recipe in self.card.recipes:
             for key, values in values_by_key.items():
@@ -156,11 +157,13 @@ class Sweep:
                     TRAINERS.load_own(method.trainer).check(plan, method)
 
     def _plan(self, recipe: str, replaced: Mapping[str, Any], seed: int = 0) -> TrainPlan:
+        """Plan a training of a recipe with replaced values, and the sweep's base and text."""
         return self.environment.plan(
             recipe, replaced, seed=seed, base=self.card.base, text=self.card.text
         )
 
     def _checked(self, recipe: str, replaced: Mapping[str, Any]) -> TrainPlan:
+        """Plan a training, and check that it selects checkpoints on a development split."""
         plan = self._plan(recipe, replaced)
         selection = plan.card.selection
         self.check_development(selection.task, selection.split, where=f"{plan.name}: [selection]")
@@ -336,9 +339,11 @@ class SweepState:
         return self.sweep.study(digest_fields(deciding_fields)[:16])
 
     def _tried(self) -> list[FrozenTrial]:
+        """Return Optuna's trials of the settings so far; if there is no file, none is created."""
         return self._study.trials if (self.sweep.folder / JOURNAL).exists() else []
 
     def _open(self, trial: FrozenTrial) -> None:
+        """Add the setting of an Optuna trial; its trainings are handed out next."""
         setting = setting_at(self.sweep.card, trial.params)
         self.rows.append(SweepRow(setting, self.sweep.trials(setting)))
         self.waiting.extend(self.rows[-1].trials)
@@ -354,9 +359,17 @@ class SweepState:
         return self.waiting.popleft()
 
     def close(self, trial: Trial, score: SweepScore) -> None:
-        """Store the outcome of a trial; the outcome of its setting is the mean over seeds."""
+        """Store the outcome of a trial; the outcome of its setting is the mean over seeds.
+
+        Optuna learns it when all seeds are done; a setting without any score has failed.
+
+        Args:
+            trial: A trial that was handed out.
+            score: Its outcome.
+        """
         from optuna.trial import TrialState
 
+        # In the order of the seeds, whichever is done first.
         row = next(row for row in self.rows if trial in row.trials)
         scores = {**row.scores, trial.plan.seed: score}
         seeds = [row_trial.plan.seed for row_trial in row.trials]
@@ -365,6 +378,7 @@ class SweepState:
         if len(row.scores) == len(row.trials):
             mean = row.seed_mean
             self._study.tell(
+                # Rows are in the order of Optuna's trials, so the index is the trial's number.
                 self.rows.index(row),
                 mean.mean if mean else None,
                 TrialState.COMPLETE if mean else TrialState.FAIL,
@@ -389,7 +403,8 @@ class SweepState:
     def all_known(self) -> list[Trial]:
         """Return all trials that are known before anything is scored.
 
-        For a search that learns, these are the trials that were started.
+        For a search that does not learn from scores these are all of its settings; for one that
+        does, the trials that were started.
         """
         card = self.sweep.card
         settings_to_try = self._tried()
@@ -397,6 +412,7 @@ class SweepState:
             while (proposal := propose_setting(card, settings_to_try)) is not None:
                 settings_to_try.append(proposal)
         trials = [trial for row in self.rows for trial in row.trials]
+        # The first ones are the rows, whose trials are known.
         for proposal in settings_to_try[len(self.rows) :]:
             trials += self.sweep.trials(setting_at(card, proposal.params))
         return trials
@@ -408,7 +424,16 @@ class SweepState:
 
 
 def winner_card(sweep: Sweep, row: SweepRow) -> tuple[str, dict[str, Any]]:
-    """Return the name and the card of a recipe with the values of a winner."""
+    """Return the name and the card of a recipe with the values of a winner.
+
+    Args:
+        sweep: The sweep, whose name is part of the recipe's.
+        row: The best complete setting of a recipe.
+
+    Returns:
+        The name of the new recipe, and its card as plain data; the card says by which scores its
+        values were chosen, and is in no published table.
+    """
     card = row.trials[0].plan.card
     decide = sweep.card.decide
     assert row.seed_mean is not None, "a winner has scores"
@@ -451,6 +476,9 @@ def score_trial(sweep: Sweep, trial: Trial, halving: str, callbacks: TrialCallba
         halving: The name of the study in which trainings are compared; empty if none is stopped.
         callbacks: The functions to call meanwhile.
 
+    Returns:
+        The score on the sweep's development split, or why there is none.
+
     Raises:
         UnknownName: The results have no score of the metric's name.
         Interrupted: The user stopped the command.
@@ -478,12 +506,19 @@ def _with_halving(
     """Return callbacks that report each validation to Optuna and stop a training that is behind.
 
     Earlier validations of a resumed or complete training are reported at once.
+
+    Args:
+        sweep: The sweep.
+        trial: The trial to train; a complete one is never stopped.
+        halving: The name of the study in which trainings are compared.
+        callbacks: The callbacks to extend.
     """
     optuna_trial = sweep.study(halving).ask()
     last_step = 0
 
     def report(step: float | None, score: float | None) -> None:
         nonlocal last_step
+        # A resumed training repeats validations, which Optuna takes once only.
         if step is not None and score is not None and step > last_step:
             last_step = int(step)
             optuna_trial.report(score, last_step)
@@ -517,7 +552,14 @@ training if there is no GPU, and the callbacks.
 
 
 def run_sequentially(state: SweepState, on: str, cores: int, callbacks: TrialCallbacks) -> None:
-    """Train one trial after the other in this process."""
+    """Train one trial after the other in this process.
+
+    Args:
+        state: The state of the sweep.
+        on: Not used; all carriers have it.
+        cores: Not used; all carriers have it.
+        callbacks: The functions to call meanwhile.
+    """
     start = time.monotonic()
     while not state.sweep.is_over(start) and (trial := state.next()) is not None:
         state.close(trial, score_trial(state.sweep, trial, state.halving, callbacks))
@@ -527,6 +569,12 @@ def run_in_parallel(state: SweepState, on: str, cores: int, callbacks: TrialCall
     """Train as many trials at once as there are GPUs, or slices of cores.
 
     Trials that are in training when the time is over are finished.
+
+    Args:
+        state: The state of the sweep.
+        on: The place, ``ray``; a cluster is led from within it.
+        cores: The number of cores of a training if there is no GPU.
+        callbacks: Not used: a worker shows no progress.
 
     Raises:
         StsbenchError: Ray is not installed, or machines lack files that they need to share.
@@ -594,13 +642,21 @@ def _check_shared_files(ray: Any, sweep: Sweep) -> None:  # noqa: ANN401 - the m
 def _score_on_worker(
     sweep: Sweep, trial: Trial, halving: str, folder: str
 ) -> SweepScore | Exception:
-    """Train and score a trial in a worker; at a second try it resumes."""
+    """Train and score a trial in a worker; at a second try it resumes.
+
+    Args:
+        sweep: The sweep.
+        trial: The trial; what exists of its run is looked up again here.
+        halving: The name of the study in which trainings are compared; empty if none is stopped.
+        folder: The working folder of the command, for relative paths.
+    """
     with chdir(folder):
         (current_trial,) = plan_trials(trial.plans)
         return catch_errors(partial(score_trial, sweep, current_trial, halving, TrialCallbacks()))
 
 
 def _score_of(outcome: SweepScore | Exception) -> SweepScore:
+    """Return what a worker has returned for a trial, an error as an outcome without a score."""
     if isinstance(outcome, WorkerLost):
         return SweepScore(score=None, failure=f"its worker has failed {TRIES} times")
     return (

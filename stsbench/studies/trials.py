@@ -148,6 +148,9 @@ def plan_trials(plans: Sequence[TrainPlan]) -> list[Trial]:
     A plan that replaces values by what they are already has the run of the recipe itself. If one
     run may have several names, the name is used under which most of the run exists.
 
+    Args:
+        plans: The plans; equal ones share a trial.
+
     Raises:
         StsbenchError: A folder contains the finished run of another base or text, or two
             different plans have one folder.
@@ -155,6 +158,7 @@ def plan_trials(plans: Sequence[TrainPlan]) -> list[Trial]:
     groups: dict[bytes, list[tuple[TrainPlan, State]]] = {}
     keys_by_folder: dict[Path, bytes] = {}
     for plan in plans:
+        # All that decides the weights; the name of a plan is none of it.
         key = msgspec.json.encode(
             [deciding_tables(plan.card), plan.base, plan.seed], order="sorted"
         )
@@ -166,12 +170,18 @@ def plan_trials(plans: Sequence[TrainPlan]) -> list[Trial]:
         groups.setdefault(key, []).append((plan, _state_of(plan)))
     trials = []
     for group in groups.values():
+        # STATES begin with the most complete one.
         plan, state = min(group, key=lambda candidate: STATES.index(candidate[1]))
         trials.append(Trial(plan=plan, state=state, plans=[plan for plan, _ in group]))
     return trials
 
 
 def _state_of(plan: TrainPlan) -> State:
+    """Return how much of a plan's run exists in its folder.
+
+    Raises:
+        StsbenchError: The folder contains the finished run of another plan.
+    """
     is_begun = UnfinishedRun.read(plan.folder) is not None
     # Raises if the folder contains the finished run of another plan.
     if find_finished(plan) is not None:
