@@ -1,17 +1,20 @@
 """How often ranks and letters are wrong, and how long they take.
 
-    python benchmarks/ties.py wrong --data DIR  # equal encoders distinguished, ranks not covered
-    python benchmarks/ties.py time --data DIR   # seconds for 60 encoders on seven tasks
+    python benchmarks/ties.py ranks --data DIR  # how often all true ranks are inside at once
+    python benchmarks/ties.py wrong --data DIR  # equal encoders distinguished, with gaps too
+    python benchmarks/ties.py time --data DIR   # CPU seconds for 60 encoders on seven tasks
+    python benchmarks/ties.py letters           # CPU seconds for the letters of rows with gaps
 
 Encoders are drawn anew in each trial as in ``calibration.py``, on the real tasks' shared sentences;
 each differs from the next by ``step`` points. The third of them lacks the task ``gap`` if there is
-one.
+one. Equal encoders may have any rank: then all ranks must be inside.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import time
 from collections.abc import Sequence
 from itertools import combinations, product
@@ -19,12 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from calibration import QUALITY, TASKS, Field, Rng, Structure, encode, gold_of, points, structures
 
 from stsbench.numbers.statistics import Float64Array
 from stsbench.results.record import Result
-from stsbench.significance.comparison import TestSettings
-from stsbench.significance.means import Standings, rank_rows
+from stsbench.significance.differences import TIE_TOLERANCE
+from stsbench.significance.means import Standings, assign_letters, rank_rows
 
 EFFECT = 0.2
 ENCODERS, WITHOUT = 5, 2
@@ -75,14 +79,30 @@ def draw_rows(
     return rows
 
 
+def print_ranks(tasks: Sequence[Structure], trials: int) -> None:
+    """Print a table in markdown: how often all true ranks are inside, and how many ranks are."""
+    print("| encoders | step | all true ranks inside at once | ranks inside, mean |")
+    print("| --- | --- | --- | --- |")
+    for count, step in product((5, 8), (0.0, 0.1, 0.5)):
+        n_covered = 0
+        widths = []
+        for seed in range(trials):
+            rng = np.random.default_rng([seed, count, int(100 * step)])
+            standings = rank_rows(draw_rows(tasks, count, step, rng))
+            n_covered += _covers_all(standings, step)
+            intervals = [row.rank_interval for row in standings.rows.values()]
+            widths.append(np.mean([1 + worst - best for best, worst in intervals]))
+        cells = [str(count), str(step), f"{100 * n_covered / trials:.1f}", f"{np.mean(widths):.1f}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
 def print_wrong(tasks: Sequence[Structure], trials: int) -> None:
     """Print a table in markdown: what is wrong, by the step between encoders and by the gap."""
     print(
-        "| step | gap | equal encoders told apart | wrong order | true rank in its interval "
-        "| of the encoder with the gap |"
+        "| step | gap | equal encoders told apart | wrong order | all true ranks inside at once |"
     )
-    print("| --- | --- | --- | --- | --- | --- |")
-    for step in (0.0, 0.5, 1.0):
+    print("| --- | --- | --- | --- | --- |")
+    for step in (0.0, 0.5):
         for gap in (None, "sickr", "sts12"):
             outcomes = [run_trial(tasks, step, gap, seed) for seed in range(trials)]
             shares = np.array(outcomes).mean(axis=0)
@@ -94,9 +114,8 @@ def run_trial(tasks: Sequence[Structure], step: float, gap: str | None, seed: in
     """Rank drawn encoders once.
 
     Returns:
-        Whether any equal encoders are distinguished, whether any order is wrong, the share of true
-        ranks that are in their interval, and whether that of the encoder with the gap is; NaN for
-        what does not apply.
+        Whether any equal encoders are distinguished, whether any order is wrong, and whether all
+        true ranks are in their intervals; NaN for what does not apply.
     """
     rows = draw_rows(tasks, ENCODERS, step, np.random.default_rng([seed, int(100 * step)]))
     if gap is not None:
@@ -104,15 +123,23 @@ def run_trial(tasks: Sequence[Structure], step: float, gap: str | None, seed: in
             [] if task.task == gap else results
             for task, results in zip(tasks, rows[WITHOUT], strict=True)
         ]
-    standings = rank_rows(rows, effort=TestSettings(n_draws=500, seed=seed))
+    standings = rank_rows(rows)
+    is_covered = float(_covers_all(standings, step))
     if step == 0:
-        return [float(_distinguishes_any(standings)), np.nan, np.nan, np.nan]
-    is_inside = [
-        row.rank_interval[0] <= encoder + 1 <= row.rank_interval[1]
-        for encoder, row in standings.rows.items()
-    ]
-    has_wrong_order = float(_has_wrong_order(standings))
-    return [np.nan, has_wrong_order, float(np.mean(is_inside)), float(is_inside[WITHOUT])]
+        return [float(_distinguishes_any(standings)), np.nan, is_covered]
+    return [np.nan, float(_has_wrong_order(standings)), is_covered]
+
+
+def _covers_all(standings: Standings[int], step: float) -> bool:
+    """Return whether all true ranks are in their intervals; equal encoders have all ranks."""
+    k = len(standings.rows)
+    for encoder, row in standings.rows.items():
+        best, worst = row.rank_interval
+        if step == 0 and (best, worst) != (1, k):
+            return False
+        if step > 0 and not best <= encoder + 1 <= worst:
+            return False
+    return True
 
 
 def _distinguishes_any(standings: Standings[int]) -> bool:
@@ -136,14 +163,59 @@ def _has_wrong_order(standings: Standings[int]) -> bool:
 
 
 def print_time(tasks: Sequence[Structure], trials: int) -> None:
-    """Print the least seconds of some rounds."""
+    """Print the least CPU seconds of some rounds."""
     rows = draw_rows(tasks, 60, 0.1, np.random.default_rng(0))
     seconds = []
     for _ in range(min(trials, 3)):
-        start = time.perf_counter()
+        start = time.process_time()
         rank_rows(rows)
-        seconds.append(time.perf_counter() - start)
-    print(f"60 encoders on {len(tasks)} tasks: {min(seconds):.1f} s")
+        seconds.append(time.process_time() - start)
+    print(f"60 encoders on {len(tasks)} tasks: {min(seconds):.1f} CPU seconds")
+
+
+def print_letters() -> None:
+    """Print a table in markdown: CPU seconds for letters of rows of which many lack tasks."""
+    print("| rows | share of cells missing | letters | differences displayed | CPU seconds |")
+    print("| --- | --- | --- | --- | --- |")
+    for k, missing in product((300, 600, 1500), (0.0, 0.02, 0.4)):
+        different = _draw_differences(k, missing, np.random.default_rng(k))
+        start = time.process_time()
+        display = assign_letters(different)
+        seconds = time.process_time() - start
+        letters_by_row = [_split_letters(letters) for letters in display.letters]
+        letters = sorted(set().union(*letters_by_row))
+        has_letter = np.array([[letter in row for letter in letters] for row in letters_by_row])
+        is_displayed = ~(has_letter @ has_letter.T)
+        share = (is_displayed & different).sum() / different.sum()
+        cells = [str(k), f"{missing:.0%}", str(len(letters)), f"{share:.0%}", f"{seconds:.2f}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def _draw_differences(k: int, missing: float, rng: Rng) -> npt.NDArray[np.bool_]:
+    """Draw which of k rows on seven tasks differ, best rows first, (k, k).
+
+    Args:
+        k: The number of rows.
+        missing: The share of cells that are missing.
+        rng: The generator.
+    """
+    has_score = rng.random((k, len(TASKS))) >= missing
+    has_score[~has_score.any(axis=1), 0] = True
+    abilities = rng.normal(size=(k, 1))
+    scores = np.where(has_score, abilities + 0.5 * rng.normal(size=has_score.shape), 0.0)
+    weights = has_score.astype(float)
+    n_common = weights @ weights.T
+    sums = weights @ scores.T
+    differences = np.divide(sums - sums.T, n_common, out=np.zeros((k, k)), where=n_common > 0)
+    errors = np.sqrt(2 * 0.5**2 / np.maximum(n_common, 1))
+    different = np.abs(differences) > 4.5 * errors
+    best_first = np.argsort((differences > TIE_TOLERANCE).sum(axis=1))
+    return np.asarray(different[np.ix_(best_first, best_first)])
+
+
+def _split_letters(letters: str) -> set[str]:
+    """Split the letters of a row; dots before a letter are part of it."""
+    return set(re.findall(r"\.*[a-zA-Z]", letters))
 
 
 def main() -> None:
@@ -151,12 +223,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("table", choices=("wrong", "time"))
+    parser.add_argument("table", choices=("ranks", "wrong", "time", "letters"))
     parser.add_argument("--data", type=Path, default=os.environ.get("STSBENCH_DATA"))
     parser.add_argument("--trials", type=int, default=200)
     options = parser.parse_args()
+    if options.table == "letters":
+        print_letters()
+        return
     tasks = structures(TASKS, Path(options.data) if options.data else None)
-    {"wrong": print_wrong, "time": print_time}[options.table](tasks, options.trials)
+    tables = {"ranks": print_ranks, "wrong": print_wrong, "time": print_time}
+    tables[options.table](tasks, options.trials)
 
 
 if __name__ == "__main__":

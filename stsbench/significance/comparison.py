@@ -33,14 +33,12 @@ class TestSettings:
     """The settings of tests.
 
     Attributes:
-        n_draws: How many scores to draw for the interval of a rank.
         n_permutations: How many permutations to draw for a permutation test.
-        seed: The seed of all draws.
+        seed: The seed of all permutations.
         level: The corrected p-value below which a difference counts as real.
         dependence: Which items are taken to vary together.
     """
 
-    n_draws: int = 2000
     n_permutations: int = 9999
     seed: int = 0
     level: float = 0.05

@@ -6,7 +6,7 @@ import hashlib
 import string
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
-from itertools import combinations
+from itertools import product
 from pathlib import Path
 from typing import Generic, NamedTuple
 
@@ -26,7 +26,6 @@ from stsbench.significance.differences import (
     ScoreSample,
     all_seed_errors,
     average_samples,
-    draw_scores,
 )
 from stsbench.significance.items import (
     RowItems,
@@ -222,33 +221,92 @@ def compute_differences_from(
     }
 
 
-def assign_letters(different: npt.NDArray[np.bool_]) -> list[str]:
-    """Assign letters to k encoders by insert and absorb (Piepho 2004, section 2.2).
+MAX_GROUPS = 52
+"""The number of groups of letters beyond which no group is divided any further.
 
-    All start in one group. For each significant difference, a group with both of its encoders
-    becomes two, one without the first and one without the second; a group that lies within
-    another is absorbed by it. A group whose pairs are all in other groups is then removed (his
-    sweeping, of whole groups).
+With gaps their number may grow exponentially with the number of rows.
+"""
+
+
+class LetterDisplay(NamedTuple):
+    """The letters of k encoders.
+
+    Attributes:
+        letters: Each encoder's letters, (k,).
+        is_exact: All significant differences are displayed. If not, some encoders share a letter
+            although they differ, because there would be more than ``MAX_GROUPS`` groups.
+    """
+
+    letters: Sequence[str]
+    is_exact: bool
+
+
+class _Groups(NamedTuple):
+    masks: list[int]
+    """Groups as bit masks of encoders."""
+    is_exact: bool
+    """No group has two encoders that differ."""
+
+
+def assign_letters(different: npt.NDArray[np.bool_]) -> LetterDisplay:
+    """Assign letters to k encoders, so that two share one if they do not differ significantly.
+
+    The groups are the largest ranges of encoders of which the first and the last do not differ.
+    If an encoder within a range differs from another one, as can be with gaps, ranges are divided
+    by insert and absorb (Piepho 2004, section 2.2). A group whose pairs are all in other groups is
+    then removed (his sweeping, of whole groups).
 
     Args:
         different: Which pairs differ significantly, (k, k), symmetric; encoders best first.
 
     Returns:
-        The letters of each encoder, (k,); the first one has ``a``. After ``z`` come ``A`` to
-        ``Z``, then ``.a``.
+        The letters; the first encoder has ``a``. After ``z`` come ``A`` to ``Z``, then ``.a``.
     """
     k = len(different)
-    groups = [(1 << k) - 1] if k else []
-    for first, second in zip(*np.nonzero(np.triu(different, 1)), strict=True):
-        groups = _split(groups, 1 << int(first), 1 << int(second))
-    members_by_group = sorted(_members(group, k) for group in _swept(groups, k))
+    groups = _insert_and_absorb(_find_ranges(different), different)
     letters_by_encoder = [""] * k
     n_letters = len(string.ascii_letters)
-    for index, members in enumerate(members_by_group):
+    for index, members in enumerate(sorted(_sweep(groups.masks, k))):
         letter = "." * (index // n_letters) + string.ascii_letters[index % n_letters]
         for encoder in members:
             letters_by_encoder[encoder] += letter
-    return letters_by_encoder
+    return LetterDisplay(letters_by_encoder, groups.is_exact)
+
+
+def _find_ranges(different: npt.NDArray[np.bool_]) -> list[int]:
+    """Find the largest ranges of encoders of which the first and the last do not differ.
+
+    Returns:
+        Bit masks of encoders; every pair that does not differ is in one of the ranges.
+    """
+    k = len(different)
+    if not k:
+        return []
+    last_tied = k - 1 - np.argmax(~different[:, ::-1], axis=1)
+    stops = 1 + np.maximum.accumulate(last_tied)
+    # A range that ends where the one before it ends lies within that one.
+    starts = np.flatnonzero(np.diff(stops, prepend=0))
+    return [(1 << int(stops[start])) - (1 << int(start)) for start in starts]
+
+
+def _insert_and_absorb(groups: list[int], different: npt.NDArray[np.bool_]) -> _Groups:
+    """Divide groups until none has two encoders that differ.
+
+    All differences of an encoder are inserted at once: a group that has the encoder and some of
+    its rivals becomes two, one without the encoder and one without the rivals. If there would
+    then be more than ``MAX_GROUPS`` groups, they stay undivided.
+    """
+    is_exact = True
+    for encoder, row in enumerate(np.triu(different, 1)):
+        rivals = int.from_bytes(np.packbits(row, bitorder="little").tobytes(), "little")
+        divided_groups = _split(groups, 1 << encoder, rivals)
+        if divided_groups == groups:
+            continue
+        if len(divided_groups) > MAX_GROUPS:
+            is_exact = False
+        else:
+            groups = divided_groups
+    return _Groups(groups, is_exact)
 
 
 def _members(group: int, k: int) -> list[int]:
@@ -256,14 +314,14 @@ def _members(group: int, k: int) -> list[int]:
     return [encoder for encoder in range(k) if group >> encoder & 1]
 
 
-def _split(groups: list[int], first: int, second: int) -> list[int]:
-    """Split each group that contains two encoders; groups and encoders are bit masks."""
+def _split(groups: list[int], encoder: int, rivals: int) -> list[int]:
+    """Split each group that contains an encoder and rivals of it; all are bit masks."""
     remaining = []
     parts = set()
     for group in groups:
-        if group & first and group & second:
-            parts.add(group & ~first)
-            parts.add(group & ~second)
+        if group & encoder and group & rivals:
+            parts.add(group & ~encoder)
+            parts.add(group & ~rivals)
         else:
             remaining.append(group)
     for part in sorted(parts, key=int.bit_count, reverse=True):
@@ -273,89 +331,54 @@ def _split(groups: list[int], first: int, second: int) -> list[int]:
     return remaining
 
 
-def _swept(groups: list[int], k: int) -> list[int]:
-    """Remove groups of which every pair is in another one, trying the smallest first."""
-    remaining = sorted(groups, key=int.bit_count)
-    for group in list(remaining):
-        rest = [candidate for candidate in remaining if candidate != group]
-        members = _members(group, k)
-        # An encoder that is alone in its group forms a pair with itself.
-        pairs = [
-            1 << first | 1 << second for first in members for second in members if first <= second
-        ]
-        if all(any(pair & candidate == pair for candidate in rest) for pair in pairs):
-            remaining = rest
+def _sweep(groups: Sequence[int], k: int) -> list[list[int]]:
+    """Remove groups of which every pair is in another one, trying the smallest first.
+
+    Args:
+        groups: The groups as bit masks of encoders.
+        k: The number of encoders.
+
+    Returns:
+        The members of each group that remains.
+    """
+    # An encoder that is alone in its group forms a pair with itself.
+    n_groups_by_pair = np.zeros((k, k), dtype=np.int64)
+    members_by_group = [_members(group, k) for group in sorted(groups, key=int.bit_count)]
+    for members in members_by_group:
+        n_groups_by_pair[np.ix_(members, members)] += 1
+    remaining = []
+    for members in members_by_group:
+        pairs = np.ix_(members, members)
+        if (n_groups_by_pair[pairs] > 1).all():
+            n_groups_by_pair[pairs] -= 1
+        else:
+            remaining.append(members)
     return remaining
 
 
-def rank_intervals(
-    rows: RowItems[RowKey], keys: Sequence[RowKey], *, effort: TestSettings, level: float = 0.95
-) -> dict[RowKey, tuple[int, int]]:
-    """Compute the interval of each row's rank by its mean over tasks, 1 is the best.
+def find_rank_intervals(
+    differences: Float64Array, different: npt.NDArray[np.bool_]
+) -> list[tuple[int, int]]:
+    """Find the ranks that each of k rows may have by its significant differences, 1 is the best.
 
-    All rows move together over other items, and each by itself over other seeds. In a draw a
-    row's rank is one more than the number of rows above it (Goldstein and Spiegelhalter 1996);
-    two rows are compared by the tasks that both have.
+    A row's best rank is one more than the number of rows that are significantly better, its
+    worst rank is k less the number of those that are significantly worse. If Holm's correction
+    over all pairs decides what is significant, all true ranks lie in these intervals at once with
+    the level's confidence (Mogstad, Romano, Shaikh and Wilhelm 2024, with Holm's tests).
+
+    If two rows do not differ, but other rows lie significantly between them, as can be with gaps
+    or seeds, the better one's worst rank is the worse one's best rank, so that the two overlap.
 
     Args:
-        rows: The rows' items.
-        keys: The rows to rank, which have at least one task each.
-        effort: The number of draws and their seed.
-        level: The share of draws within the interval.
+        differences: The score of the column's row minus that of the row's, (k, k); NaN if the two
+            cannot be compared.
+        different: Which pairs differ significantly, (k, k), symmetric.
     """
-    if not keys:
-        return {}
-    drawn_means = _draw_means(rows, keys, effort)
-    intervals = {}
-    for key in keys:
-        is_above = []
-        for rival in keys:
-            tasks = rows.common_tasks(key, rival)
-            if tasks:
-                is_above.append(drawn_means[rival, tasks] > drawn_means[key, tasks])
-        ranks = 1 + np.sum(is_above, axis=0)
-        low, high = np.quantile(ranks, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
-        intervals[key] = int(low), int(high)
-    return intervals
-
-
-def _draw_means(
-    rows: RowItems[RowKey], keys: Sequence[RowKey], effort: TestSettings
-) -> dict[tuple[RowKey, tuple[int, ...]], Float64Array]:
-    """Draw each row's mean over the tasks that it shares with each other row, (draws,) each."""
-    # A dictionary, for distinct means in the order of rows.
-    means: dict[tuple[RowKey, tuple[int, ...]], None] = {}
-    for key in keys:
-        for rival in keys:
-            if tasks := rows.common_tasks(key, rival):
-                means[key, tasks] = None
-    positions = _item_positions(rows)
-    dependence = join_items(list(rows.tasks.values())).dependence
-    samples = []
-    for key, tasks in means:
-        items_by_task = rows.select(tasks)
-        mean = average_samples(
-            [items.samples[key] for items in items_by_task], join_items(items_by_task).dependence
-        )
-        # Items of tasks that are not in the mean do not move it.
-        influences = np.zeros((len(mean.influences), len(dependence)))
-        influences[:, np.concatenate([positions[task] for task in tasks])] = mean.influences
-        samples.append(ScoreSample(mean.scores, influences, mean.seeds, mean.seed_errors))
-    owners = [keys.index(key) for key, _ in means]
-    rng = effort.rng(" ".join(items.task for items in rows.tasks.values()))
-    drawn_scores = draw_scores(samples, dependence, n_draws=effort.n_draws, rng=rng, owners=owners)
-    return dict(zip(means, drawn_scores, strict=True))
-
-
-def _item_positions(rows: RowItems[RowKey]) -> dict[int, npt.NDArray[np.int64]]:
-    """Return the positions of each task's items among the items of all tasks."""
-    positions = {}
-    start = 0
-    for task, items in rows.tasks.items():
-        stop = start + len(items.sentences)
-        positions[task] = np.arange(start, stop)
-        start = stop
-    return positions
+    best = 1 + np.sum(different & (differences > 0), axis=1)
+    worst = len(differences) - np.sum(different & (differences < 0), axis=1)
+    best_of_tied_rows = np.where(different, 0, best)
+    worst = np.maximum(worst, best_of_tied_rows.max(axis=1, initial=0))
+    return list(zip(best.tolist(), worst.tolist(), strict=True))
 
 
 class RowStanding(NamedTuple):
@@ -363,7 +386,7 @@ class RowStanding(NamedTuple):
 
     Attributes:
         rank: Its rank by the mean, 1 is the best.
-        rank_interval: The 95% interval of the rank over other items and seeds.
+        rank_interval: The ranks that it may have; all rows' true ranks lie in theirs at once.
         letters: Its letters in a compact letter display.
         is_best: It is the best, or not significantly different from it.
         tasks: The indices of the tasks that it has.
@@ -388,6 +411,8 @@ class Standings(NamedTuple, Generic[RowKey]):
         results_without_sentences: Results whose columns do not say which items share a
             sentence: their items are taken as independent.
         single_seed_rows: Rows of one training seed, whose rank says nothing about the recipe.
+        has_exact_letters: Rows that share a letter are not significantly different. If not, some
+            are: there would be more than ``MAX_GROUPS`` letters. Rows that share none always are.
     """
 
     rows: Mapping[RowKey, RowStanding]
@@ -396,6 +421,7 @@ class Standings(NamedTuple, Generic[RowKey]):
     results_without_columns: Sequence[Result]
     results_without_sentences: Sequence[Result]
     single_seed_rows: Sequence[RowKey]
+    has_exact_letters: bool
 
 
 def rank_rows(rows: RowResults[RowKey], *, effort: TestSettings | None = None) -> Standings[RowKey]:
@@ -403,7 +429,7 @@ def rank_rows(rows: RowResults[RowKey], *, effort: TestSettings | None = None) -
 
     Two rows are compared by their difference on the tasks that both have: a task that one lacks
     neither lowers nor raises it. Each difference is tested as ``compare`` tests means; p-values
-    are corrected by Holm's method over all pairs.
+    are corrected by Holm's method over all pairs, and decide letters and intervals of ranks.
 
     Args:
         rows: Each row's results by task, one per seed; empty for a task that the row lacks.
@@ -421,14 +447,15 @@ def rank_rows(rows: RowResults[RowKey], *, effort: TestSettings | None = None) -
     n_above = np.sum(tests.differences > TIE_TOLERANCE, axis=1)
     is_different = _significant_differences(tests.p_values, effort.level)
     best_first = sorted(range(len(keys)), key=lambda index: int(n_above[index]))
-    letters = assign_letters(is_different[np.ix_(best_first, best_first)])
-    intervals = rank_intervals(row_items, keys, effort=effort)
+    display = assign_letters(is_different[np.ix_(best_first, best_first)])
+    letters = dict(zip(best_first, display.letters, strict=True))
+    intervals = find_rank_intervals(tests.differences, is_different)
     standings = {}
     for index, key in enumerate(keys):
         standings[key] = RowStanding(
             rank=int(n_above[index]) + 1,
-            rank_interval=intervals[key],
-            letters=letters[best_first.index(index)],
+            rank_interval=intervals[index],
+            letters=letters[index],
             is_best=not is_different[best_first[0], index],
             tasks=row_items.common_tasks(key),
         )
@@ -444,6 +471,7 @@ def rank_rows(rows: RowResults[RowKey], *, effort: TestSettings | None = None) -
         results_without_columns=row_items.results_without_columns,
         results_without_sentences=row_items.results_without_sentences,
         single_seed_rows=single_seed_rows,
+        has_exact_letters=display.is_exact,
     )
 
 
@@ -475,13 +503,8 @@ def compare_all_pairs(rows: RowItems[RowKey], keys: Sequence[RowKey]) -> PairTes
         NaN on the diagonal.
     """
     differences, p_values = np.full((2, len(keys), len(keys)), np.nan)
-    pairs_by_tasks: dict[tuple[int, ...], list[tuple[int, int]]] = {}
-    for first, second in combinations(range(len(keys)), 2):
-        if tasks := rows.common_tasks(keys[first], keys[second]):
-            pairs_by_tasks.setdefault(tasks, []).append((first, second))
-    for tasks, pairs in pairs_by_tasks.items():
-        firsts, seconds = np.array(pairs).T
-        indices = sorted({index for pair in pairs for index in pair})
+    for tasks, (firsts, seconds) in _pairs_by_common_tasks(rows, keys).items():
+        indices = np.union1d(firsts, seconds)
         items_by_task = rows.select(tasks)
         dependence, weights = join_items(items_by_task)
         samples = [
@@ -496,6 +519,36 @@ def compare_all_pairs(rows: RowItems[RowKey], keys: Sequence[RowKey]) -> PairTes
         p_values[seconds, firsts] = tests.p_values[cells]
     np.fill_diagonal(differences, 0.0)
     return PairTests(differences, p_values)
+
+
+class _Pairs(NamedTuple):
+    """The indices of the rows of pairs, (number of pairs,) each; the first is the smaller one."""
+
+    firsts: npt.NDArray[np.int64]
+    seconds: npt.NDArray[np.int64]
+
+
+def _pairs_by_common_tasks(
+    rows: RowItems[RowKey], keys: Sequence[RowKey]
+) -> dict[tuple[int, ...], _Pairs]:
+    """Return the pairs of rows by the tasks that both have; pairs without any are missing."""
+    tasks_by_row = [rows.common_tasks(key) for key in keys]
+    # Many rows have the same tasks, so sets of tasks are intersected once, not for each pair.
+    task_sets = list(dict.fromkeys(tasks_by_row))
+    set_by_row = np.array([task_sets.index(tasks) for tasks in tasks_by_row], dtype=np.int64)
+    number_by_tasks: dict[tuple[int, ...], int] = {}
+    numbers = np.zeros((len(task_sets), len(task_sets)), dtype=np.int64)
+    for first, second in product(range(len(task_sets)), repeat=2):
+        common_tasks = tuple(task for task in task_sets[first] if task in task_sets[second])
+        numbers[first, second] = number_by_tasks.setdefault(common_tasks, len(number_by_tasks))
+    firsts, seconds = np.triu_indices(len(keys), 1)
+    number_by_pair = numbers[set_by_row[firsts], set_by_row[seconds]]
+    pairs_by_tasks = {}
+    for tasks, number in number_by_tasks.items():
+        is_pair = number_by_pair == number
+        if tasks and is_pair.any():
+            pairs_by_tasks[tasks] = _Pairs(firsts[is_pair], seconds[is_pair])
+    return pairs_by_tasks
 
 
 def _tests(

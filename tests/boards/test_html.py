@@ -199,7 +199,7 @@ def test_an_interval_is_a_bar_that_says_its_ends():
 
 def test_ranks_have_no_bar_and_the_lowest_is_best():
     text = render([standing(small(), 1, 3, "ab", is_best=True)], "html")
-    head = '<th scope="col" data-key="ranks" data-kind="ranks" data-better="low">Rank</th>'
+    head = '<th scope="col" data-key="ranks" data-kind="ranks" data-better="low" data-method="Holm">Rank</th>'
     assert head in text and "<td>1–3</td><td>ab</td>" in text
     assert ">≈</a>" in text and '<li id="t1-note1">≈ ' in text
     assert text.count('class="ci"') == 1

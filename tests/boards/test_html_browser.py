@@ -290,7 +290,8 @@ def test_a_downloaded_csv_computes_nothing_and_keeps_ends_and_ranks(page, folder
         "-2.00",
         "-1.00",
     )
-    assert (line["rank_best"], line["rank_worst"], line["letters"]) == ("1", "3", "a")
+    assert (line["rank_best"], line["rank_worst"], line["rank_method"]) == ("1", "3", "Holm")
+    assert line["letters"] == "a"
 
 
 def compared(page: Page) -> list[list[str]]:

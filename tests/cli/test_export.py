@@ -147,7 +147,7 @@ def ranked(folder: Path) -> None:
     write_results(folder, sts("hole", "sts12", gold, similarity))
 
 
-RANKED = {"good": ["1–2", "a"], "also-good": ["1–2", "a"], "bad": ["4", "b"], "hole": ["1–2", "a"]}
+RANKED = {"good": ["1–3", "a"], "also-good": ["1–3", "a"], "bad": ["4", "b"], "hole": ["1–3", "a"]}
 
 
 def test_ranks_and_letters_are_columns_in_every_format(stsbench):
@@ -158,7 +158,10 @@ def test_ranks_and_letters_are_columns_in_every_format(stsbench):
     assert {name: lines[name][-2:] for name in RANKED} == RANKED
     # A row without a mean stands where its rank is.
     assert [name for name in lines if name in RANKED][-1] == "bad"
-    assert "\nRank: by " in out and max(map(len, out.splitlines())) <= 80
+    assert (
+        "\nRank: by the mean among the rows measured here; all hold at once (Holm, 95%)\n" in out
+        and max(map(len, out.splitlines())) <= 80
+    )
     words = " ".join(out.split())
     assert "(paired tests, Holm's correction over 6 pairs, level 0.05)" in words
     assert (
@@ -167,23 +170,27 @@ def test_ranks_and_letters_are_columns_in_every_format(stsbench):
     )
     assert "good≈" in out and "bad≈" not in out and "\n≈ best " in out
     for fmt, cell in (
-        ("markdown", " 1–2 | a |"),
-        ("latex", " 1--2 & a "),
-        ("html", "<td>1–2</td><td>a</td>"),
+        ("markdown", " 1–3 | a |"),
+        ("latex", " 1--3 & a "),
+        ("html", "<td>1–3</td><td>a</td>"),
     ):
         assert cell in stsbench.fine("leaderboard", "--ranks", "--format", fmt)
     rows = list(
         csv.DictReader(io.StringIO(stsbench.fine("leaderboard", "--ranks", "--format", "csv")))
     )
     found = {
-        r["row"]: [r["rank_best"], r["rank_worst"], r["letters"], r["tied_with_best"]] for r in rows
+        r["row"]: [r["rank_best"], r["rank_worst"], r["letters"], r["tied_with_best"]]
+        for r in rows
+        if r["rank_method"] == "Holm"
     }
     assert found == {
-        "good": ["1", "2", "a", "True"], "also-good": ["1", "2", "a", "True"], "bad": ["4", "4", "b", "False"],
-        "hole": ["1", "2", "a", "True"],
+        "good": ["1", "3", "a", "True"], "also-good": ["1", "3", "a", "True"], "bad": ["4", "4", "b", "False"],
+        "hole": ["1", "3", "a", "True"],
     }  # fmt: skip
     (table,) = json.loads(stsbench.fine("leaderboard", "--ranks", "--format", "json"))
     of = {row["label"]: row for row in table["groups"][0]["rows"]}
+    methods = {column["key"]: column.get("method") for column in table["columns"]}
+    assert methods["ranks"] == methods["letters"] == "Holm" and methods["average"] is None
     assert of["bad"]["cells"]["ranks"] == {
         "measured": {"value": 4, "interval": [4, 4], "text": "4"}
     }

@@ -11,7 +11,7 @@ from stsbench.results.record import Result
 from stsbench.significance.comparison import TestSettings
 from tests.boards.scored import drawn, sts
 
-FEW = TestSettings(n_draws=50, n_permutations=99)
+FEW = TestSettings(n_permutations=99)
 SUBSETS = ["news"] * 20 + ["forum"] * 40
 
 

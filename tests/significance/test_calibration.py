@@ -11,7 +11,9 @@ from scipy import stats
 
 from stsbench.numbers.statistics import Float64Array, ItemDependence, SubsetWeights
 from stsbench.significance.differences import EstimatedDifference, ScoreSample, average_samples
+from stsbench.significance.means import rank_rows
 from stsbench.significance.paired import PairedCorrelation, PairedMean, permutation_p
+from tests.boards.scored import sts
 
 PAIRS, PERMUTATIONS = 1500, 299
 
@@ -183,3 +185,25 @@ def task_sample(rng: np.random.Generator, quality: Float64Array) -> ScoreSample:
         metric="pearson",
     )
     return ScoreSample(data.scores(0), data.influences(0), tuple(range(4)))
+
+
+@pytest.mark.parametrize("step", [0.0, 0.05])
+def test_all_true_ranks_lie_in_their_intervals_at_once(step: float):
+    trials, k = 200, 8
+    n_right = 0
+    for trial in range(trials):
+        rng = np.random.default_rng([trial, 8])
+        meaning, shared = rng.normal(size=(2, 60))
+        rows = {}
+        for encoder in range(k):
+            errors = (0.5 + step * encoder) * rng.normal(size=60)
+            rows[encoder] = [[sts(str(encoder), "sts12", meaning, meaning + 0.5 * shared + errors)]]
+        standings = rank_rows(rows).rows
+        # Equal encoders may have any of their ranks, so all of these must be possible.
+        n_right += all(
+            best <= (encoder + 1 if step else 1) and worst >= (encoder + 1 if step else k)
+            for encoder, (best, worst) in (
+                (encoder, standing.rank_interval) for encoder, standing in standings.items()
+            )
+        )
+    assert n_right / trials >= chance(trials, 0.95)[0]

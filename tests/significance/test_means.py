@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,17 +23,17 @@ from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.folder import read_states
 from stsbench.results.record import Result, digest_columns, items_path
 from stsbench.significance.comparison import TestSettings, compare
-from stsbench.significance.differences import average_samples, draw_scores
 from stsbench.significance.items import RowItems, join_items
 from stsbench.significance.means import (
+    MAX_GROUPS,
     Interval,
     assign_letters,
     compare_all_pairs,
     compute_differences_from,
     compute_mean_interval,
     compute_mean_intervals,
+    find_rank_intervals,
     interval_cache_key,
-    rank_intervals,
     rank_rows,
 )
 from stsbench.significance.paired import holm
@@ -156,7 +157,7 @@ def fewest_groups(apart: np.ndarray) -> int:
     ],
 )
 def test_the_letters_are_those_of_other_software(letters):
-    assert assign_letters(different(letters)) == letters
+    assert assign_letters(different(letters)) == (letters, True)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5])
@@ -166,8 +167,8 @@ def test_of_all_ways_in_which_few_can_differ_every_one_is_told_with_the_fewest_l
         apart = np.zeros((k, k), dtype=bool)
         for (a, b), one in zip(pairs, differ, strict=True):
             apart[a, b] = apart[b, a] = one
-        letters = assign_letters(apart)
-        assert np.array_equal(different(letters), apart), apart
+        letters, is_exact = assign_letters(apart)
+        assert is_exact and np.array_equal(different(letters), apart), apart
         assert len(set("".join(letters))) == fewest_groups(apart), apart
 
 
@@ -176,13 +177,14 @@ def test_a_letter_all_of_whose_pairs_share_another_is_swept_away():
     apart = np.zeros((6, 6), dtype=bool)
     for a, b in ((0, 5), (1, 4), (2, 3)):
         apart[a, b] = apart[b, a] = True
-    letters = assign_letters(apart)
+    letters, _ = assign_letters(apart)
     assert letters == ["ab", "ac", "ad", "bc", "bd", "cd"]
     assert np.array_equal(different(letters), apart) and fewest_groups(apart) == 4
 
 
 def test_letters_go_on_after_the_alphabet():
-    letters = assign_letters(~np.eye(106, dtype=bool))
+    letters, is_exact = assign_letters(~np.eye(106, dtype=bool))
+    assert is_exact
     assert [letters[at] for at in (0, 25, 26, 51, 52, 103, 104)] == [
         "a",
         "z",
@@ -192,70 +194,143 @@ def test_letters_go_on_after_the_alphabet():
         ".Z",
         "..a",
     ]
-    assert assign_letters(np.zeros((0, 0), dtype=bool)) == []
+    assert assign_letters(np.zeros((0, 0), dtype=bool)) == ([], True)
 
 
-def rows_of(names: str) -> dict[str, list[list[Result]]]:
-    """Rows on two tasks, better ones first, the first of all by little."""
-    rows: dict[str, list[list[Result]]] = {}
-    for task in ("sts12", "sts13"):
-        gold, similarity = drawn(3)
-        for at, name in enumerate(names):
-            noise = np.random.default_rng([at, 5]).normal(size=60)
-            close = similarity + (0.0, 0.05, 0.06, 2.0)[at] * noise
-            rows.setdefault(name, []).append([sts(name, task, gold, close)])
-    return rows
+def letters_of(display: str) -> set[str]:
+    """The letters of a row, each with the dots before it."""
+    return set(re.findall(r"\.*[a-zA-Z]", display))
 
 
-def test_rank_intervals_rank_all_rows_on_the_same_items():
-    rows = RowItems(rows_of("abcd"))
-    found = rank_intervals(rows, list("abcd"), effort=TestSettings(n_draws=200))
-    assert found["d"] == (4, 4) and found["a"][0] == 1 and found["b"][0] < found["b"][1] <= 3
-    assert rank_intervals(rows, [], effort=FEW) == {}
-    # As quantiles of the ranks of the same draws.
-    items = rows.select((0, 1))
-    sharing, _ = join_items(items)
-    samples = [average_samples([one.samples[name] for one in items], sharing) for name in "abcd"]
-    drawn_means = draw_scores(samples, sharing, n_draws=200, rng=TestSettings().rng("sts12 sts13"))
-    ranks = stats.rankdata(-drawn_means, method="min", axis=0)
-    low, high = np.quantile(ranks, [0.025, 0.975], axis=1, method="inverted_cdf")
-    assert [found[name] for name in "abcd"] == [
-        (int(a), int(b)) for a, b in zip(low, high, strict=True)
-    ]
+def shares_letter(displays: Sequence[str]) -> np.ndarray:
+    sets = [letters_of(display) for display in displays]
+    return np.array([[bool(first & second) for second in sets] for first in sets])
 
 
-def test_a_row_with_a_gap_is_ranked_by_the_tasks_that_both_have():
-    rows = rows_of("abcd")
-    rows["d"][0] = []
-    found = rank_intervals(RowItems(rows), list("abcd"), effort=TestSettings(n_draws=200))
-    whole = rank_intervals(
-        RowItems(rows_of("abcd")), list("abcd"), effort=TestSettings(n_draws=200)
-    )
-    # Half the items tell less.
-    assert whole["d"] == (4, 4) and found["d"][0] < 4 == found["d"][1]
-    # The same task alone, for all: with no other rows in it the draws are the same.
-    alone = {name: [[], cells[1]] for name, cells in rows_of("abcd").items()}
-    assert rank_intervals(RowItems(alone), ["d"], effort=FEW) == {"d": (1, 1)}
-    assert (
-        rank_intervals(RowItems(alone), list("abcd"), effort=TestSettings(n_draws=200))["d"][1] == 4
-    )
+def random_differences(k: int, rng: np.random.Generator, share: float) -> np.ndarray:
+    """Pairs of which any differ: encoders with gaps, whose tests are of different tasks."""
+    apart = np.triu(rng.random((k, k)) < share, 1)
+    return apart | apart.T
 
 
-def test_a_seed_that_is_good_on_one_task_is_good_on_all_of_them():
-    half = [1, 0] * 20
-    # One seed has all answers right and one none. Of two others one lacks the second task.
-    rows: Rows = {
-        name: [[probe(name, task, half)] if task in tasks else [] for task in ("mr", "cr")]
-        for name, tasks in (("both", ("mr", "cr")), ("one", ("mr",)))
-    }
-    rows["seeds"] = [
-        [probe("seeds", task, [right] * 40, train_seed=right) for right in (0, 1)]
-        for task in ("mr", "cr")
-    ]
-    effort = TestSettings(n_draws=2000)
-    found = rank_intervals(RowItems(rows), list(rows), effort=effort, level=0.4)
-    # It is above both of the others or below both.
-    assert found["seeds"] == (1, 3)
+def test_more_letters_than_52_are_for_ranges_alone_and_others_say_that_they_stop():
+    # Ranges of five neighbours: 196 letters, all of them exact.
+    order = np.arange(200)
+    apart = np.abs(order[:, None] - order) > 4
+    letters, is_exact = assign_letters(apart)
+    assert is_exact and np.array_equal(~shares_letter(letters), apart)
+    assert len(set().union(*map(letters_of, letters))) == 196
+    # Eight pairs each of their own make 2 to the power of 8 groups, of which 52 are not passed.
+    crossed = np.zeros((16, 16), dtype=bool)
+    for first in range(8):
+        crossed[first, 15 - first] = crossed[15 - first, first] = True
+    letters, is_exact = assign_letters(crossed)
+    assert not is_exact and len(set().union(*map(letters_of, letters))) <= MAX_GROUPS
+    shared = shares_letter(letters)
+    assert shared[~crossed].all() and not shared[crossed].all()
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.9])
+def test_rows_that_do_not_differ_share_a_letter_in_every_display(share):
+    rng = np.random.default_rng(7)
+    seen = set()
+    for k in (1, 2, 6, 12, 40, 90):
+        apart = random_differences(k, rng, share)
+        letters, is_exact = assign_letters(apart)
+        shared = shares_letter(letters)
+        seen.add(is_exact)
+        assert shared[~apart].all()
+        assert (not shared[apart].any()) == is_exact
+    assert True in seen
+
+
+def rank_sets(differences: np.ndarray, p_values: np.ndarray) -> list[tuple[int, int]]:
+    """Counted one by one: the ranks that significantly better and worse rows leave."""
+    k = len(differences)
+    pairs = [pair for pair in itertools.combinations(range(k), 2) if np.isfinite(p_values[pair])]
+    corrected = dict(zip(pairs, holm([p_values[pair] for pair in pairs]), strict=True))
+    sets = []
+    for row in range(k):
+        rivals = [
+            rival
+            for rival in range(k)
+            if corrected.get((min(row, rival), max(row, rival)), 1.0) < 0.05
+        ]
+        better = [rival for rival in rivals if differences[row, rival] > 0]
+        worse = [rival for rival in rivals if differences[row, rival] < 0]
+        sets.append((1 + len(better), k - len(worse)))
+    return sets
+
+
+def significant(p_values: np.ndarray) -> np.ndarray:
+    """Pairs whose p-value is below 0.05 after Holm's correction."""
+    pairs = np.triu(np.isfinite(p_values), 1)
+    found = np.zeros(p_values.shape, dtype=bool)
+    found[pairs] = np.array(holm(p_values[pairs].tolist())) < 0.05
+    return found | found.T
+
+
+def random_tests(k: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Differences of k scores, and p-values of normal tests whose errors depend on each other."""
+    scores = rng.normal(size=k)
+    influences = rng.normal(size=(k, 40)) * rng.uniform(0.02, 0.1)
+    errors = np.sqrt(((influences[:, None] - influences) ** 2).sum(axis=2))
+    differences = scores - scores[:, None]
+    np.fill_diagonal(errors, np.nan)
+    return differences, 2 * stats.norm.sf(np.abs(differences) / errors)
+
+
+def overlap(first: tuple[int, int], second: tuple[int, int]) -> bool:
+    return first[0] <= second[1] and second[0] <= first[1]
+
+
+def test_ranks_are_what_significant_differences_leave_and_a_shared_letter_means_an_overlap():
+    rng = np.random.default_rng(3)
+    n_shared = n_apart = 0
+    for _ in range(300):
+        differences, p_values = random_tests(int(rng.integers(1, 12)), rng)
+        apart = significant(p_values)
+        intervals = find_rank_intervals(differences, apart)
+        assert intervals == rank_sets(differences, p_values)
+        best_first = np.argsort((differences > 0).sum(axis=1))
+        letters, is_exact = assign_letters(apart[np.ix_(best_first, best_first)])
+        assert is_exact
+        for first, second in itertools.combinations(range(len(letters)), 2):
+            if letters_of(letters[first]) & letters_of(letters[second]):
+                n_shared += 1
+                assert overlap(intervals[best_first[first]], intervals[best_first[second]])
+            else:
+                n_apart += 1
+    assert n_shared > 500 and n_apart > 500
+
+
+def test_any_p_values_and_missing_pairs_have_ranks_that_agree_with_the_letters():
+    rng = np.random.default_rng(4)
+    n_widened = 0
+    for _ in range(300):
+        k = int(rng.integers(2, 10))
+        differences, _ = random_tests(k, rng)
+        p_values = np.triu(rng.choice([1e-6, 0.5, np.nan], size=(k, k), p=[0.6, 0.3, 0.1]), 1)
+        p_values = p_values + p_values.T
+        differences[np.isnan(p_values)] = np.nan
+        np.fill_diagonal(p_values, np.nan)
+        apart = significant(p_values)
+        intervals = find_rank_intervals(differences, apart)
+        for (best, worst), (low, high) in zip(
+            intervals, rank_sets(differences, p_values), strict=True
+        ):
+            assert 1 <= best == low and high <= worst <= k
+            n_widened += worst > high
+        for first, second in itertools.combinations(range(k), 2):
+            assert apart[first, second] or overlap(intervals[first], intervals[second])
+    assert n_widened
+
+
+def test_missing_pairs_decide_nothing_and_few_rows_have_the_only_ranks():
+    differences = np.array([[0.0, np.nan], [np.nan, 0.0]])
+    assert find_rank_intervals(differences, np.zeros((2, 2), dtype=bool)) == [(1, 2), (1, 2)]
+    assert find_rank_intervals(np.zeros((1, 1)), np.zeros((1, 1), dtype=bool)) == [(1, 1)]
+    assert find_rank_intervals(np.zeros((0, 0)), np.zeros((0, 0), dtype=bool)) == []
 
 
 def test_a_boards_rows_are_ranked_under_their_names(tmp_path):
@@ -275,9 +350,44 @@ def test_a_boards_rows_are_ranked_under_their_names(tmp_path):
     rows = table.rows()
     ranks = {row.label: row.cell(RANKS).measured for row in rows}
     assert {label: one and one.interval for label, one in ranks.items()} == {
-        "a [anothe]": (1, 1),
-        "a [print ]": (1, 1),
+        "a [anothe]": (1, 2),
+        "a [print ]": (1, 2),
         "b": (3, 3),
+    }
+
+
+def test_a_table_says_that_its_letters_are_not_all(monkeypatch):
+    # Two rows of one task and two of another: each pair differs, and nothing is between the two.
+    results = []
+    for task, names in (("sts12", "ab"), ("sts13", "cd")):
+        gold, similarity = drawn(3)
+        noise = np.random.default_rng(5).normal(size=60)
+        results += [
+            sts(name, task, gold, similarity + scale * noise)
+            for name, scale in zip(names, (0.0, 2.0), strict=True)
+        ]
+    suite = Suite(name="Two", tasks=["sts12", "sts13"])
+    (board,) = TableRequest(catalogue=Catalogue(), results=results).make_suite_boards(
+        "two", suite, {"sts12": "test", "sts13": "test"}
+    )
+    ties = [note for note in rank_table(board).measured_notes if note.startswith("Ties: ")]
+    assert ties == [
+        "Ties: rows that share a letter are not significantly different by the mean "
+        "(paired tests, Holm's correction over 2 pairs, level 0.05)"
+    ]
+    monkeypatch.setattr("stsbench.significance.means.MAX_GROUPS", 3)
+    table = rank_table(board)
+    assert [note for note in table.measured_notes if note.startswith("Ties: ")] == [
+        "Ties: rows that share no letter are significantly different by the mean "
+        "(paired tests, Holm's correction over 2 pairs, level 0.05)",
+        "Ties: groups are divided up to 3; rows of one letter may differ too",
+    ]
+    ranks = {row.label: row.cell(RANKS).measured for row in table.rows()}
+    assert {label: rank and rank.interval for label, rank in ranks.items()} == {
+        "a": (1, 3),
+        "b": (2, 4),
+        "c": (1, 3),
+        "d": (2, 4),
     }
 
 
@@ -357,7 +467,7 @@ def test_every_pair_is_tested_as_compare_tests_means():
 
 def test_letters_tell_which_differences_are_significant_after_holm():
     rows = made_rows({"a": 0.0, "b": 0.05, "c": 0.25, "d": 0.3, "e": 0.9})
-    found = rank_rows(rows, effort=TestSettings(n_draws=200))
+    found = rank_rows(rows, effort=FEW)
     pairs = list(itertools.combinations(rows, 2))
     corrected = holm([compared(rows, *names).p for names in pairs])
     shared = [bool(set(found.rows[a].letters) & set(found.rows[b].letters)) for a, b in pairs]
@@ -368,6 +478,15 @@ def test_letters_tell_which_differences_are_significant_after_holm():
         found.results_without_columns,
         found.results_without_sentences,
     ) == (10, 0.05, [], [])
+    p_values = np.full((5, 5), np.nan)
+    differences = np.zeros((5, 5))
+    for first, second in itertools.combinations(range(5), 2):
+        tested = compared(rows, list(rows)[first], list(rows)[second])
+        p_values[first, second] = tested.p
+        differences[first, second] = tested.difference
+        differences[second, first] = -tested.difference
+    intervals = [found.rows[name].rank_interval for name in rows]
+    assert intervals == rank_sets(differences, p_values) and found.has_exact_letters
     best = min(found.rows, key=lambda name: found.rows[name].rank)
     assert found.rows[best].letters.startswith("a")
     tied = {best} | {
@@ -385,7 +504,7 @@ def test_a_task_that_a_row_lacks_neither_lowers_nor_raises_it():
     # By plain means over what it has, b would go up without its worst task, and c without its best come no nearer.
     for task in range(3):
         gap = {**rows, "b": [seeds if at != task else [] for at, seeds in enumerate(rows["b"])]}
-        found = rank_rows(gap, effort=TestSettings(n_draws=300))
+        found = rank_rows(gap, effort=FEW)
         assert {name: one.rank for name, one in found.rows.items()} == whole
         assert found.rows["b"].tasks == tuple(at for at in range(3) if at != task)
         assert found.rows["b"].rank_interval[0] <= 2 <= found.rows["b"].rank_interval[1]
@@ -442,7 +561,7 @@ def test_results_that_do_not_tell_their_sentences_are_told():
         "b",
     ] and found.tests == 1
     assert rank_rows(
-        {"a": [[a]], "b": [[b]]}, effort=TestSettings(n_draws=50, dependence="none")
+        {"a": [[a]], "b": [[b]]}, effort=TestSettings(dependence="none")
     ).results_without_sentences == [a, b]
 
 
@@ -523,7 +642,7 @@ def test_rows_without_a_task_in_common_are_not_told_apart():
     rows["a"], rows["b"] = [rows["a"][0], [], []], [[], *rows["b"][1:]]
     found = rank_rows(rows, effort=FEW)
     assert found.tests == 0 and {one.letters for one in found.rows.values()} == {"a"}
-    assert {one.rank for one in found.rows.values()} == {1}
+    assert {(one.rank, one.rank_interval) for one in found.rows.values()} == {(1, (1, 2))}
 
 
 def test_scores_made_differently_are_refused():

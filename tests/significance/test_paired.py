@@ -25,7 +25,6 @@ from stsbench.significance.differences import (
     EstimatedDifference,
     ScoreSample,
     average_samples,
-    draw_scores,
     seed_error,
 )
 from stsbench.significance.items import pair_items
@@ -358,17 +357,6 @@ def test_seeds_that_do_not_differ_have_no_error_and_the_fewest_degrees_of_freedo
     assert average_samples(flat, ItemDependence.without_shared(2)).seed_errors == (
         StandardError(0.0, 1.0),
     )
-
-
-def test_draws_vary_as_shares_and_seeds_do_and_twins_tie():
-    a, b = sample(1), sample(2, seeds=1)
-    drawn = draw_scores([a, b, b], SHARING, n_draws=40_000, rng=np.random.default_rng(0))
-    expected = SHARING.covariance(np.array([s.influences.mean(axis=0) for s in (a, b)]))
-    seeds = seed_error(a, SHARING)
-    expected[0, 0] += seeds.error**2 if seeds else 0.0
-    np.testing.assert_allclose(np.cov(drawn[:2]), expected, rtol=0.05, atol=0.02 * expected.max())
-    assert drawn.mean(axis=1) == pytest.approx([a.score, b.score, b.score], abs=1e-3)
-    assert np.array_equal(drawn[1], drawn[2])
 
 
 def answers(seed: int, n: int = 200) -> tuple[np.ndarray, np.ndarray]:

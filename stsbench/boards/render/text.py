@@ -19,6 +19,7 @@ from stsbench.boards.tables.table import (
     KINDS_BY_SHOW,
     LETTERS,
     RANKS,
+    STANDINGS_METHOD,
     Group,
     NumberKind,
     Row,
@@ -415,6 +416,7 @@ def _number_fields(
         return {
             "rank_best": None if low is None else int(low),
             "rank_worst": None if high is None else int(high),
+            "rank_method": STANDINGS_METHOD if number else None,
         }
     if key == LETTERS:
         return {
@@ -467,6 +469,8 @@ def _column_fields(column: TableColumn) -> dict[str, Any]:
         fields["split"] = spec.published_split
         fields["protocol"] = spec.protocol
         fields["metric"] = spec.metric
+    if column.method:
+        fields["method"] = column.method
     return fields
 
 

@@ -21,6 +21,8 @@ AVERAGE, EXACT, DELTA, RANKS, LETTERS = "average", "average_exact", "distance", 
 """Keys of the columns that are computed from other columns."""
 STANDING_KINDS = ("ranks", "letters")
 """The kinds of column that show how rows stand to each other: the lowest is best."""
+STANDINGS_METHOD = "Holm"
+"""The correction of the tests of all pairs of rows, which decide ranks and letters."""
 
 
 class ColumnSpec(NamedTuple):
@@ -57,6 +59,8 @@ class TableColumn:
     better: Literal["high", "low", ""] = "high"
     in_points: bool = True
     """Whether tables print its numbers times 100."""
+    method: str = ""
+    """How its numbers are made; empty if the column is none of ranks or letters."""
     decimals: int = 2
     is_mixed: bool = False
     """Whether it is a mean over tasks that are scored in different ways."""
@@ -285,7 +289,13 @@ def add_standings(table: Table, standings: Mapping[int, RowStanding]) -> Table:
         standings: How rows stand to each other, by the index of the row in the table.
     """
     ranks_column = TableColumn(
-        key=RANKS, head="Rank", kind="ranks", better="", in_points=False, decimals=0
+        key=RANKS,
+        head="Rank",
+        kind="ranks",
+        better="",
+        in_points=False,
+        decimals=0,
+        method=STANDINGS_METHOD,
     )
     letters_column = replace(ranks_column, key=LETTERS, head="Ties", kind="letters")
     row_indices = count()

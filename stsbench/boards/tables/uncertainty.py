@@ -12,7 +12,15 @@ from stsbench.boards.tables.columns import (
     published_protocol,
     select_column_results,
 )
-from stsbench.boards.tables.table import AVERAGE, EXACT, ColumnSpec, Row, Table, add_standings
+from stsbench.boards.tables.table import (
+    AVERAGE,
+    EXACT,
+    STANDINGS_METHOD,
+    ColumnSpec,
+    Row,
+    Table,
+    add_standings,
+)
 from stsbench.core.errors import DataError, ProtocolError, Remedy
 from stsbench.core.files import cached_values
 from stsbench.core.wording import format_some
@@ -233,15 +241,19 @@ def _describe_ranks(
     standings: Standings[int], labels: Sequence[str], *, n_tasks: int
 ) -> Iterator[str]:
     """Yield the notes on what ranks and letters mean, and on rows that need care."""
+    from stsbench.significance.means import MAX_GROUPS
+
     pairs = f"{standings.tests} {'pair' if standings.tests == 1 else 'pairs'}"
     yield (
-        "Rank: by the mean, among the rows measured here; "
-        "the 95% interval over other items and seeds"
+        "Rank: by the mean among the rows measured here; "
+        f"all hold at once ({STANDINGS_METHOD}, {100 * (1 - standings.level):g}%)"
     )
-    yield (
-        "Ties: rows that share a letter are not significantly different by the mean "
-        f"(paired tests, Holm's correction over {pairs}, level {standings.level:g})"
-    )
+    tests = f"(paired tests, Holm's correction over {pairs}, level {standings.level:g})"
+    if standings.has_exact_letters:
+        yield f"Ties: rows that share a letter are not significantly different by the mean {tests}"
+    else:
+        yield f"Ties: rows that share no letter are significantly different by the mean {tests}"
+        yield f"Ties: groups are divided up to {MAX_GROUPS}; rows of one letter may differ too"
     rows_with_gaps = [
         labels[row_index]
         for row_index, standing in standings.rows.items()

@@ -9,10 +9,10 @@ function quoted(text) {
 }
 
 function numberRecord(head, cell) {
-  const { text, deviation, low, high } = readCell(cell), { key, kind } = head.dataset;
+  const { text, deviation, low, high } = readCell(cell), { key, kind, method } = head.dataset;
   if (kind === "ranks") {
     const [best = "", worst = best] = text.split("–");
-    return { rank_best: best, rank_worst: worst };
+    return { rank_best: best, rank_worst: worst, rank_method: best && method };
   }
   const record = { [key]: text };
   if (deviation) record[`${key}_deviation`] = deviation;
