@@ -222,7 +222,7 @@ def compute_differences_from(
 
 
 MAX_GROUPS = 52
-"""The number of groups of letters beyond which no group is divided any further.
+"""The number of groups of letters beyond which groups are not divided any further.
 
 With gaps their number may grow exponentially with the number of rows.
 """
@@ -264,9 +264,10 @@ def assign_letters(different: npt.NDArray[np.bool_]) -> LetterDisplay:
     """
     k = len(different)
     groups = _insert_and_absorb(_find_ranges(different), different)
+    members_by_group = [_members(mask, k) for mask in _sweep(groups.masks, k)]
     letters_by_encoder = [""] * k
     n_letters = len(string.ascii_letters)
-    for index, members in enumerate(sorted(_sweep(groups.masks, k))):
+    for index, members in enumerate(sorted(members_by_group)):
         letter = "." * (index // n_letters) + string.ascii_letters[index % n_letters]
         for encoder in members:
             letters_by_encoder[encoder] += letter
@@ -293,20 +294,20 @@ def _insert_and_absorb(groups: list[int], different: npt.NDArray[np.bool_]) -> _
     """Divide groups until none has two encoders that differ.
 
     All differences of an encoder are inserted at once: a group that has the encoder and some of
-    its rivals becomes two, one without the encoder and one without the rivals. If there would
-    then be more than ``MAX_GROUPS`` groups, they stay undivided.
+    its rivals becomes two, one without the encoder and one without the rivals. Dividing stops
+    where more than ``MAX_GROUPS`` groups would be left after sweeping.
     """
-    is_exact = True
     for encoder, row in enumerate(np.triu(different, 1)):
         rivals = int.from_bytes(np.packbits(row, bitorder="little").tobytes(), "little")
         divided_groups = _split(groups, 1 << encoder, rivals)
         if divided_groups == groups:
             continue
         if len(divided_groups) > MAX_GROUPS:
-            is_exact = False
-        else:
-            groups = divided_groups
-    return _Groups(groups, is_exact)
+            divided_groups = _sweep(divided_groups, len(different))
+        if len(divided_groups) > MAX_GROUPS:
+            return _Groups(groups, is_exact=False)
+        groups = divided_groups
+    return _Groups(groups, is_exact=True)
 
 
 def _members(group: int, k: int) -> list[int]:
@@ -331,28 +332,34 @@ def _split(groups: list[int], encoder: int, rivals: int) -> list[int]:
     return remaining
 
 
-def _sweep(groups: Sequence[int], k: int) -> list[list[int]]:
+def _sweep(groups: Sequence[int], k: int) -> list[int]:
     """Remove groups of which every pair is in another one, trying the smallest first.
 
     Args:
         groups: The groups as bit masks of encoders.
         k: The number of encoders.
-
-    Returns:
-        The members of each group that remains.
     """
+    groups = sorted(groups, key=int.bit_count)
+    indices_by_group = [np.array(_members(group, k)) for group in groups]
+    is_member = np.zeros((len(groups), k), dtype=np.float32)
+    for group_row, indices in zip(is_member, indices_by_group, strict=True):
+        group_row[indices] = 1
     # An encoder that is alone in its group forms a pair with itself.
-    n_groups_by_pair = np.zeros((k, k), dtype=np.int64)
-    members_by_group = [_members(group, k) for group in sorted(groups, key=int.bit_count)]
-    for members in members_by_group:
-        n_groups_by_pair[np.ix_(members, members)] += 1
+    n_groups_by_pair = is_member.T @ is_member
     remaining = []
-    for members in members_by_group:
-        pairs = np.ix_(members, members)
-        if (n_groups_by_pair[pairs] > 1).all():
+    for group, indices in zip(groups, indices_by_group, strict=True):
+        # The pairs of the first and the last member decide in most cases.
+        first, last = indices[[0, -1]]
+        pairs = np.ix_(indices, indices)
+        is_covered = (
+            n_groups_by_pair[first, indices].min() > 1
+            and n_groups_by_pair[last, indices].min() > 1
+            and n_groups_by_pair[pairs].min() > 1
+        )
+        if is_covered:
             n_groups_by_pair[pairs] -= 1
         else:
-            remaining.append(members)
+            remaining.append(group)
     return remaining
 
 

@@ -123,7 +123,7 @@ def test_several_means_of_an_encoder_and_what_it_lacks(tmp_path):
     assert compute_mean_intervals([[silent], []], [(0,)]) == ({}, (), [silent])
 
 
-def different(letters: list[str]) -> np.ndarray:
+def different(letters: Sequence[str]) -> np.ndarray:
     """Which pairs a display says are different: those that share no letter."""
     return np.array([[not set(one) & set(other) for other in letters] for one in letters])
 
@@ -220,14 +220,19 @@ def test_more_letters_than_52_are_for_ranges_alone_and_others_say_that_they_stop
     letters, is_exact = assign_letters(apart)
     assert is_exact and np.array_equal(~shares_letter(letters), apart)
     assert len(set().union(*map(letters_of, letters))) == 196
-    # Eight pairs each of their own make 2 to the power of 8 groups, of which 52 are not passed.
+    # Splitting alone would make 2 to the power of 8 groups, of which few are needed.
     crossed = np.zeros((16, 16), dtype=bool)
     for first in range(8):
         crossed[first, 15 - first] = crossed[15 - first, first] = True
     letters, is_exact = assign_letters(crossed)
+    assert is_exact and np.array_equal(~shares_letter(letters), crossed)
+    # Each of ten encoders differs from the other nine, and so do ten more: 100 pairs that do not.
+    sides = np.arange(20) % 2
+    apart = (sides[:, None] == sides) & ~np.eye(20, dtype=bool)
+    letters, is_exact = assign_letters(apart)
     assert not is_exact and len(set().union(*map(letters_of, letters))) <= MAX_GROUPS
     shared = shares_letter(letters)
-    assert shared[~crossed].all() and not shared[crossed].all()
+    assert shared[~apart].all() and not shared[apart].all()
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.9])
