@@ -28,8 +28,13 @@ def token_shuffle(
     """Return position ids (b, t), permuted among the tokens of each sentence.
 
     [CLS] and [SEP] take part; padding, on either side, keeps its own ids. Token ids, segment ids
-    and mask must stay as they are. The permuted ids are 0 to t - 1, or ``position_ids`` (b, t)
-    (those of RoBERTa start at 2).
+    and mask must stay as they are. ConSERT (arXiv 2105.11741), section 3.2.
+
+    Args:
+        mask: 1 at tokens and 0 at padding, (b, t).
+        generator: The generator of the draws.
+        position_ids: The ids to permute, (b, t), for example RoBERTa's, which start at 2; by
+            default 0 to t - 1.
     """
     is_token = mask != 0
     b, t = is_token.shape
@@ -37,6 +42,8 @@ def token_shuffle(
     ids = positions if position_ids is None else position_ids
     draws = _uniform_draws(is_token, generator)
     # Tokens first, then padding.
+    # Two orders of the columns of a row, with all tokens first. The id of the k-th column of the
+    # random order goes to the k-th one of the plain order; padding is in the same order in both.
     token_order = torch.where(is_token, positions, positions + t).argsort(dim=1)
     random_order = torch.where(is_token, draws, _PAST_DRAWS + positions).argsort(dim=1)
     return torch.empty_like(ids).scatter_(1, token_order, ids.gather(1, random_order))
@@ -45,10 +52,17 @@ def token_shuffle(
 def token_cutoff(
     embeddings: Tensor, mask: Tensor, *, rate: float, generator: torch.Generator
 ) -> Tensor:
-    """Return embeddings (b, t, h) with floor(n * rate) of each sentence's n tokens set to zero.
+    """Return embeddings (b, t, h) with some tokens of each sentence set to zero.
 
-    Padding is never drawn; [CLS] and [SEP] may be. At rate 0.15 sentences of six tokens or fewer
-    stay as they are.
+    These are floor(n * rate) of its n tokens. Padding is never drawn; [CLS] and [SEP] may be. At
+    rate 0.15 sentences of six tokens or fewer stay as they are. ConSERT (arXiv 2105.11741), section
+    3.2.
+
+    Args:
+        embeddings: The embedding output, (b, t, h).
+        mask: 1 at tokens and 0 at padding, (b, t).
+        rate: The share of tokens, from 0 to below 1.
+        generator: The generator of the draws.
     """
     is_cut = _draw_exact_share(eligible=mask != 0, rate=rate, generator=generator)  # (b, t)
     return embeddings.masked_fill(is_cut[:, :, None], 0)
@@ -59,7 +73,13 @@ def feature_cutoff(
 ) -> Tensor:
     """Return embeddings (b, t, h) with floor(h * rate) columns of each sentence set to zero.
 
-    The columns are zero at padding too.
+    The columns are zero at padding too. ConSERT (arXiv 2105.11741), section 3.2.
+
+    Args:
+        embeddings: The embedding output, (b, t, h).
+        mask: Not used; all views have it.
+        rate: The share of columns, from 0 to below 1.
+        generator: The generator of the draws.
     """
     b, _, h = embeddings.shape
     is_cut = _draw_exact_share(
@@ -71,10 +91,17 @@ def feature_cutoff(
 def embedding_dropout(
     embeddings: Tensor, mask: Tensor, *, rate: float, generator: torch.Generator
 ) -> Tensor:
-    """Return embeddings (b, t, h) with floor(n * h * rate) elements of n tokens set to zero.
+    """Return embeddings (b, t, h) with some elements of each sentence set to zero.
 
-    Unlike torch's dropout, the count of each sentence is exact, padding is unchanged, and the other
-    elements are not scaled up.
+    These are floor(n * h * rate) of the elements of its n tokens. Unlike torch's dropout, the count
+    of each sentence is exact, padding is unchanged, and the other elements are not scaled up.
+    ConSERT (arXiv 2105.11741), section 3.2.
+
+    Args:
+        embeddings: The embedding output, (b, t, h).
+        mask: 1 at tokens and 0 at padding, (b, t).
+        rate: The share of elements, from 0 to below 1.
+        generator: The generator of the draws.
     """
     b, t, h = embeddings.shape
     is_element = (mask != 0)[:, :, None].expand(b, t, h).reshape(b, t * h)
@@ -100,7 +127,16 @@ def fgv_noise(gradient: Tensor, *, norm: float, normalise: bool) -> Tensor:
 
 
 def _draw_exact_share(eligible: Tensor, rate: float, generator: torch.Generator) -> Tensor:
-    """Draw floor(rate * n) of the n eligible positions of each row of a boolean (b, m)."""
+    """Draw floor(rate * n) of the n eligible positions of each row.
+
+    Args:
+        eligible: The positions that may be drawn, bool (b, m).
+        rate: The share to draw, from 0 to below 1.
+        generator: The generator of the draws.
+
+    Returns:
+        The drawn positions, bool (b, m).
+    """
     if not 0 <= rate < 1:
         raise StsbenchError(f"rate {rate}: it must be from 0 to below 1; ConSERT uses 0.1 to 0.2")
     # In float64 with its rounding, as the released code: 0.29 of 100 is 28.
@@ -113,12 +149,16 @@ def _draw_exact_share(eligible: Tensor, rate: float, generator: torch.Generator)
     draws = _uniform_draws(eligible, generator).masked_fill(~eligible, _PAST_DRAWS)
     is_drawn = draws < rate
     n_missing = counts - is_drawn.sum(dim=1, keepdim=True)
+    # If positions are missing, only those that are not drawn yet can be added; otherwise only drawn
+    # ones can be taken back.
     distances = (draws - rate).abs().masked_fill(is_drawn == (n_missing > 0), torch.inf)
     max_flips = int(n_missing.abs().max())
     nearest_positions = distances.topk(max_flips, dim=1, largest=False).indices
     is_flipped = torch.arange(max_flips, device=eligible.device) < n_missing.abs()
+    # Flips the |n_missing| nearest positions of each row.
     return is_drawn ^ torch.zeros_like(eligible).scatter_(1, nearest_positions, is_flipped)
 
 
 def _uniform_draws(like: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw numbers in [0, 1) in the shape of a tensor, on the generator's device."""
     return torch.rand(like.shape, generator=generator, device=generator.device).to(like.device)

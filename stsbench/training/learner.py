@@ -186,6 +186,11 @@ class Learner(_Traits):
         """Return the order of the corpus's rows in one epoch, (count,); by default shuffled.
 
         The first ``batch`` rows make the first batch of all ranks together, and so on.
+
+        Args:
+            count: The number of rows of the corpus.
+            rng: The generator of the order.
+            batch: The number of rows of a batch of all ranks.
         """
         return rng.permutation(count)
 
@@ -206,6 +211,7 @@ class Learner(_Traits):
             [text for column in columns for text in self.texts_of(rows, column)]
         )
         # The texts of column i are at positions i * len(rows) and after.
+        # The texts of a column lie together: where those of each name begin.
         indices = [np.arange(len(rows)) + columns.index(name) * len(rows) for name in names]
         return self.student.collate(tokens, np.concatenate(indices))
 
@@ -213,7 +219,12 @@ class Learner(_Traits):
     """An alias of :meth:`inputs` for users' methods; some methods have a parameter of this name."""
 
     def texts_of(self, rows: Rows, name: str = "text") -> list[str]:
-        """Return the texts of a column in some rows."""
+        """Return the texts of a column in some rows.
+
+        Args:
+            rows: The rows of the corpus, (b,).
+            name: The column.
+        """
         return [self.columns[name][row] for row in rows.tolist()]
 
     def inputs_of_texts(self, texts: Sequence[str]) -> Batch:
@@ -279,7 +290,12 @@ class Learner(_Traits):
         """Return ``loss``, a scalar, and any parts of it worth recording."""
 
     def set_dropout(self, module: torch.nn.Module, *, dropout: bool) -> None:
-        """Set whether a module has dropout in training, independently of the other modules."""
+        """Set whether a module has dropout in training, independently of the other modules.
+
+        Args:
+            module: A part of the method.
+            dropout: Whether it has dropout; without it the module stays in evaluation mode.
+        """
         self._dropout_settings = (*self._dropout_settings, (module, dropout))
         module.train(self.training and dropout)
 
@@ -318,7 +334,12 @@ class ContrastiveLearner(Learner):
     ) -> list[torch.Tensor]:
         """Embed views that stand one below the other, each to (ranks * b, h).
 
-        A ``second`` student, if any, embeds all views but the first.
+        The rows of all processes are joined.
+
+        Args:
+            tokens: The model inputs, (views * b, t) each.
+            views: The number of views.
+            second: Another student, which embeds all views but the first; None if one embeds all.
         """
         if second is None:
             return gather_pairs(self.student.embed(tokens), views)
@@ -335,7 +356,11 @@ def check_losses(
     losses: Any,  # noqa: ANN401 - what a user's method returns
     method: torch.nn.Module,
 ) -> Losses:
-    """Return the losses that a method's ``prefix`` has returned.
+    """Return the losses that a method's ``forward`` has returned.
+
+    Args:
+        losses: What it has returned.
+        method: The method, for messages.
 
     Raises:
         TrainingError: They are no dict with ``loss``, one is no scalar, or nothing that is trained
@@ -363,12 +388,22 @@ def check_losses(
 
 
 def rows_of(tokens: Tokens, rows: slice | torch.Tensor) -> Tokens:
-    """Return some rows of a batch."""
+    """Return some rows of a batch.
+
+    Args:
+        tokens: The model inputs, (b, t) each.
+        rows: A slice of rows, or their indices.
+    """
     return {name: values[rows] for name, values in tokens.items()}
 
 
 def weighted_sum(parts: Losses, weights: Mapping[str, float]) -> Losses:
-    """Return the sum of losses as ``loss``, each times its weight, 1 by default; and the parts."""
+    """Return the weighted sum of losses as ``loss``, and the losses themselves.
+
+    Args:
+        parts: The losses by name, scalars.
+        weights: Their weights by name; 1 for a loss that is not named.
+    """
     return {
         "loss": torch.stack([weights.get(name, 1.0) * loss for name, loss in parts.items()]).sum(),
         **parts,

@@ -33,6 +33,7 @@ def in_float32(objective: Callable[P, Tensor]) -> Callable[P, Tensor]:
 
     @functools.wraps(objective)
     def compute_widened(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        # Every loss takes its temperature by name.
         temperature: Any = kwargs.get("temperature", 1.0)
         if not 0 < temperature < math.inf:
             raise StsbenchError(
@@ -62,6 +63,7 @@ def check_rows(min_rows: int = 1, /, **tensors: Tensor) -> None:
     Raises:
         ValueError: One is not; the message names the tensor.
     """
+    # The others are compared with the first.
     (name, first), *further_tensors = tensors.items()
     if first.ndim != 2 or len(first) < min_rows:
         raise ValueError(
@@ -80,6 +82,7 @@ def unit(x: Tensor) -> Tensor:
     A zero vector stays zero, and its gradient is finite.
     """
     lengths = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    # A zero vector is divided by 1.
     return x / torch.where(lengths == 0, 1.0, lengths)
 
 
@@ -153,19 +156,32 @@ def info_nce(
 def nt_xent(view_a: Tensor, view_b: Tensor, *, temperature: float) -> Tensor:
     """Compute SimCLR's loss: each of the 2n views finds its twin among all others.
 
-    The views are (n, d) each, row for row.
     ``-log e(i, i') / sum_{j != i} e(i, j)``, mean over the 2n anchors, each with 2n - 2 negatives.
     Chen et al., 2020, https://arxiv.org/abs/2002.05709. ConSERT's code sums the means of the two
     sides: its value is 2 times this one. DeCLUTR's loss, over anchors and mean positives, and the
     symmetric loss of the SimCSE tutorials are this one.
+
+    Args:
+        view_a: The first view of n sentences, (n, d).
+        view_b: Their second view, (n, d), row for row of the same sentences.
+        temperature: The divisor of the cosines.
     """
     check_rows(view_a=view_a, view_b=view_b)
+    # The twin of row i of all 2n is n rows further, around the end.
     twin_rows = torch.arange(2 * len(view_a), device=view_a.device).roll(len(view_a))
     return F.cross_entropy(_logits_without_self(view_a, view_b, temperature), twin_rows)
 
 
 def _logits_without_self(a: Tensor, b: Tensor, temperature: float) -> Tensor:
-    """Return the logits (2n, 2n) of the rows of ``a`` and ``b`` (n, d), -inf on the diagonal."""
+    """Return the similarities (2n, 2n) of all rows with each other, over the temperature.
+
+    The diagonal is -inf, so that no row is its own negative.
+
+    Args:
+        a: The first view of n sentences, (n, d): rows and columns 0 to n - 1.
+        b: Their second view, (n, d): rows and columns n to 2n - 1.
+        temperature: The divisor of the cosines.
+    """
     rows = torch.cat([a, b])
     return (cosines(rows, rows) / temperature).masked_fill(_diagonal_mask(rows), -torch.inf)
 
@@ -240,8 +256,11 @@ def mixed_info_nce(
         return (mixing * rows + (1 - mixing) * rows.roll(-1, 0)).detach()
 
     similarities = [cosines(anchor, positive)]
+    # True for ``released``.
     if look_up("variant", variant, FORMULAS):
         is_own = _diagonal_mask(anchor)
+        # With a share below a half, mix i is mostly sentence i + 1: its cosine with that sentence
+        # is the one that is set to 0.
         similarities.append(cosines(anchor, mix(positive)).masked_fill(is_own.roll(1, 0), 0))
         similarities.append(cosines(mix(anchor), positive).masked_fill(is_own.roll(1, 1), 0))
     else:
@@ -286,9 +305,14 @@ def dimension_contrast(view_a: Tensor, view_b: Tensor, *, temperature: float) ->
     """Compute SimCSE++'s dimension-wise loss: each dimension finds itself in the other view.
 
     ``-log e(c, c) / sum_d e(c, d)``, mean over the dimensions, with e(c, d) = exp(the mean over
-    sentences of z_c * z'_d / temperature). z and z' are the views (b, d) with every dimension
-    brought to mean 0 and variance 1 over the batch. Xu et al., 2023,
-    https://arxiv.org/abs/2305.13192; in its code a batch norm without weights.
+    sentences of z_c * z'_d / temperature). z and z' are the views with every dimension brought to
+    mean 0 and variance 1 over the batch. Xu et al., 2023, https://arxiv.org/abs/2305.13192; in its
+    code a batch norm without weights.
+
+    Args:
+        view_a: The first view of b sentences, (b, d).
+        view_b: Their second view, (b, d), row for row of the same sentences.
+        temperature: The divisor of the correlations.
     """
     check_rows(2, view_a=view_a, view_b=view_b)
     normalised_a, normalised_b = (
@@ -341,6 +365,7 @@ def quick_thoughts(first: Tensor, second: Tensor) -> Tensor:
     """
     check_rows(2, first=first, second=second)
     scores = (first @ second.T).masked_fill(_diagonal_mask(first), 0)
+    # On both diagonals beside the main one.
     neighbour_weights = torch.ones(len(first) - 1, dtype=scores.dtype, device=scores.device)
     targets = neighbour_weights.diag(1) + neighbour_weights.diag(-1)
     return F.cross_entropy(scores, targets / targets.sum(dim=1, keepdim=True))
@@ -355,7 +380,15 @@ Formulas = Literal["paper", "released"]
 
 @in_float32
 def rankings(a: Tensor, b: Tensor, *, temperature: float) -> Tensor:
-    """Return the cosines (b, b) of all rows of ``a`` with all of ``b``, over a temperature."""
+    """Return the cosines (b, b) of all rows of ``a`` with all of ``b``, over a temperature.
+
+    Row i ranks the sentences of ``b`` by their similarity to sentence i of ``a``.
+
+    Args:
+        a: The sentences that rank, (b, d).
+        b: The sentences that are ranked, (b, d).
+        temperature: The divisor of the cosines.
+    """
     check_rows(a=a, b=b)
     return cosines(a, b) / temperature
 
@@ -370,13 +403,19 @@ def ranking_consistency(
     ``view_a[i]`` with all of ``view_b``, and Q that of ``view_b[i]`` with all of ``view_a``: half
     of KL(P, M) + KL(Q, M), M = (P + Q) / 2. As released the logarithm of M is clamped from below at
     1e-7, so M is 1 everywhere: the result is minus the mean entropy of P and Q, and no divergence.
-    The views are (b, d), row for row of the same sentences. Liu et al. 2023,
-    https://arxiv.org/abs/2305.16726. The authors' code is not public; ``released`` is that of a
-    reproduction, perceptiveshawty/RankCSE, which trained the public checkpoints.
+    Liu et al. 2023, https://arxiv.org/abs/2305.16726. The authors' code is not public; ``released``
+    is that of a reproduction, perceptiveshawty/RankCSE, which trained the public checkpoints.
+
+    Args:
+        view_a: The first view of b sentences, (b, d).
+        view_b: Their second view, (b, d), row for row of the same sentences.
+        temperature: The divisor of the cosines.
+        formulas: ``paper`` or ``released``.
     """
     similarities = rankings(view_a, view_b, temperature=temperature)
     # The logarithms of P and Q, (2, b, b), and that of M.
     log_rankings = torch.stack([similarities.log_softmax(dim=1), similarities.T.log_softmax(dim=1)])
+    # True for ``released``.
     if look_up("formulas", formulas, FORMULAS):
         log_rankings = log_rankings.exp().clamp(min=MIN_PROBABILITY).log()
         log_middle = torch.full_like(log_rankings[0], MIN_PROBABILITY)
@@ -389,33 +428,45 @@ def ranking_consistency(
 
 @in_float32
 def list_net(student: Tensor, teacher: Tensor) -> Tensor:
-    """Compute the cross-entropy of a student's ranking against a teacher's.
+    """Compute the cross-entropy of a student's ranking against a teacher's (ListNet).
 
-    A ranking is the distribution of which sentence comes first.
+    A ranking is the distribution of which sentence comes first: ``-sum_j softmax(teacher)_ij log
+    softmax(student)_ij``, j not i, mean over the sentences i. RankCSE, Liu et al. 2023,
+    https://arxiv.org/abs/2305.16726.
 
-    ``-sum_j softmax(teacher)_ij log softmax(student)_ij``, j not i, mean over the sentences i. Both
-    are similarities (b, b), each divided by a temperature of its own.
+    Args:
+        student: The student's similarities of all sentences with each other, (b, b), divided by a
+            temperature.
+        teacher: The teacher's, (b, b), divided by a temperature of its own.
     """
     check_rows(2, student=student, teacher=teacher)
     b = len(student)
     is_other = ~_diagonal_mask(student)
-    student = student[is_other].view(b, b - 1)
+    student = student[is_other].view(b, b - 1)  # without the diagonal
     teacher = teacher[is_other].view(b, b - 1)
     return -(teacher.softmax(dim=1) * student.log_softmax(dim=1)).sum() / b
 
 
 @in_float32
 def list_mle(student: Tensor, teacher: Tensor, *, formulas: Formulas = "paper") -> Tensor:
-    """Compute minus the log likelihood of a teacher's ranking under a student's similarities.
+    """Compute minus the log likelihood of a teacher's ranking under a student (ListMLE).
 
-    ``-sum_k log exp(s_k) / sum_{l >= k} exp(s_l)``, mean over sentences, with s the similarities of
-    a sentence, itself included, in the teacher's falling order. As released 1e-7 is added to each
-    sum of exponentials, each relative to the largest: similarities of the student far below the
-    largest have no order among themselves. Both are similarities (b, b), the student's divided by a
-    temperature; of the teacher's only the order matters.
+    ``-sum_k log exp(s_k) / sum_{l >= k} exp(s_l)``, mean over sentences, with s the student's
+    similarities of a sentence, itself included, in the teacher's falling order: the student draws
+    one sentence after the other without replacement. As released 1e-7 is added to each sum of
+    exponentials, each relative to the largest: similarities of the student far below the largest
+    have no order among themselves. RankCSE, Liu et al. 2023, https://arxiv.org/abs/2305.16726.
+
+    Args:
+        student: The student's similarities of all sentences with each other, (b, b), divided by a
+            temperature.
+        teacher: The teacher's, (b, b); only their order in each row matters.
+        formulas: ``paper`` or ``released``.
     """
     check_rows(student=student, teacher=teacher)
     ranked_scores = student.gather(1, teacher.argsort(dim=1, descending=True, stable=True))
+    # Sums over the sentences from rank k on: cumulative sums from the end, by flipping twice. The
+    # condition is true for ``released``.
     if look_up("formulas", formulas, FORMULAS):
         ranked_scores = ranked_scores - ranked_scores.amax(dim=1, keepdim=True)
         log_remainders = (ranked_scores.exp().flip(1).cumsum(dim=1) + MIN_PROBABILITY).log().flip(1)
@@ -458,6 +509,13 @@ def self_guided(cls: Tensor, hidden: Tensor, *, temperature: float, variant: str
 
 
 def _opt1(cls: Tensor, hidden: Tensor, temperature: float) -> Tensor:
+    """Compute ``opt1`` of :func:`self_guided`: other c_j and all h_j are the negatives of c_i.
+
+    Args:
+        cls: The [CLS] states c, (b, d).
+        hidden: The hidden states h of one drawn layer, (b, 1, d).
+        temperature: The divisor of the cosines.
+    """
     is_own = _diagonal_mask(cls)
     anchor_cosines = cosines(cls, cls).masked_fill(is_own, -torch.inf)
     return diagonal_cross_entropy(
@@ -466,17 +524,33 @@ def _opt1(cls: Tensor, hidden: Tensor, temperature: float) -> Tensor:
 
 
 def _opt2_released(cls: Tensor, hidden: Tensor, temperature: float) -> Tensor:
+    """Compute ``opt2-released`` of :func:`self_guided`: one negative is missing.
+
+    Args:
+        cls: The [CLS] states c, (b, d).
+        hidden: The hidden states h of one drawn layer, (b, 1, d).
+        temperature: The divisor of the cosines.
+    """
     logits = cosines(cls, hidden[:, 0]) / temperature  # (b, b)
     is_dropped = torch.zeros_like(logits, dtype=torch.bool)
+    # The first other sentence: of row 0 that is sentence 1, of all other rows sentence 0.
     is_dropped[1:, 0] = is_dropped[:1, 1:2] = True
     return diagonal_cross_entropy(logits.masked_fill(is_dropped, -torch.inf))
 
 
 def _opt3(cls: Tensor, hidden: Tensor, temperature: float) -> Tensor:
+    """Compute ``opt3`` of :func:`self_guided`: each layer of a sentence is a positive of its own.
+
+    Args:
+        cls: The [CLS] states c, (b, d).
+        hidden: The hidden states h of all layers, (b, k, d).
+        temperature: The divisor of the cosines.
+    """
     b, k, _ = hidden.shape
     logits = cosines(cls, hidden.flatten(0, 1)).view(b, b, k) / temperature
     is_own = _diagonal_mask(cls)
     negatives = logits.masked_fill(is_own[:, :, None], -torch.inf).flatten(1).logsumexp(dim=1)
+    # -log(e^p / (e^p + e^n)) is -logsigmoid(p - n); p is (b, k), the own layers.
     return -F.logsigmoid(logits[is_own] - negatives[:, None]).mean()
 
 
@@ -535,10 +609,14 @@ def feature_names(kinds: str | Sequence[str]) -> tuple[str, ...]:
 
     A classifier has d inputs for each feature.
 
+    Args:
+        kinds: The name of a preset, or the names of features.
+
     Raises:
         UnknownName: There is no such preset or feature.
         StsbenchError: The list is empty.
     """
+    # A text is the name of a preset, never of one feature.
     if isinstance(kinds, str):
         if kinds not in PAIR_FEATURES:
             hint = f"known: {', '.join(PAIR_FEATURES)}, or a list of {', '.join(_FEATURES)}"
@@ -554,7 +632,14 @@ def feature_names(kinds: str | Sequence[str]) -> tuple[str, ...]:
 def pair_features(u: Tensor, v: Tensor, kinds: str | Sequence[str]) -> Tensor:
     """Return the features of sentence pairs, concatenated: (b, len(feature_names(kinds)) * d).
 
-    ``u`` and ``v`` are the sentences of each pair, (b, d) each. Raises as :func:`feature_names`.
+    Args:
+        u: The embeddings of the first sentences, (b, d).
+        v: The embeddings of the second sentences, (b, d).
+        kinds: The name of a preset, or the names of features.
+
+    Raises:
+        UnknownName: There is no such preset or feature.
+        StsbenchError: The list is empty.
     """
     check_rows(u=u, v=v)
     return torch.cat([_FEATURES[name](u, v) for name in feature_names(kinds)], dim=1)
@@ -577,7 +662,14 @@ class GivenEmbeddings(torch.nn.Module):
 
 
 def make_loss(name: str, *values: Any, column: str = "sentence_embedding", **options: Any) -> Any:  # noqa: ANN401
-    """Make a loss of sentence-transformers by name, with :class:`GivenEmbeddings` as its model."""
+    """Make a loss of sentence-transformers by name, with :class:`GivenEmbeddings` as its model.
+
+    Args:
+        name: The name of the loss's class.
+        values: Arguments of the class behind the model.
+        column: The tensor of a column that the model returns as its embeddings.
+        options: Named arguments of the class.
+    """
     from sentence_transformers.sentence_transformer import losses
 
     return getattr(losses, name)(GivenEmbeddings(column), *values, **options)

@@ -16,9 +16,9 @@ from stsbench.core.wording import format_count
 
 Span = tuple[int, int]
 """The indices of the first token and of the one behind the last."""
-ANCHOR_LENGTHS = (4.0, 2.0)
+ANCHOR_LENGTH_BETA = (4.0, 2.0)
 """Parameters of the Beta distribution of anchor lengths: long spans speak for their document."""
-POSITIVE_LENGTHS = (2.0, 4.0)
+POSITIVE_LENGTH_BETA = (2.0, 4.0)
 """Parameters of the Beta distribution of positive lengths: short spans overlap less."""
 Strategy = Literal["both", "subsuming", "adjacent"]
 
@@ -73,13 +73,14 @@ def sample_spans(
     blocks = list(range(0, n_tokens - max_len + 1, max_len))
     spans = Spans(anchors=[], positives=[])
     for remaining in range(anchors, 0, -1):
-        length = _draw_length(rng, shape=ANCHOR_LENGTHS, shortest=min_len, longest=max_len)
+        length = _draw_length(rng, beta=ANCHOR_LENGTH_BETA, shortest=min_len, longest=max_len)
         # If a block from the middle could leave too few blocks, choose the first or the last.
         if len(blocks) // remaining < remaining:
             block_index = int(rng.choice([0, len(blocks) - 1]))
         else:
             block_index = int(rng.integers(len(blocks)))
         start = int(rng.integers(blocks[block_index], blocks[block_index] + max_len - length + 1))
+        # The block and its neighbours.
         del blocks[max(0, block_index - 1) : block_index + 2]
         anchor = (start, start + length)
         spans.anchors.append(anchor)
@@ -91,18 +92,33 @@ def sample_spans(
 
 
 def _draw_length(
-    rng: np.random.Generator, shape: tuple[float, float], shortest: int, longest: int
+    rng: np.random.Generator, beta: tuple[float, float], shortest: int, longest: int
 ) -> int:
-    """Draw the length of a span from a Beta distribution between two lengths, in tokens."""
-    return int(rng.beta(*shape) * (longest - shortest) + shortest)
+    """Draw the length of a span between two lengths, in tokens, rounded down.
+
+    Args:
+        rng: The generator.
+        beta: The two parameters of the Beta distribution of where it lies between them.
+        shortest: The shortest length.
+        longest: The longest length.
+    """
+    return int(rng.beta(*beta) * (longest - shortest) + shortest)
 
 
 def _draw_subsuming(
     anchor: Span, n_tokens: int, min_len: int, max_len: int, rng: np.random.Generator
 ) -> Span:
-    """Draw a positive inside an anchor."""
+    """Draw a positive inside an anchor, as the official code does.
+
+    Args:
+        anchor: The first token of the anchor, and the one behind its last.
+        n_tokens: Not used; all strategies have it, as ``max_len``.
+        min_len: The length of the shortest span, in tokens.
+        max_len: Not used: the anchor is the longest span.
+        rng: The generator.
+    """
     start, end = anchor
-    length = _draw_length(rng, shape=POSITIVE_LENGTHS, shortest=min_len, longest=end - start)
+    length = _draw_length(rng, beta=POSITIVE_LENGTH_BETA, shortest=min_len, longest=end - start)
     positive_start = int(rng.integers(start, end - length + 1))
     return positive_start, positive_start + length
 
@@ -110,9 +126,17 @@ def _draw_subsuming(
 def _draw_adjacent(
     anchor: Span, n_tokens: int, min_len: int, max_len: int, rng: np.random.Generator
 ) -> Span:
-    """Draw a positive next to an anchor."""
+    """Draw a positive that ends where an anchor begins, or begins where it ends.
+
+    Args:
+        anchor: The first token of the anchor, and the one behind its last.
+        n_tokens: The number of tokens of the document.
+        min_len: The length of the shortest span, in tokens.
+        max_len: The length of the longest span, in tokens.
+        rng: The generator.
+    """
     start, end = anchor
-    length = _draw_length(rng, shape=POSITIVE_LENGTHS, shortest=min_len, longest=max_len)
+    length = _draw_length(rng, beta=POSITIVE_LENGTH_BETA, shortest=min_len, longest=max_len)
     # The official code never takes a span that begins the document; here it is taken if there is
     # no other.
     starts_before = [start - length] if start > length else []
@@ -124,9 +148,19 @@ def _draw_adjacent(
 def _draw_overlapping(
     anchor: Span, n_tokens: int, min_len: int, max_len: int, rng: np.random.Generator
 ) -> Span:
-    """Draw a positive that overlaps an anchor, lies next to it or inside it."""
+    """Draw a positive that overlaps an anchor, lies next to it or inside it.
+
+    Args:
+        anchor: The first token of the anchor, and the one behind its last.
+        n_tokens: The number of tokens of the document.
+        min_len: The length of the shortest span, in tokens.
+        max_len: The length of the longest span, in tokens.
+        rng: The generator.
+    """
     start, end = anchor
-    length = _draw_length(rng, shape=POSITIVE_LENGTHS, shortest=min_len, longest=max_len)
+    length = _draw_length(rng, beta=POSITIVE_LENGTH_BETA, shortest=min_len, longest=max_len)
+    # From the start at which it ends at the anchor to the one at which it begins behind it, if both
+    # are in the document.
     positive_start = int(rng.integers(max(0, start - length), min(end, n_tokens - length) + 1))
     return positive_start, positive_start + length
 

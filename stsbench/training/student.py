@@ -92,7 +92,14 @@ def _new_settings(
 
 
 def fresh_layers(model: Any, *widths: int, bias: bool = True) -> list[torch.nn.Linear]:  # noqa: ANN401
-    """Make linear layers between these widths, with weights drawn as a transformer's are."""
+    """Make linear layers between these widths, with weights drawn as a transformer's are.
+
+    Args:
+        model: The transformer, whose ``initializer_range`` is the standard deviation (0.02 if it
+            has none).
+        widths: The sizes before, between and behind the layers: three make two layers.
+        bias: Whether the layers have biases, which begin at zero.
+    """
     layers = [torch.nn.Linear(*pair, bias=bias) for pair in zip(widths, widths[1:], strict=False)]
     for layer in layers:
         torch.nn.init.normal_(layer.weight, std=getattr(model.config, "initializer_range", 0.02))
@@ -102,7 +109,12 @@ def fresh_layers(model: Any, *widths: int, bias: bool = True) -> list[torch.nn.L
 
 
 def _parse_poolings(section: StudentSection, validation_pooling: str) -> list[Pooling]:
-    """Return the poolings of training, tests and validation.
+    """Return the poolings of training, tests and validation, in this order.
+
+    Args:
+        section: The recipe's section of the student; tests use the pooling of training if it names
+            no other.
+        validation_pooling: The pooling of validation; empty for that of tests.
 
     Raises:
         CardError: A student cannot be trained under one of them.
@@ -111,6 +123,7 @@ def _parse_poolings(section: StudentSection, validation_pooling: str) -> list[Po
     names = (section.pooling, test_pooling, validation_pooling or test_pooling)
     poolings = [Pooling.parse(name) for name in names]
     for pooling in poolings:
+        # A saved student needs a pooling that sentence-transformers has, or that of a mask token.
         if not pooling.library and not pooling.pools_mask_token:
             known_names = [kind.name for kind in POOLINGS.values() if kind.library]
             raise CardError(
@@ -124,7 +137,11 @@ class PoolerHead(torch.nn.Module):
     """A linear layer and tanh over the first token: BERT's pooler, SimCSE's MLP."""
 
     def __init__(self, model: Any) -> None:  # noqa: ANN401 - transformers is untyped
-        """Draw a head for a transformer."""
+        """Draw a head for a transformer.
+
+        Args:
+            model: The transformer, for its size and the distribution of its weights.
+        """
         super().__init__()
         (self.linear,) = fresh_layers(model, model.config.hidden_size, model.config.hidden_size)
 
@@ -207,6 +224,11 @@ class Student(torch.nn.Module):
     ) -> tuple[Any, list[str]]:
         """Return the model to start from, and the names of the weights that its checkpoint lacks.
 
+        Args:
+            settings: The fields of the configuration that are replaced.
+            start: Whether to start from fresh weights, or with a fresh head as a language model.
+            language_model: Load a masked language model, not the transformer alone.
+
         Raises:
             EncoderError: It lacks a weight that is not of a pooler, or, if a fresh head as a
                 language model is requested, not of that head.
@@ -222,6 +244,8 @@ class Student(torch.nn.Module):
         loaded_model, missing = load_model(
             model_class, self.checkpoint, dtype="float32", **settings
         )
+        # Only weights with this prefix must be there: those of the transformer if its head is
+        # fresh, otherwise all.
         required_prefix = (
             f"{loaded_model.base_model_prefix}."
             if start.fresh_language_head and language_model
@@ -241,6 +265,11 @@ class Student(torch.nn.Module):
     def _make_head(self, missing: Sequence[str], *, fresh: bool) -> PoolerHead:
         """Make the head of pooling ``cls``, fresh or from the pooler of the checkpoint.
 
+        Args:
+            missing: The names of the weights that the checkpoint lacks; with a pooler among them
+                its pooler is fresh too, so there is none to start from.
+            fresh: Draw the weights of the head.
+
         Raises:
             EncoderError: The checkpoint has no pooler, or the model has none to save the head as.
         """
@@ -254,6 +283,7 @@ class Student(torch.nn.Module):
                 )
             head.linear.load_state_dict(pooler.dense.state_dict())
         if self.test_pooling.through_head:
+            # A model without memory for weights, made only to see whether its class has a pooler.
             with torch.device("meta"):
                 plain_model: Any = transformers.AutoModel.from_config(model.config)
             if not hasattr(getattr(plain_model, "pooler", None), "dense"):
@@ -268,8 +298,12 @@ class Student(torch.nn.Module):
     def require_pooling(self, name: str, reason: str) -> None:
         """Check that training, validation and tests use the pooling that a method needs.
 
+        Args:
+            name: The pooling, for example ``mask``.
+            reason: Why the method needs it, the begin of the message.
+
         Raises:
-            CardError: One of the poolings differs; the message begins with ``reason``.
+            CardError: One of the poolings differs.
         """
         if {str(pooling) for pooling in self.poolings} != {name}:
             raise CardError(f"{reason}: each pooling must be '{name}'")
@@ -287,6 +321,10 @@ class Student(torch.nn.Module):
         """Return the model inputs (b, t) of some tokenised texts, on the CPU.
 
         They are padded on the right.
+
+        Args:
+            tokens: The token ids of all texts.
+            rows: The texts of the batch, (b,).
         """
         ids, mask = tokens.pad(rows, pad_token=self.backbone.pad_token)
         return {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
@@ -387,7 +425,16 @@ class Student(torch.nn.Module):
             return self.backbone.padded_states(tokens, layers)
 
     def _embedding_hook(self, transform: Transform, mask: torch.Tensor) -> RemovableHandle:
-        """Register a hook that transforms the embedding output of every forward pass."""
+        """Register a hook that transforms the embedding output of every forward pass.
+
+        Args:
+            transform: Changes the embedding output (b, t, h), given the mask.
+            mask: 1 at tokens and 0 at padding, (b, t).
+
+        Raises:
+            CardError: The model is compiled, and would not call the hook.
+            EncoderError: The model has no module of embeddings.
+        """
         if self.compiled:
             raise CardError(
                 "[training] compile: the method changes what is computed within the model; "
@@ -407,6 +454,8 @@ class Student(torch.nn.Module):
             layout = layout_of(self.model)
             if layout is None:
                 return transform(output, mask)
+            # Without padding the output is one row of all tokens; the transform needs a row per
+            # sentence.
             return layout.join(transform(layout.spread(output), mask))
 
         handle: RemovableHandle = embeddings.register_forward_hook(change_output)
@@ -463,7 +512,12 @@ class StudentEncoder:
         )
 
     def embed_tokens(self, tokens: TokenIds, rows: npt.NDArray[np.int64]) -> FloatArray:
-        """Return the embeddings (b, d) of some tokenised sentences as one batch."""
+        """Return the embeddings (b, d) of some tokenised sentences as one batch.
+
+        Args:
+            tokens: The token ids of all sentences.
+            rows: The sentences of the batch, (b,).
+        """
         student = self.student
         with evaluating(student), torch.inference_mode():
             batch = {
@@ -532,6 +586,7 @@ def save_student(
 
 def _distinct_weights(model: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401
     """Return the weights of a model by name, tied weights once, by their first name."""
+    # From the last name to the first, so that the first name of tied weights remains.
     names_by_address = {
         tensor.data_ptr(): name for name, tensor in reversed(model.state_dict().items())
     }

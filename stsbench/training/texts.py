@@ -49,14 +49,26 @@ def word_augmentation(augment: Augment, rng: np.random.Generator) -> Callable[[s
 
 
 def crop(words: Sequence[str], *, rate: float, rng: np.random.Generator) -> list[str]:
-    """Keep one contiguous run of words, without ``rate`` of them, rounded down (SimCSE's crop)."""
+    """Keep one contiguous run of words (SimCSE's crop, table 2).
+
+    Args:
+        words: The words of a sentence.
+        rate: The share of the words to leave out, rounded down.
+        rng: The generator of the draw.
+    """
     kept_length = len(words) - _count_deletions(words, rate)
     start = int(rng.integers(len(words) - kept_length + 1))
     return list(words[start : start + kept_length])
 
 
 def delete_words(words: Sequence[str], *, rate: float, rng: np.random.Generator) -> list[str]:
-    """Delete ``rate`` of the words, rounded down, anywhere (SimCSE's word deletion)."""
+    """Delete a share of the words, anywhere (SimCSE's word deletion, table 2).
+
+    Args:
+        words: The words of a sentence.
+        rate: The share of the words to delete, rounded down; one word at least stays.
+        rng: The generator of the draw.
+    """
     deleted_positions = set(
         rng.choice(len(words), _count_deletions(words, rate), replace=False).tolist()
     )
@@ -69,7 +81,13 @@ def delete_one_word(words: Sequence[str], *, rng: np.random.Generator) -> list[s
 
 
 def delete_each(words: Sequence[str], *, rate: float, rng: np.random.Generator) -> list[str]:
-    """Delete each word independently with probability ``rate``; keep at least one (TSDAE)."""
+    """Delete each word independently; keep at least one (TSDAE).
+
+    Args:
+        words: The words of a sentence.
+        rate: The probability that a word is deleted.
+        rng: The generator of the draws.
+    """
     is_kept = rng.random(len(words)) > rate
     if len(words) and not is_kept.any():
         is_kept[rng.integers(len(words))] = True
@@ -109,6 +127,7 @@ def replace_synonyms(
         choices = synonyms(core_match[0].lower()) if core_match else []
         if core_match and choices:
             synonym = str(choices[int(rng.integers(len(choices)))])
+            # The synonym is capitalised as the word was.
             synonym = synonym[0].upper() + synonym[1:] if core_match[0][0].isupper() else synonym
             new_words[position] = (
                 words[position][: core_match.start()]
@@ -126,7 +145,11 @@ def replace_masked(
 ) -> list[str]:
     """Replace words by the guesses of a masked language model (SimCSE's MLM 15%).
 
-    ``rate`` is the share of the words to replace, rounded, at least one.
+    Args:
+        words: The words of a sentence.
+        fill: Returns a new word for each position.
+        rng: The generator of the positions.
+        rate: The share of the words to replace, rounded, at least one; 0 for none.
     """
     count = min(len(words), max(1, round(len(words) * rate))) if rate else 0
     positions = np.sort(rng.choice(len(words), count, replace=False)).tolist()
@@ -142,7 +165,11 @@ def clear_delete_words(
 ) -> list[str]:
     """Replace each run of deleted words by one marker (CLEAR's word deletion).
 
-    ``rate`` is the share of the words to delete, rounded down.
+    Args:
+        words: The words of a sentence.
+        rng: The generator of the draw.
+        rate: The share of the words to delete, rounded down; one word at least stays.
+        marker: The word that stands for deleted ones.
     """
     deleted_positions = set(
         rng.choice(len(words), _count_deletions(words, rate), replace=False).tolist()
@@ -189,19 +216,20 @@ def clear_delete_spans(
 def clear_reorder(
     words: Sequence[str], *, rng: np.random.Generator, pairs: int = 5, rate: float = 0.05
 ) -> list[str]:
-    """Swap pairs of spans (CLEAR's reordering).
+    """Swap pairs of spans of equal length (CLEAR's reordering).
 
     Args:
         words: The words of a sentence.
         rng: The generator of all draws.
-        pairs: The maximum number of pairs.
-        rate: The length of a span as in :func:`clear_delete_spans`.
+        pairs: The maximum number of pairs; a short sentence has room for fewer.
+        rate: The length of a span as a share of the words, rounded, at least one word.
     """
     starts, length = _draw_spans(
         words, max_spans=2 * pairs, rate=rate, max_words=len(words), rng=rng
     )
     shuffled_starts = rng.permutation(starts)
     new_words = list(words)
+    # Each span is in one pair; of an odd number the last is left.
     for first, second in zip(shuffled_starts[0::2], shuffled_starts[1::2], strict=False):
         new_words[first : first + length] = words[second : second + length]
         new_words[second : second + length] = words[first : first + length]
@@ -225,6 +253,7 @@ def next_sentences(
         document is no anchor.
     """
     n_sentences = len(document_ids)
+    # The last row of each document.
     last_rows = (
         np.flatnonzero(np.append(document_ids[1:] != document_ids[:-1], True))
         if n_sentences
@@ -232,8 +261,9 @@ def next_sentences(
     )
     document_lengths = np.diff(last_rows, prepend=-1)
     sentences_after = np.repeat(last_rows, document_lengths) - np.arange(n_sentences)
-    n_choices = np.minimum(sentences_after, reach)
+    n_choices = np.minimum(sentences_after, reach)  # 0 for the last sentence
     anchors = np.flatnonzero(n_choices)
+    # At least the next row, and up to ``reach`` rows on.
     return anchors, anchors + 1 + rng.integers(n_choices[anchors])
 
 
@@ -302,12 +332,14 @@ def load_synonyms(source: str) -> Synonyms:
 
     @cache
     def lookup(word: str) -> Sequence[str]:
+        # Of function words WordNet knows only unlikely senses.
         if len(word) < 2 or word in ENGLISH_STOP_WORDS:
             return ()
         lemmas = [
             lemma
             for synset in wordnet.synsets(word)
             for lemma in synset.lemma_names()
+            # Several words.
             if "_" not in lemma
         ]
         return _distinct(word, lemmas)
@@ -417,6 +449,9 @@ class MaskedFill:
 def load_masked_language_model(checkpoint: Checkpoint) -> tuple[Any, Any]:
     """Load the tokenizer and the model of a checkpoint on the CPU.
 
+    Args:
+        checkpoint: The checkpoint of a masked language model, with its head.
+
     Raises:
         EncoderError: The checkpoint is no masked language model.
     """
@@ -431,7 +466,16 @@ def load_masked_language_model(checkpoint: Checkpoint) -> tuple[Any, Any]:
 
 
 def whole_words(tokenizer: Any, vocabulary_size: int) -> list[str]:  # noqa: ANN401 - transformers is untyped
-    """Return the word of each token; empty for special tokens, parts of words and punctuation."""
+    """Return the word of each token; empty for special tokens, parts of words and punctuation.
+
+    Vocabularies mark either the tokens that begin a word (RoBERTa's ``Ġ``, SentencePiece's ``▁``)
+    or those that continue one (BERT's ``##``).
+
+    Args:
+        tokenizer: A tokenizer of transformers.
+        vocabulary_size: The number of logits of the model: it may have more than the tokenizer has
+            tokens, and the rest are no words.
+    """
     tokens = tokenizer.convert_ids_to_tokens(range(min(vocabulary_size, len(tokenizer))))
     tokens += [""] * (vocabulary_size - len(tokens))
     special_tokens = set(tokenizer.all_special_tokens)

@@ -166,6 +166,16 @@ class Translator:
     ) -> list[Translation]:
         """Translate sentences, each distinct sentence once, the longest first.
 
+        So sentences of similar length share a batch.
+
+        Args:
+            sentences: The sentences; those whose translation is in the cache are not translated
+                again.
+            progress: Called with the numbers of finished and of all distinct sentences.
+
+        Returns:
+            A translation per sentence, in their order.
+
         Raises:
             EncoderError: The model cannot be loaded or does not translate.
             OutputError: The cache cannot be written.
@@ -247,6 +257,7 @@ class Translator:
                 logits_processor=transformers.LogitsProcessorList(processors),
             )
         texts = tokenizer.batch_decode(output_ids, skip_special_tokens=True)
+        # A translation that does not end within ``max_tokens`` was cut.
         is_complete = (output_ids == eos_token_id).any(dim=1).tolist()
         translations = []
         for text, ids, complete in zip(texts, all_ids, is_complete, strict=True):
@@ -266,25 +277,37 @@ class GumbelNoise:
     """
 
     def __init__(self, sentences: Sequence[str], decoding: Decoding) -> None:
-        """Make the generator of each sentence of a batch."""
+        """Make the generator of each sentence of a batch.
+
+        Args:
+            sentences: The sentences of the batch.
+            decoding: The seed and the temperature.
+        """
         self.temperature = decoding.temperature
         keys = [
             f"{decoding.seed}\x1f{sentence}".encode("utf-8", "surrogatepass")
             for sentence in sentences
         ]
+        # A generator per sentence, seeded by a hash of seed and sentence: 64 bits of it.
         seeds = [
             int.from_bytes(hashlib.sha256(key).digest()[:8], "little", signed=True) for key in keys
         ]
         self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Add noise to the logits (b, v)."""
+        """Add noise to the logits, so that the largest is a draw from their softmax.
+
+        Args:
+            input_ids: Not used; transformers passes the tokens so far.
+            scores: The logits of the next token, (b, v).
+        """
         uniform = torch.stack(
             [torch.rand(scores.shape[1], generator=generator) for generator in self.generators]
         )
         smallest = torch.finfo(torch.float32).tiny
         # Minus the logarithm of a uniform number has the exponential distribution; minus the
         # logarithm of that has Gumbel's.
+        # Clamped twice, because the logarithm of 0 is infinite.
         exponential = uniform.clamp(min=smallest).log().neg().clamp(min=smallest)
         return scores / self.temperature - exponential.log().to(scores)
 
@@ -296,6 +319,7 @@ def _read_translations(path: Path) -> dict[str, Translation]:
     content = path.read_bytes()
     complete_lines = content[: content.rfind(b"\n") + 1]
     if len(complete_lines) < len(content):
+        # A killed run may have left half a line, to which the next line would be appended.
         os.truncate(path, len(complete_lines))
     rows = [
         json.loads(line) for line in complete_lines.decode("utf-8", "surrogatepass").splitlines()
@@ -345,6 +369,7 @@ def write_back_translations(
         EncoderError: A model cannot be loaded.
     """
     record_path = check_output(output)
+    # Without a callback nothing is reported.
     on_progress = progress or (lambda direction, done, total: None)
     sentences = list((corpus if "text" in corpus.columns else corpus.sentences()).column("text"))
     forward_translations = forward.translate(sentences, partial(on_progress, "there"))
@@ -384,7 +409,13 @@ def _count_pairs(
     forward_translations: Sequence[Translation],
     backward_translations: Sequence[Translation],
 ) -> dict[str, int]:
-    """Return the counts of :class:`TranslationReport` by name."""
+    """Return the counts of :class:`TranslationReport` by name.
+
+    Args:
+        sentences: The sentences.
+        forward_translations: Their translations into the other language.
+        backward_translations: The translations of these back.
+    """
     cut_sentences = set()
     same_sentences = set()
     for sentence, forward, backward in zip(
@@ -403,7 +434,10 @@ def _count_pairs(
 
 
 def check_output(output: Path) -> Path:
-    """Return the path of the record beside a file of pairs.
+    """Check that a file of pairs can be written, and return the path of the record beside it.
+
+    Args:
+        output: The file of pairs.
 
     Raises:
         OutputError: The file of pairs or its record exists, or the former is no ``.csv``.

@@ -343,10 +343,9 @@ class ProbeEvaluator:
         accuracy, development_accuracy, predictions = run_scheme(
             items_by_split, self.protocol, solver, seed=seed
         )
+        # A task whose only split is ``all`` trains and tests on its folds.
         train, test = (
-            # A task whose only split is ``all`` trains and tests on its folds.
-            labelled_splits.get(name) or labelled_splits["all"]
-            for name in ("train", "test")
+            labelled_splits.get(name) or labelled_splits["all"] for name in ("train", "test")
         )
         columns = {
             "prediction": predictions,
@@ -362,7 +361,6 @@ class ProbeEvaluator:
             "majority": majority,
         }
         class_names = list(map(str, test.classes or train.classes))
-        # Classes without a name get their number.
         class_names += list(map(str, range(len(class_names), n_classes)))
         zero_vectors = sum(pool.zero_rows for pool in pools)
         notes = _describe_embeddings(zero_vectors, all(pool.is_constant for pool in pools))

@@ -145,12 +145,19 @@ def check_workers(requested: int | None, learner: Learner, *, ranks: int) -> int
 def load_batches(
     batches: Batches, *, workers: int, pin: bool
 ) -> torch.utils.data.DataLoader[Batch]:
-    """Return a loader of the batches of a run in order, each to be opened by :func:`open_batch`."""
+    """Return a loader of the batches of a run in order, each to be opened by :func:`open_batch`.
+
+    Args:
+        batches: The batches by number.
+        workers: The number of processes that make batches ahead; 0 for none.
+        pin: Put batches into memory from which a GPU copies without waiting.
+    """
     if workers:
         # Threads of a tokenizer do not survive the fork, nor does a process that waits for them.
         settings.tokenize_in_one_thread()
     return torch.utils.data.DataLoader(
         # Not a list of all numbers: a run may have a billion batches.
+        # The loader's data set is the numbers of batches; ``collate_fn`` makes the batch.
         range(len(batches)),  # type: ignore[arg-type]
         batch_size=1,
         collate_fn=lambda numbers: batches.batch_or_error(numbers[0]),
@@ -164,8 +171,12 @@ def load_batches(
 def open_batch(batch: Batch, device: torch.device) -> Batch:
     """Move a batch to its device without waiting for the device.
 
+    Args:
+        batch: A batch, or the error that making it has raised in another process.
+        device: The device.
+
     Raises:
-        StsbenchError: The error that making the batch has raised.
+        StsbenchError: That error.
     """
     if _USER_ERROR_KEY in batch:
         raise batch[_USER_ERROR_KEY]

@@ -176,7 +176,16 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
     """The library's loop with our batches, optimiser, checkpoints and a check of the loss."""
 
     def __init__(self, learner: Learner, settings: LoopSettings, selection: Selection) -> None:
-        """Configure the library's trainer; no step is taken yet."""
+        """Configure the library's trainer; no step is taken yet.
+
+        Args:
+            learner: The method to train.
+            settings: The settings of the loop.
+            selection: The callback that validates, records and saves.
+
+        Raises:
+            CardError: The recipe's precision needs a GPU.
+        """
         self.settings = settings
         self.selection = selection
         plan = settings.batches
@@ -204,6 +213,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
             # The library's default is a folder among the checkpoints, which are deleted at the end.
             if getattr(callback, "logging_dir", "") is None:
                 callback.logging_dir = str(settings.folder / REPORTS)
+        # So the library divides a loss by the number of accumulated batches.
         self.model_accepts_loss_kwargs = False
         if settings.report_to:
             selection.point_callbacks.append(self.report)
@@ -224,6 +234,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
         )
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:  # noqa: ANN401 - the library's
+        """Return the norm of the gradient, and record it with the learning rate."""
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
         self.selection.losses.record_gradient_norm(torch.as_tensor(norm).detach())
         self.selection.rate = {"rate": self._get_learning_rate()}
@@ -272,7 +283,12 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
 
 
 def _make_training_arguments(settings: LoopSettings, *, on_cpu: bool) -> Any:  # noqa: ANN401
-    """Translate the settings of the loop into those of the library."""
+    """Translate the settings of the loop into those of the library.
+
+    Args:
+        settings: The settings of the loop.
+        on_cpu: Whether training is on a CPU.
+    """
     plan = settings.batches
     section = plan.section
     return transformers.TrainingArguments(
@@ -284,6 +300,7 @@ def _make_training_arguments(settings: LoopSettings, *, on_cpu: bool) -> Any:  #
         max_grad_norm=section.clip,
         bf16=section.precision == "bfloat16",
         fp16=section.precision == "float16",
+        # :class:`Selection` decides when to save and what to log.
         save_strategy="no",
         save_total_limit=2,
         logging_steps=10,
@@ -397,17 +414,28 @@ class LossHistory:
     """
 
     def __init__(self, folder: Path, device: torch.device) -> None:
-        """Start an empty history for the run in this folder."""
+        """Start an empty history.
+
+        Args:
+            folder: The run's folder; an error names the last checkpoint in it.
+            device: The device of the losses.
+        """
         self.folder = folder
         self.read_interval = READ_INTERVAL_BY_DEVICE.get(device.type, OTHER_READ_INTERVAL)
         """The number of batches after which their losses are read."""
         self.last_loss = math.nan
         """The newest loss that was read; nan if there is none."""
+        # All losses since the last validation, and those of them that were not read yet, with their
+        # steps.
         self._losses: list[dict[str, torch.Tensor]] = []
         self._unread: list[tuple[int, torch.Tensor]] = []
 
     def record(self, losses: Mapping[str, torch.Tensor], *, step: int) -> None:
-        """Record the losses of a batch, without gradient, and the step that they belong to.
+        """Record the losses of a batch.
+
+        Args:
+            losses: The losses by name, scalars without gradient, on their device.
+            step: The step that they belong to.
 
         Raises:
             TrainingError: As :meth:`read`.
@@ -475,10 +503,12 @@ class LossHistory:
 def interruptible(stop_requested: threading.Event, *, alone: bool = True) -> Iterator[None]:
     """Let the first Ctrl-C set an event, by which training stops after the step.
 
-    The second Ctrl-C stops at once.
+    The second Ctrl-C stops at once. Nothing is changed if Ctrl-C has another handler already,
+    outside of the main thread, or in a process that does not train alone.
 
-    Nothing is changed if Ctrl-C has another handler already, or in a process that does not train
-    ``alone``: many processes would not stop together.
+    Args:
+        stop_requested: The event.
+        alone: Whether no other process trains along: many would not stop together.
     """
     earlier_handler = signal.getsignal(signal.SIGINT)
     in_main_thread = threading.current_thread() is threading.main_thread()
@@ -507,7 +537,12 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(self, learner: Learner, settings: LoopSettings) -> None:
-        """Start with an empty curve."""
+        """Start with an empty curve.
+
+        Args:
+            learner: The method; validation scores its encoders.
+            settings: The settings of the loop.
+        """
         self.learner = learner
         self.settings = settings
         self.section = settings.selection
@@ -525,6 +560,7 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         """Functions that are called with each new point of the curve."""
         self.rate: dict[str, float] = {}
         """The learning rate of the last step as ``rate``; empty before the first step."""
+        # The point of this step, until it was reported; and when the last checkpoint was written.
         self._new_point: Point | None = None
         self._saved_at = time.monotonic()
 
@@ -560,7 +596,17 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
             self.losses.read()
 
     def on_save(self, args: Any, state: Any, control: Any, **rest: Any) -> None:  # noqa: ANN401
-        """Write the curve and the best weights into a checkpoint, and complete it."""
+        """Write the curve and the best weights into a checkpoint, and complete it.
+
+        The file that marks it as complete is written last: a checkpoint without it is ignored.
+
+        Args:
+            args: The library's settings.
+            state: The library's state, with the number of steps.
+            control: Not used; the library passes it.
+            rest: Not used.
+        """
+        # Of several processes only the first writes.
         if not args.should_save:
             return
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
@@ -607,6 +653,11 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
             callback(point)
 
     def _out_of_patience(self) -> bool:
+        """Return whether the scores have failed to improve for as long as the recipe waits.
+
+        ``patience`` counts the validations since the best one, or, if ``patience_counts`` is
+        ``declines``, all validations that were worse than the one before. 0 waits for ever.
+        """
         if not self.section.patience or not self.curve:
             return False
         scores = [selection_key(point["score"]) for point in self.curve]
@@ -626,11 +677,18 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
 
 
 def is_due(section: SelectionSection, plan: BatchPlan, step: int) -> bool:
-    """Return whether a recipe validates the weights after this step of a plan."""
+    """Return whether a recipe validates the weights after this step of a plan.
+
+    Args:
+        section: The recipe's section ``[selection]``.
+        plan: The batches of the run.
+        step: The number of finished steps; 0 before the first.
+    """
     if step == 0:
         return section.at_start
-    per_epoch = max(1, plan.per_epoch // plan.section.accumulate)
+    per_epoch = max(1, plan.per_epoch // plan.section.accumulate)  # in steps
     steps_since_start = step % per_epoch if section.restart_each_epoch else step
+    # The end is validated too if its weights are kept, or if the run is too short for another.
     at_end = section.at_end or section.keep == "last" or plan.steps < section.every
     return (
         (steps_since_start > 0 and steps_since_start % section.every == 0)

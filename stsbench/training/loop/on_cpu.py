@@ -43,7 +43,7 @@ def evaluating(module: torch.nn.Module) -> Iterator[None]:
             submodule.training = training
 
 
-_BITS = 16
+_RANDOM_BITS = 16
 """The random bits per element: a rate is met to within 8e-6."""
 
 
@@ -57,12 +57,13 @@ def draw_dropout_mask(shape: torch.Size, rate: float) -> tuple[torch.Tensor, flo
     Returns:
         The mask, True at elements that are kept, and the factor of the kept elements.
     """
-    n_dropped_values = round(rate * 2**_BITS)
+    n_dropped_values = round(rate * 2**_RANDOM_BITS)
     # One draw of 64 bits makes four numbers of 16 bits, from -2^15 to 2^15 - 1.
+    # (count + 3) // 4 is count / 4 rounded up.
     bits = torch.empty((shape.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
     random_numbers = bits.view(torch.int16)[: shape.numel()].view(shape)
-    keep = random_numbers >= n_dropped_values - 2 ** (_BITS - 1)
-    return keep, 1 / (1 - n_dropped_values / 2**_BITS)
+    keep = random_numbers >= n_dropped_values - 2 ** (_RANDOM_BITS - 1)
+    return keep, 1 / (1 - n_dropped_values / 2**_RANDOM_BITS)
 
 
 class FewBitsDropout(torch.nn.Dropout):
@@ -110,6 +111,8 @@ def round_up(count: int) -> int:
 class LengthGroup(NamedTuple):
     """Sentences whose attention is computed at once, as consecutive rows of all groups' values."""
 
+    # The first of its rows among those of all groups; their number, one per sentence and head; and
+    # the tokens of each, padding included.
     start: int
     rows: int
     width: int
@@ -124,17 +127,23 @@ class LengthGroup(NamedTuple):
 
 
 class LengthGroups:
-    """The heads of tokens laid end to end, in groups of similar length, padded to P tokens."""
+    """The heads of tokens laid end to end, in groups of similar length, padded to P tokens.
+
+    Attention needs the tokens of a sentence as rows of one matrix. Sentences of similar length make
+    a group, padded to its longest; P is the number of tokens of all groups with padding, N that of
+    the tokens end to end.
+    """
 
     def __init__(self, lengths: npt.NDArray[np.int64], heads: int, size: int) -> None:
         """Divide sentences into groups.
 
         Args:
             lengths: The falling lengths of the sentences, (n,).
-            heads: The number of attention heads.
+            heads: The number of attention heads, h.
             size: The number of tokens N; tokens after those of the sentences belong to no sentence.
         """
-        first_tokens = np.cumsum(lengths) - lengths
+        first_tokens = np.cumsum(lengths) - lengths  # where each sentence begins, (n,)
+        # The first sentence of each group, and the end.
         cuts = [*cheapest_cuts(lengths, GROUP_COST), len(lengths)]
         self.groups: list[LengthGroup] = []
         head_indices = []
@@ -143,7 +152,10 @@ class LengthGroups:
         for first_row, stop_row in zip(cuts, cuts[1:], strict=False):
             columns = np.arange(lengths[first_row])
             is_token = columns < lengths[first_row:stop_row, None]
+            # (sentences, width): the position of each token end to end; 0, any token, at padding.
             tokens = np.where(is_token, first_tokens[first_row:stop_row, None] + columns, 0)
+            # (sentences, h, width): the position among the N h heads of tokens, whose order is that
+            # of tokens first.
             group_heads = tokens[:, None] * heads + np.arange(heads)[:, None]
             head_indices.append(group_heads.ravel())
             token_masks.append(np.broadcast_to(is_token[:, None], group_heads.shape).ravel())
@@ -157,12 +169,15 @@ class LengthGroups:
                 LengthGroup(start, group_rows, width=len(columns), is_padding=is_padding)
             )
             start += group_heads.size
+        # For each of the P h rows of all groups: the head of a token that is copied there.
         all_head_indices = np.concatenate(head_indices)
         is_real = np.concatenate(token_masks)
+        # The inverse: for each of the N h heads of tokens, its row among those of all groups.
         padded_indices = np.zeros(size * heads, dtype=np.int64)
         padded_indices[all_head_indices[is_real]] = np.flatnonzero(is_real)
         self._n_real = int(is_real.sum())
         self._head_indices = torch.from_numpy(
+            # To a size that recurs, so that memory is reused.
             np.pad(all_head_indices, (0, round_up(start) - start))
         )
         self._padded_indices = torch.from_numpy(padded_indices)
@@ -170,7 +185,9 @@ class LengthGroups:
     def sort(self, values: torch.Tensor, *, zeros: bool = False) -> torch.Tensor:
         """Return values (N, h, d) of heads in the order of all groups, (P h, d).
 
-        At padding they may have any value, or are zeros on request.
+        Args:
+            values: A vector of size d for each head of each token.
+            zeros: Put zeros at padding, as gradients need; otherwise any value may be there.
         """
         rows = values.reshape(-1, values.shape[-1])
         if not zeros:
@@ -179,11 +196,16 @@ class LengthGroups:
         return groups.index_copy_(0, self._padded_indices[: self._n_real], rows[: self._n_real])
 
     def put_back(self, values: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-        """Return values (P h, d) of all groups in the shape (N, h, d) of heads.
+        """Return values of all groups in the order of tokens: the inverse of :meth:`sort`.
 
         They are zeros at tokens of no sentence.
+
+        Args:
+            values: A vector of size d for each row of all groups, (P h, d).
+            shape: The shape to return, (N, h, d).
         """
         rows = values.index_select(0, self._padded_indices)
+        # Heads of tokens of no sentence are the last ones.
         rows[self._n_real :] = 0
         return rows.view(shape)
 
@@ -201,7 +223,13 @@ class GroupedAttention(torch.autograd.Function):
     @staticmethod
     @custom_fwd(device_type="cpu", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
     def forward(ctx: Any, *arguments: Any) -> torch.Tensor:  # noqa: ANN401 - torch's own
-        """Compute the attention of all groups, and store what the gradient needs."""
+        """Compute the attention of all groups, and store what the gradient needs.
+
+        Args:
+            ctx: Torch's store for the backward pass.
+            arguments: Query, key and value, (N, h, d) each; the groups; the scale; the dropout
+                rate.
+        """
         *inputs, groups, scale, rate = arguments
         q, k, v = (groups.sort(tensor) for tensor in inputs)
         q.mul_(scale)
@@ -215,6 +243,7 @@ class GroupedAttention(torch.autograd.Function):
             weights = torch.softmax(scores, dim=-1)
             mask, ctx.dropout_scale = draw_dropout_mask(scores.shape, rate) if rate else (None, 1.0)
             dropped_weights = _apply_dropout(weights, mask, ctx.dropout_scale)
+            # Written into the group's rows of the result.
             torch.bmm(dropped_weights, group.select(v), out=group.select(result))
             all_weights.append(weights)
             masks.append(mask)
@@ -226,7 +255,19 @@ class GroupedAttention(torch.autograd.Function):
     @staticmethod
     @custom_bwd(device_type="cpu")  # type: ignore[untyped-decorator]
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
-        """Compute the gradients of query, key and value."""
+        """Compute the gradients of query, key and value, (N, h, d) each.
+
+        With W the dropped weights and G the gradient of the result: that of V is W^T G, that of W
+        is G V^T, which passes back through dropout and softmax to the scores S, and from there to Q
+        and K.
+
+        Args:
+            ctx: What the forward pass has stored.
+            gradient: The gradient of the result, G, (N, h, d).
+
+        Returns:
+            The three gradients, and None for groups, scale and rate.
+        """
         q, k, v, *weights_and_masks = ctx.saved_tensors
         groups = ctx.groups.groups
         all_weights = weights_and_masks[: len(groups)]
@@ -242,6 +283,7 @@ class GroupedAttention(torch.autograd.Function):
             grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
             torch.bmm(grad_scores, group.select(k), out=group.select(grad_q))
             torch.bmm(grad_scores.transpose(1, 2), group.select(q), out=group.select(grad_k))
+        # The stored query is scaled already, so the gradient of K needs no scale.
         grad_q.mul_(ctx.scale)
         return (
             *(ctx.groups.put_back(tensor, gradient.shape) for tensor in (grad_q, grad_k, grad_v)),
@@ -270,8 +312,9 @@ class TokenLayout:
         is_token = mask != 0
         self._lengths, order = is_token.sum(dim=1).sort(descending=True, stable=True)
         self.shape = mask.shape
-        positions = torch.arange(mask.numel()).view(mask.shape)
+        positions = torch.arange(mask.numel()).view(mask.shape)  # in the flattened batch
         self._token_positions = positions[order][is_token[order]]
+        # Filled up to a length that recurs, so that memory is reused.
         n_fill = round_up(len(self._token_positions)) - len(self._token_positions)
         self._joined_positions = torch.cat(
             [self._token_positions, self._token_positions[:1].expand(n_fill)]
@@ -319,7 +362,13 @@ class UnpaddedForward:
     def __call__(self, *args: Any, **inputs: Any) -> Any:  # noqa: ANN401 - transformers is untyped
         """Return the model's output with states (b, t, h), zeros at padding.
 
-        With unsupported inputs it is the output of the model's own forward.
+        The tokens of all sentences go through the model end to end, as one row of N tokens; our
+        attention keeps the sentences apart by the layout. With unsupported inputs it is the output
+        of the model's own forward.
+
+        Args:
+            args: Positional arguments; with any of them the model's own forward is used.
+            inputs: The inputs of the model by name.
         """
         has_required = {"input_ids", "attention_mask"} <= inputs.keys()
         is_supported = has_required and inputs.keys() <= self.SUPPORTED_INPUTS
@@ -349,7 +398,11 @@ class UnpaddedForward:
 def leave_out_padding(model: PreTrainedModel) -> None:
     """Let a model on a CPU compute no padding, if its states are then the same.
 
-    This is tested on a small batch; models like BERT and RoBERTa pass the test.
+    This is tested on a small batch; models like BERT and RoBERTa pass the test. Another model, one
+    with a pooler, and one with another attention than torch's stay as they are.
+
+    Args:
+        model: A model of transformers without a head, changed in place.
     """
     has_pooler = getattr(model, "pooler", None) is not None
     is_supported = model.config._attn_implementation == TORCH_ATTENTION and not has_pooler
@@ -395,9 +448,17 @@ def layout_of(model: PreTrainedModel) -> TokenLayout | None:
 
 @torch.no_grad()
 def _probe_states(model: PreTrainedModel) -> torch.Tensor:
-    """Compute all hidden states at the tokens of a synthetic batch, without dropout."""
+    """Compute all hidden states at the tokens of a synthetic batch, (layers, tokens, h).
+
+    There is no dropout. The batch has three sentences of different lengths, not in the order of
+    length, so that a layout that mixes them up is noticed.
+
+    Args:
+        model: A model of transformers.
+    """
     mask = torch.arange(PROBE_LENGTH) < torch.tensor([PROBE_LENGTH - 2, PROBE_LENGTH, 1])[:, None]
     vocabulary_size = model.get_input_embeddings().num_embeddings
+    # Any ids will do, if they differ: (3, PROBE_LENGTH).
     ids = torch.arange(3, 3 + mask.numel()).view(mask.shape) % vocabulary_size
     with evaluating(model):
         states = model(
@@ -409,7 +470,12 @@ def _probe_states(model: PreTrainedModel) -> torch.Tensor:
 def _default_positions(model: Any, ids: torch.Tensor) -> torch.Tensor:  # noqa: ANN401 - transformers is untyped
     """Return the positions (b, t) that a model itself would assign to a batch.
 
-    RoBERTa and similar models count from where padding ends.
+    Most count from 0. RoBERTa and similar models count tokens from ``padding_idx + 1`` on, and give
+    padding the position ``padding_idx``.
+
+    Args:
+        model: A model of transformers.
+        ids: The token ids of the batch, (b, t).
     """
     padding = getattr(getattr(model, "embeddings", None), "padding_idx", None)
     if padding is None:
@@ -426,8 +492,14 @@ def _attend(
 ) -> tuple[torch.Tensor, None]:  # noqa: ANN401
     """Compute attention with the interface of transformers.
 
-    The arguments are a module, heads (1, h, N, d) of query, key and value, and a mask. The result
-    is (1, N, h, d).
+    Args:
+        arguments: A module, heads (1, h, N, d) of query, key and value, and a mask, which is not
+            read with a layout.
+        layout: The layout of the batch; None, and torch's own attention, if it is padded.
+        options: Further arguments of transformers: ``scaling``, ``dropout``, ``sliding_window``.
+
+    Returns:
+        The result (1, N, h, d), and None in place of the attention's weights.
     """
     if layout is None:
         torch_result: tuple[torch.Tensor, None] = sdpa_attention_forward(*arguments, **options)
@@ -453,9 +525,13 @@ _MMAP_MAX = -4
 
 
 def speed_up(module: torch.nn.Module, *, compiled: bool = False) -> None:
-    """Prepare all that is trained on a CPU, and models that are not compiled also their layers.
+    """Prepare a module for training on a CPU, in place; on other devices nothing is changed.
 
-    On other devices nothing is changed.
+    Freed memory is kept, dropout draws fewer random bits, and transformers compute no padding.
+
+    Args:
+        module: All that is trained.
+        compiled: Whether its transformers are compiled; these keep their own forward.
     """
     if any(parameter.device.type != "cpu" for parameter in module.parameters()):
         return
@@ -465,6 +541,7 @@ def speed_up(module: torch.nn.Module, *, compiled: bool = False) -> None:
         # not clear it again.
         mallopt(_MMAP_MAX, 0)
         mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+    # Only torch's own class: a subclass may do something else.
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is torch.nn.Dropout and not child.inplace:
@@ -529,6 +606,7 @@ def compute_in_parts(
         compute_part({name: values[rows][:, :width] for name, values in tokens.items()})
         for rows, width in parts
     ]
+    # ``argsort`` of the rows in the parts' order is the inverse permutation.
     return torch.cat(results)[torch.argsort(torch.cat([rows for rows, _ in parts]))]
 
 
@@ -553,11 +631,16 @@ def _recomputed_in_backward(
 
 
 def split_by_length(mask: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:
-    """Split the rows of a mask (b, t) into parts: yield the rows (b',) and the width of each.
+    """Split the rows of a right-padded batch into parts of similar length, the longest first.
 
-    The longest rows are first.
+    Args:
+        mask: 1 at tokens and 0 at padding, (b, t).
+
+    Yields:
+        The rows of each part, (b',), and its width, the length of its longest row.
     """
     lengths, order = mask.sum(dim=1).sort(descending=True, stable=True)
+    # A row without tokens needs a width too.
     sizes = lengths.clamp(min=1).numpy()
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
     cuts = [*cheapest_cuts(sizes, PART_COST[dtype]), len(sizes)]
@@ -568,14 +651,17 @@ def split_by_length(mask: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:
 def cheapest_cuts(lengths: npt.NDArray[np.int64], part_cost: int) -> list[int]:
     """Return the starts of the parts that together cost least.
 
+    The cost of a part is its rows times its longest row, plus ``part_cost``. This is dynamic
+    programming over the first row of each part, in O(n^2).
+
     Args:
         lengths: The falling lengths of the rows, (n,).
         part_cost: The cost of a further part, in padded tokens.
     """
     n_rows = len(lengths)
-    cost = np.full(n_rows + 1, np.iinfo(np.int64).max)
+    cost = np.full(n_rows + 1, np.iinfo(np.int64).max)  # of the first i rows, (n + 1,)
     cost[0] = 0
-    starts = np.zeros(n_rows + 1, dtype=np.int64)
+    starts = np.zeros(n_rows + 1, dtype=np.int64)  # of the last part of the first i rows
     for start in range(n_rows):
         # The cost of all rows before ``start`` is final; a part from here may end behind any row.
         total_cost = cost[start] + part_cost + lengths[start] * np.arange(1, n_rows - start + 1)
@@ -583,6 +669,7 @@ def cheapest_cuts(lengths: npt.NDArray[np.int64], part_cost: int) -> list[int]:
         cost[improved] = total_cost[improved - start - 1]
         starts[improved] = start
     cuts: list[int] = []
+    # From the end back: each part's start is the end of the part before.
     cut = n_rows
     while cut:
         cut = int(starts[cut])

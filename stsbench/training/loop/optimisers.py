@@ -32,7 +32,16 @@ class UncorrectedAdamW(torch.optim.Optimizer):
         eps: float,
         weight_decay: float = 0.0,
     ) -> None:
-        """Store the same settings as :class:`torch.optim.AdamW`."""
+        """Store the same settings as :class:`torch.optim.AdamW`.
+
+        Args:
+            params: Parameters, or groups of them with settings of their own.
+            lr: The learning rate.
+            betas: The decay of the means of gradients, and of squared gradients.
+            eps: A number added to the root of the second mean.
+            weight_decay: The share of a weight, times the learning rate, that is subtracted at each
+                step.
+        """
         super().__init__(
             params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         )
@@ -54,12 +63,15 @@ class UncorrectedAdamW(torch.optim.Optimizer):
             first_moments = [self.state[param]["exp_avg"] for param in params]
             second_moments = [self.state[param]["exp_avg_sq"] for param in params]
             beta1, beta2 = group["betas"]
+            # m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2; w = w - lr m / (sqrt(v) +
+            # eps).
             torch._foreach_lerp_(first_moments, grads, 1 - beta1)
             torch._foreach_mul_(second_moments, beta2)
             torch._foreach_addcmul_(second_moments, grads, grads, 1 - beta2)
             divisors = torch._foreach_sqrt(second_moments)
             torch._foreach_add_(divisors, group["eps"])
             torch._foreach_addcdiv_(params, first_moments, divisors, -group["lr"])
+            # After the step, as in BERT's code; torch's AdamW decays before it.
             if group["weight_decay"]:
                 torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
 
@@ -71,6 +83,10 @@ def make_optimiser(module: torch.nn.Module, section: TrainingSection) -> torch.o
     modules that the method adds to the student (a classifier, a head) is multiplied by
     ``head_rate``.
 
+    Args:
+        module: The method with its student.
+        section: The recipe's section ``[training]``.
+
     Raises:
         CardError: No parameter is trained, or the optimiser does not use ``betas``.
     """
@@ -80,6 +96,7 @@ def make_optimiser(module: torch.nn.Module, section: TrainingSection) -> torch.o
         if "norm" in type(submodule).__name__.lower()
         for weight in submodule.parameters(recurse=False)
     }
+    # By learning rate and weight decay.
     groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
@@ -97,6 +114,8 @@ def make_optimiser(module: torch.nn.Module, section: TrainingSection) -> torch.o
         for (rate, decay), params in groups.items()
     ]
     optimiser = look_up("optimiser", section.optimiser, OPTIMISERS)(param_groups, section)
+    # Betas that are not the default were set by the recipe; an optimiser without betas would ignore
+    # them.
     if (
         "betas" not in optimiser.defaults
         and section.betas != TrainingSection(batch_size=1, learning_rate=1.0).betas
@@ -125,11 +144,19 @@ OPTIMISERS: Mapping[
 def make_schedule(section: TrainingSection, steps: int) -> Schedule:
     """Make a recipe's schedule over this number of steps, or over its ``schedule_steps``.
 
+    Args:
+        section: The recipe's section ``[training]``.
+        steps: The number of steps of the run.
+
+    Returns:
+        A function from a step, from 0, to the factor of the learning rate.
+
     Raises:
         CardError: The recipe sets a field that its schedule does not use.
     """
     kind = look_up("schedule", section.schedule, SCHEDULES)
     for key in ("milestones", "rates", "warmup", "schedule_steps"):
+        # A flat schedule has no length, unless a warm-up is a share of it.
         has_no_effect = key == "schedule_steps" and kind.is_flat and not section.warmup
         if getattr(section, key) and (has_no_effect or key not in kind.fields):
             alternatives = " or ".join(
@@ -145,9 +172,11 @@ def make_schedule(section: TrainingSection, steps: int) -> Schedule:
 def _after_warmup(
     factor_after: Callable[[float], float],
 ) -> Callable[[TrainingSection, int], Schedule]:
-    """Return a factory of schedules: a linear warm-up, then ``factor_after``.
+    """Return a factory of schedules: a linear rise from 0 to 1, then ``factor_after``.
 
-    ``factor_after`` is a function of the finished share of the steps after the warm-up.
+    Args:
+        factor_after: A function from the finished share of the steps after the warm-up, 0 to 1, to
+            the factor of the learning rate.
     """
 
     def make(section: TrainingSection, steps: int) -> Schedule:
@@ -165,17 +194,22 @@ def _after_warmup(
 
 
 def _slanted_triangular(section: TrainingSection, steps: int) -> Schedule:
-    """Make the schedule of Howard and Ruder 2018, section 3.2.
+    """Make the schedule of ULMFiT (Howard and Ruder 2018, arXiv 1801.06146, section 3.2).
 
     The rate rises over the first tenth of the steps, then falls to a 32nd.
+
+    Args:
+        section: Not used; all schedules have it.
+        steps: The number of steps of the schedule.
     """
-    peak_step = max(1, int(steps * 0.1))
+    peak_step = max(1, int(steps * 0.1))  # the paper's cut
 
     def factor(step: int) -> float:
         if step < peak_step:
             height = step / peak_step
         else:
             height = 1 - (step - peak_step) / max(1, steps - peak_step)
+        # The paper's (1 + p * (ratio - 1)) / ratio, with a ratio of 32.
         return (1 + max(0.0, height) * (32 - 1)) / 32
 
     return factor
@@ -183,6 +217,10 @@ def _slanted_triangular(section: TrainingSection, steps: int) -> Schedule:
 
 def _piecewise(section: TrainingSection, steps: int) -> Schedule:
     """Make the schedule with the recipe's ``rates``, each from the step in ``milestones`` on.
+
+    Args:
+        section: The recipe's section ``[training]``.
+        steps: Not used: milestones are steps, not shares of them.
 
     Raises:
         CardError: There are not as many rates as milestones, or the first is not at step 0.
@@ -199,6 +237,7 @@ def _piecewise(section: TrainingSection, steps: int) -> Schedule:
 
     def factor(step: int) -> float:
         rates_so_far = [rate for start, rate in rates_by_start if start <= step]
+        # A schedule returns a factor of the recipe's rate.
         return rates_so_far[-1] / section.learning_rate
 
     return factor

@@ -127,7 +127,7 @@ class ESimCSE(ContrastiveLearner):
     temperature: PositiveFloat = 0.05
 
     def __post_init__(self) -> None:
-        """Make the slow copy of the student, and an empty queue of its embeddings."""
+        """Make the slow copy and an empty queue; without a queue there is no copy."""
         student = self.student
         self.released = self.variant == "released"
         self.slow = copy.deepcopy(student).requires_grad_(False) if self.queue_size else None
@@ -138,14 +138,23 @@ class ESimCSE(ContrastiveLearner):
             self.slow.head = student.head
         if self.slow is not None:
             self.set_dropout(self.slow, dropout=False)
+        # The queue is (queue_size, h), with a mark for each row that holds an embedding.
         empty_queue = torch.zeros(self.queue_size, student.backbone.width, device=student.device)
         is_filled = torch.zeros(self.queue_size, dtype=torch.bool, device=student.device)
         self.queue = torch.nn.Buffer(empty_queue)
         self.filled = torch.nn.Buffer(is_filled)
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: the sentences, and below them the same with some sub-words repeated."""
+        """Make a batch: the sentences, and below them the same with some sub-words repeated.
+
+        ``first`` has the sentences alone: the slow copy embeds them for the queue.
+
+        Args:
+            rows: The rows of the corpus, (b,).
+            rng: The generator of the repetitions.
+        """
         tokens = self.student.tokenize(self.texts_of(rows))
+        # Offsets begin with 0 and end with the number of all tokens.
         ids_by_sentence = np.split(tokens.ids, tokens.offsets[1:-1])
         repeated_ids = [self._repeat_subwords(ids, rng) for ids in ids_by_sentence]
         view_tokens = TokenIds.join([tokens, TokenIds.from_lists(repeated_ids)])
@@ -158,6 +167,10 @@ class ESimCSE(ContrastiveLearner):
         """Return the token ids of a sentence with some repeated.
 
         The first and the last are never repeated: they are special tokens.
+
+        Args:
+            ids: The token ids of the sentence, (t,).
+            rng: The generator of all draws.
         """
         n_subwords = max(0, len(ids) - 2)
         limit = self.student.checkpoint.max_length()
@@ -170,6 +183,7 @@ class ESimCSE(ContrastiveLearner):
         max_repeated = min(max_repeated, n_subwords, free_tokens) if self.repetition_rate else 0
         count = int(rng.integers(max(0, max_repeated) + 1))
         repetitions = np.ones(len(ids), dtype=np.int64)
+        # How often each token occurs: 2 for ``count`` of the sub-words, which begin at 1.
         repetitions[1 + rng.choice(n_subwords, count, replace=False) if count else []] = 2
         repeated: list[int] = np.repeat(ids, repetitions).tolist()
         return repeated
@@ -191,10 +205,16 @@ class ESimCSE(ContrastiveLearner):
 
     @torch.no_grad()
     def _update_queue(self, slow: Student, tokens: Tokens) -> None:
-        """Move the copy towards the student, and replace the oldest embeddings by new ones."""
+        """Move the copy towards the student, and replace the oldest embeddings by new ones.
+
+        Args:
+            slow: The copy of the student.
+            tokens: The model inputs of the batch's sentences.
+        """
         for slow_parameter, student_parameter in zip(
             slow.parameters(), self.student.parameters(), strict=True
         ):
+            # As released the copy has the student's own head.
             if slow_parameter is not student_parameter:
                 slow_parameter.lerp_(student_parameter, 1 - self.momentum)
         new_embeddings = gather_views(slow.embed(tokens)).to(self.queue.dtype)
@@ -230,7 +250,7 @@ class RankCSE(TwoViews):
     objectives."""
 
     def __post_init__(self) -> None:
-        """Compute the share of each teacher; refuse weights that do not fit the teachers."""
+        """Check the teachers, and compute the share of each in the mean of their similarities."""
         if not self.ranking_weight:
             self.teachers = ()
         weights = self.teacher_weights or (1.0,) * len(self.teachers)
@@ -244,7 +264,12 @@ class RankCSE(TwoViews):
         self.shares = [weight / sum(weights) for weight in weights]
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: the sentences twice, and each teacher's embeddings of them."""
+        """Make a batch: the sentences twice, and each teacher's embeddings of them, (b, d).
+
+        Args:
+            rows: The rows of the corpus, (b,).
+            rng: The generator of the draws of a batch.
+        """
         batch = super().collate(rows, rng)
         if self.teachers:
             teachers = zip(self.teachers, self.teacher_embeddings, strict=True)
@@ -307,7 +332,7 @@ class DiffCSE(TwoViews):
     """Its commit on the Hub."""
 
     def __post_init__(self) -> None:
-        """Make the projection head, the discriminator, and the generator, which is not trained."""
+        """Make the projection, the discriminator with its detector, and the generator."""
         student = self.student
         width = student.backbone.width
         self.released = self.variant == "released"
@@ -317,6 +342,7 @@ class DiffCSE(TwoViews):
         self.projection = torch.nn.Sequential(
             first_layer, norms[0], torch.nn.ReLU(), last_layer, norms[1]
         ).to(student.device)
+        # Another transformer, trained to detect; it begins as the student.
         self.discriminator = copy.deepcopy(student)
         self.detector = torch.nn.Linear(width, 2).to(student.device)
         generator_checkpoint = student.checkpoint
@@ -349,9 +375,15 @@ class DiffCSE(TwoViews):
 
     @torch.no_grad()
     def edit(self, tokens: Tokens, hidden: Tokens) -> torch.Tensor:
-        """Return the token ids (b, t) with some replaced by the generator's guesses."""
+        """Return the token ids (b, t) with some replaced by the generator's guesses.
+
+        Args:
+            tokens: The model inputs of the sentences, (b, t) each.
+            hidden: The same with tokens hidden, and the labels of these.
+        """
         is_replaced = hidden["labels"] != IGNORED
         if self.released:
+            # All tokens but the first, [CLS].
             is_replaced = tokens["attention_mask"].bool().clone()
             is_replaced[:, 0] = False
 
@@ -366,12 +398,14 @@ class DiffCSE(TwoViews):
                 guesses = logits.argmax(dim=1)
             else:
                 guesses = torch.multinomial(logits.softmax(dim=1), 1)[:, 0]
+            # Parts of the batch are cut to their longest row; results must be of one width.
             missing_width = tokens["input_ids"].shape[1] - ids.shape[1]
             edited_ids = part["original_ids"].masked_scatter(is_replaced_part, guesses)
             return F.pad(edited_ids, (0, missing_width))
 
         inputs = {**hidden, "is_replaced": is_replaced, "original_ids": tokens["input_ids"]}
         edited = self.student.compute_in_parts(inputs, replace_tokens, self.guesser.base_model)
+        # Padding keeps its ids.
         return torch.where(tokens["attention_mask"].bool(), edited, tokens["input_ids"])
 
     def detect(self, tokens: Tokens, edited: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
@@ -390,6 +424,8 @@ class DiffCSE(TwoViews):
             (states,) = self.discriminator.hidden_states(
                 {"input_ids": part["input_ids"], "attention_mask": part["real"]},
                 (-1,),
+                # The vector takes the place of the first token's embedding: by it the sentence's
+                # embedding tells the detector what was there.
                 transform=lambda embeddings, _: torch.cat(
                     [part_vectors.to(embeddings.dtype), embeddings[:, 1:]], dim=1
                 ),

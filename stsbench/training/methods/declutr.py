@@ -92,15 +92,22 @@ class DeCLUTR(Learner):
     def prepare(self, columns: Columns) -> None:
         """Store the documents, and check that the shortest are long enough.
 
+        Documents are chosen by their characters and checked in tokens, so the check is no proof: in
+        a large corpus a document that is not checked here may be found too short in training.
+
+        Args:
+            columns: The corpus, with the column ``document``.
+
         Raises:
-            DataError: A document is too short; the message names it. In a large corpus a document
-                that is not checked here may be found in training.
+            DataError: A document is too short; the message names it.
         """
         super().prepare(columns)
         lengths = np.fromiter(map(len, columns["document"]), dtype=np.int64)
+        # In the order of the corpus, so that the first one is named.
         shortest = np.sort(np.argsort(lengths, kind="stable")[:CHECKED])
         for start in range(0, len(shortest), TOKENIZE_AT_ONCE):
             rows = shortest[start : start + TOKENIZE_AT_ONCE]
+            # The spans themselves are not used: drawing them raises the error.
             self._sample(rows, self._tokenize_documents(rows), np.random.default_rng(0))
 
     def _tokenize_documents(self, rows: Rows) -> TokenIds:
@@ -114,12 +121,17 @@ class DeCLUTR(Learner):
     def _sample(self, rows: Rows, documents: TokenIds, rng: np.random.Generator) -> list[Spans]:
         """Draw the spans of each document.
 
+        Args:
+            rows: The documents' rows of the corpus, (b,).
+            documents: Their token ids, without special tokens.
+            rng: The generator of the spans.
+
         Raises:
             DataError: A document is too short.
         """
         spans_by_document = []
         for row, length in zip(rows.tolist(), documents.lengths.tolist(), strict=True):
-            words = " ".join(self.columns["document"][row][:100].split())[:40]
+            words = " ".join(self.columns["document"][row][:100].split())[:40]  # for the message
             spans = sample_spans(
                 length,
                 anchors=self.anchors,
@@ -137,6 +149,10 @@ class DeCLUTR(Learner):
         """Make a batch: anchors with tokens hidden, their labels, and positives.
 
         The anchors are (rows * anchors, t); the positives of an anchor are together.
+
+        Args:
+            rows: The rows of the corpus, (b,).
+            rng: The generator of the spans and of the hidden tokens.
         """
         documents = self._tokenize_documents(rows)
         anchor_spans: list[tuple[int, Span]] = []
@@ -154,7 +170,12 @@ class DeCLUTR(Learner):
         return batch
 
     def _span_inputs(self, documents: TokenIds, spans: Sequence[tuple[int, Span]]) -> Batch:
-        """Return the model inputs of spans, each with the index of its document."""
+        """Return the model inputs of spans, a row per span.
+
+        Args:
+            documents: The token ids of the batch's documents, without special tokens.
+            spans: The index of each span's document in the batch, and the span.
+        """
         offsets = documents.offsets
         span_ids = [
             documents.ids[offsets[document] + start : offsets[document] + stop]
@@ -164,7 +185,7 @@ class DeCLUTR(Learner):
             return self.inputs_of_texts(
                 [self.student.backbone.tokenizer.decode(ids.tolist()) for ids in span_ids]
             )
-        max_length = self.student.max_length or max(map(len, span_ids)) + 2
+        max_length = self.student.max_length or max(map(len, span_ids)) + 2  # 2: special tokens
         max_ids = max_length - len(self.before) - len(self.after)
         tokens = TokenIds.from_lists(
             [[*self.before, *ids[:max_ids].tolist(), *self.after] for ids in span_ids]

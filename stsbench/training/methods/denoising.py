@@ -78,13 +78,20 @@ class TSDAE(Learner):
     independently."""
 
     def __post_init__(self) -> None:
+        """Make the decoder, from the student's own weights or from a copy of them."""
         self.split = make_tokeniser(self.words)
         model = self.student.language_model
         base = model if self.decoder == "tied" else copy.deepcopy(model)
+        # The decoder; the name is in checkpoints.
         self.speaker = _make_decoder(base).to(self.student.device)
 
-    def damaged(self, text: str, rng: np.random.Generator) -> str:
-        """Return a text with words deleted, at least one kept; an empty text stays empty."""
+    def damage(self, text: str, rng: np.random.Generator) -> str:
+        """Return a text with words deleted, at least one kept; an empty text stays empty.
+
+        Args:
+            text: The text.
+            rng: The generator of the deletions.
+        """
         kept_words = delete_each(self.split(text), rate=self.deletion, rng=rng)
         if self.words == "whitespace":
             return " ".join(kept_words)
@@ -94,9 +101,15 @@ class TSDAE(Learner):
         return damaged_text
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: damaged sentences, and the originals with next tokens as labels."""
-        damaged = self.inputs_of_texts([self.damaged(text, rng) for text in self.texts_of(rows)])
+        """Make a batch: damaged sentences, and the originals with next tokens as labels.
+
+        Args:
+            rows: The rows of the corpus, (b,).
+            rng: The generator of the deletions.
+        """
+        damaged = self.inputs_of_texts([self.damage(text, rng) for text in self.texts_of(rows)])
         original = self.inputs(("text",), rows)
+        # The label at a position is the token behind it; the last token and padding have none.
         labels = torch.full_like(original["input_ids"], IGNORED)
         is_next_token = original["attention_mask"][:, 1:] == 1
         labels[:, :-1] = original["input_ids"][:, 1:].where(is_next_token, IGNORED)
@@ -112,6 +125,8 @@ class TSDAE(Learner):
         def compute_losses(part: Tokens) -> torch.Tensor:
             states = self.speaker.base_model(
                 input_ids=part["input_ids"],
+                # The decoder attends to one state, the embedding of the damaged sentence: (b', 1,
+                # h). A part has some rows of the batch, in another order.
                 encoder_hidden_states=sentences[part["sentence_rows"][:, 0]][:, None],
                 use_cache=False,
             ).last_hidden_state
@@ -125,7 +140,14 @@ class TSDAE(Learner):
 def _make_decoder(language_model: Any) -> Any:  # noqa: ANN401 - transformers is untyped
     """Make a causal language model with attention to one embedding.
 
-    All its other weights are those of ``language_model``.
+    All its other weights are those of ``language_model``, the same tensors: training one trains
+    both. Only the attention to the embedding is new.
+
+    Args:
+        language_model: The student with its masked language model head, or a copy of it.
+
+    Raises:
+        EncoderError: Its architecture has no decoder.
     """
     config = copy.deepcopy(language_model.config)
     config.is_decoder = True

@@ -42,7 +42,12 @@ class MaskTemplate:
     """
 
     def __init__(self, prompt: Prompt, student: Student) -> None:
-        """Tokenise the prompt."""
+        """Tokenise the prompt.
+
+        Args:
+            prompt: The prompt, with one placeholder and one mask token.
+            student: The student, for its tokenizer and maximum length.
+        """
         tokenizer: Any = student.backbone.tokenizer
         mask = tokenizer.mask_token
         if mask is None or prompt.n_copies != 1 or prompt.template.count(mask) != 1:
@@ -50,6 +55,7 @@ class MaskTemplate:
                 f"template '{prompt.template}' needs one {PLACEHOLDER} where the sentence goes "
                 f"and one {mask}"
             )
+        # The texts before and behind the placeholder.
         ids_before, ids_after = (
             tokenizer(text)["input_ids"] for text in prompt.template.split(PLACEHOLDER)
         )
@@ -76,7 +82,12 @@ class MaskTemplate:
     def without_sentence(self, lengths: torch.Tensor) -> Tokens:
         """Return the inputs (k, t) of the template without a sentence.
 
-        It has the positions that it has around sentences of these lengths (k,) in tokens.
+        The tokens behind the placeholder have the positions that they have around a sentence, so
+        that the template's embedding is the one that the sentence's embedding holds (PromptBERT,
+        arXiv 2201.04337, template denoising).
+
+        Args:
+            lengths: The lengths of k sentences in tokens, (k,).
         """
         ids = torch.tensor(self.ids, device=lengths.device).repeat(len(lengths), 1)
         mask = torch.ones_like(ids)
@@ -105,6 +116,7 @@ class PromptBERT(ContrastiveLearner):
     denoised and without the full stop."""
 
     def __post_init__(self) -> None:
+        """Tokenise both templates, and make the head of the contrast."""
         self.student.require_pooling(
             "mask", reason="PromptBERT embeds by the mask token of its templates"
         )
@@ -136,6 +148,7 @@ class PromptBERT(ContrastiveLearner):
 
         def embed(part: Tokens) -> torch.Tensor:
             states = self.student.hidden_states(part, (-1,))
+            # The last mask token: a sentence may hold one itself.
             return MaskTokenPooling().pool(
                 states, part["attention_mask"], last_occurrences(part["input_ids"], mask_token_id)
             )
@@ -151,8 +164,14 @@ class PromptBERT(ContrastiveLearner):
         """Subtract the template's own embeddings from embeddings (b, h).
 
         Sentences of one length have the template's embedding in common, with its dropout.
+
+        Args:
+            embeddings: The embeddings of sentences in the template, (b, h).
+            mask: 1 at their tokens, template included, and 0 at padding, (b, t).
+            template: The template.
         """
         sentence_lengths = mask.sum(dim=1) - template.size
+        # Each length is embedded once.
         lengths, length_indices = sentence_lengths.unique(return_inverse=True)  # type: ignore[no-untyped-call]
         return embeddings - self.mask_states(template.without_sentence(lengths))[length_indices]
 
@@ -202,7 +221,7 @@ class ISBERT(Learner):
     of a batch. In tests padding is always masked."""
 
     def __post_init__(self) -> None:
-        """Make the convolutions over the tokens' states; refuse even widths and other poolings."""
+        """Check the widths, and make the convolutions and their activation."""
         from sentence_transformers.sentence_transformer.modules import CNN
 
         student = self.student
@@ -219,8 +238,14 @@ class ISBERT(Learner):
         self.activate = torch.nn.ReLU() if self.activation == "relu" else torch.nn.Identity()
 
     def local_states(self, tokens: Tokens, *, mask_padding: bool = True) -> torch.Tensor:
-        """Return the convolutions' output for each token, (b, t, channels * widths)."""
-        layers = MeanPooling().layer_indices(self.student.backbone.depth)
+        """Return the convolutions' output for each token, (b, t, channels * widths).
+
+        Args:
+            tokens: The model inputs, (b, t) each.
+            mask_padding: Set states of padding to zero before the convolutions, which reach beyond
+                the last token.
+        """
+        layers = MeanPooling().layer_indices(self.student.backbone.depth)  # the last layer
         (states,) = self.student.hidden_states(tokens, layers, padding=not mask_padding)
         if mask_padding:
             states = states * tokens["attention_mask"].unsqueeze(-1).to(states.dtype)
@@ -257,6 +282,7 @@ class ISBERT(Learner):
         from sentence_transformers.sentence_transformer.modules import Dense, WordWeights
 
         n_tokens = self.student.model.get_input_embeddings().num_embeddings
+        # No word has a weight of its own: all tokens get the default of 1, padding gets none.
         vocabulary = [str(token_id) for token_id in range(n_tokens)]
         middle_modules: list[Any] = [WordWeights(vocabulary, {}), self.cnn]
         if self.activation != "none":

@@ -84,6 +84,7 @@ class SBERT(Learner):
     """Whether the classifier has a bias, as in the authors' code; the paper's formula has none."""
 
     def __post_init__(self) -> None:
+        """Make the classifier: an output for each class, over the features of pairs."""
         self.features = feature_names(self.features)
         self.classifier = torch.nn.Linear(
             self.student.backbone.width * len(self.features), len(LABELS)
@@ -94,6 +95,9 @@ class SBERT(Learner):
 
     def prepare(self, columns: Columns) -> None:
         """Store the corpus and number its labels.
+
+        Args:
+            columns: The corpus, with the columns ``first``, ``second`` and ``label``.
 
         Raises:
             UnknownName: A label is not one of the three.
@@ -186,6 +190,11 @@ class SBERTTriplets(ContrastiveLearner):
         A batch consists of the first remaining rows that share no text. If there are no more such
         rows, the last rows follow as they are: a corpus with one text in most rows has no other
         order.
+
+        Args:
+            count: The number of rows of the corpus.
+            rng: The generator of the shuffle.
+            batch: The number of rows of a batch.
         """
         waiting = deque(super().order(count, rng, batch=batch).tolist())
         ordered: list[int] = []
@@ -201,7 +210,9 @@ class SBERTTriplets(ContrastiveLearner):
                     batch_texts.update(row_texts)
                 else:
                     deferred.append(row)
+            # Deferred rows come first in the next batch, in their order: ``extendleft`` reverses.
             waiting.extendleft(reversed(deferred))
+            # No row fills this batch any more.
             if len(ordered) < batch_end:
                 ordered += waiting
                 break
@@ -259,7 +270,7 @@ class AnglE(ScoredPairs):
     only."""
 
     def __post_init__(self) -> None:
-        """Make the losses that have a weight, and refuse to have none."""
+        """Leave out losses of weight 0, and make those of order."""
         weights = {
             name: getattr(self, f"{name}_weight") for name in ("angle", "cosine", "contrastive")
         }
@@ -274,7 +285,11 @@ class AnglE(ScoredPairs):
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Make a batch: first sentences above second ones, and their scores, all (b, …).
 
-        On request it omits pairs with a text that the batch has already.
+        On request it omits pairs with a text that the batch has already, as the official code does.
+
+        Args:
+            rows: The rows of the corpus, (b,).
+            rng: The generator of the draws of a batch; none are drawn.
         """
         batch = super().collate(rows, rng)
         if self.doubled_texts == "keep":
@@ -286,6 +301,7 @@ class AnglE(ScoredPairs):
         kept_rows = torch.tensor(_rows_with_new_texts(batch["views"]["input_ids"]))
         if not len(kept_rows):
             raise CardError("doubled_texts 'drop': a batch has no pair of two texts; use 'keep'")
+        # The second sentence of a pair is len(rows) rows below the first.
         view_rows = torch.cat([kept_rows, kept_rows + len(rows)])
         return {"views": rows_of(batch["views"], view_rows), "scores": batch["scores"][kept_rows]}
 

@@ -85,8 +85,9 @@ class SimCSE(ContrastiveLearner):
     trained with it, and is not saved (section 4)."""
 
     def __post_init__(self) -> None:
-        """Choose views and loss by the settings, and refuse settings that exclude each other."""
+        """Check that the settings fit each other, and choose the loss."""
         self.names = self.needs = PAIRING[self.views]
+        # Hard negatives are of a row's own, so even a batch of one row has something to contrast.
         self.batch_negatives = "joint" if len(self.names) < 3 else ""
         if self.loss == "symmetric" and len(self.names) > 2:
             raise CardError("the symmetric loss takes no hard negatives; use views = 'pairs'")
@@ -112,7 +113,13 @@ class SimCSE(ContrastiveLearner):
             decoder.weight = torch.nn.Parameter(decoder.weight.detach().clone())
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: all views one below the other; with MLM, the same with tokens hidden."""
+        """Make a batch: all views one below the other; with MLM, the same with tokens hidden.
+
+        Args:
+            rows: The rows of the corpus, (b,).
+            rng: The generator of the hidden tokens.
+        """
+        # A single column is embedded twice: its views differ by dropout.
         names = self.names * 2 if len(self.names) == 1 else self.names
         batch: Batch = {"views": self.inputs(names, rows)}
         if self.mlm_weight:
@@ -186,7 +193,7 @@ class SimCSEPositives(ContrastiveLearner):
     temperature: PositiveFloat = 0.05
 
     def __post_init__(self) -> None:
-        """Choose how positives are made, and refuse settings that exclude each other."""
+        """Choose the change of words, and copy the student if there are two encoders."""
         if self.positive == "next_sentence":
             self.needs = ("text", "document_id")
         # The others read WordNet's open files or run a model.
@@ -226,11 +233,17 @@ class SimCSEPositives(ContrastiveLearner):
         return rng.permutation(np.resize(self.anchors, count))
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: the sentences, and below them their positives."""
+        """Make a batch: the sentences, and below them their positives.
+
+        Args:
+            rows: The rows of the corpus, (b,).
+            rng: The generator of the following sentences and of the changes of words.
+        """
         positive_rows = rows
         if self.positive == "next_sentence":
             document_ids = np.asarray(self.columns["document_id"])
             anchors, positives = texts.next_sentences(document_ids, rng=rng, reach=self.reach)
+            # Following sentences are drawn for the whole corpus, of which the batch takes its own.
             positive_rows = positives[np.searchsorted(anchors, rows)]
         positive_texts = self.texts_of(positive_rows)
         if self.augment is not None:
@@ -247,7 +260,11 @@ class SimCSEPositives(ContrastiveLearner):
         return {"loss": info_nce(*views, temperature=self.temperature)}
 
     def _under_one_mask(self, tokens: Tokens) -> list[torch.Tensor]:
-        """Embed both views under the same dropout mask."""
+        """Embed both views under the same dropout mask.
+
+        Args:
+            tokens: The model inputs, (2b, t) each, the second view below the first.
+        """
         n_sentences = len(tokens["input_ids"]) // 2
         devices = [self.student.device] if self.student.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):

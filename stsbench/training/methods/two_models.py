@@ -79,6 +79,7 @@ class ContrastiveTension(TwoStudents):
     """Whether dropout is on in training: off in the released code, on in sentence-transformers'."""
 
     def __post_init__(self) -> None:
+        """Copy the student, and make the library's loss."""
         super().__post_init__()
         self.loss = make_loss("ContrastiveTensionLoss")
 
@@ -100,9 +101,14 @@ class ContrastiveTension(TwoStudents):
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Make a batch: the inputs (b * (1 + K), t) of each copy, and the labels of the pairs.
 
-        A label is 1 if both inputs are the same sentence.
+        A label is 1 if both inputs are the same sentence: that is the first of each 1 + K pairs.
+
+        Args:
+            rows: The rows of the corpus, (b,), one per pair of the same sentence.
+            rng: The generator of the other sentences.
         """
         anchors = np.repeat(rows, self.negatives)
+        # A pair of two different sentences, neither of them the anchor.
         first = self._draw_other_texts(rng, anchors)
         second = self._draw_other_texts(rng, anchors, first)
         # The first pair of each anchor is the positive, of the anchor with itself.
@@ -114,7 +120,15 @@ class ContrastiveTension(TwoStudents):
         }
 
     def _with_anchors(self, rows: Rows, negative_rows: Rows) -> Rows:
-        """Put each anchor's row before the rows of its K negatives."""
+        """Put each anchor's row before the rows of its K negatives.
+
+        Args:
+            rows: The rows of the anchors, (b,).
+            negative_rows: The rows of their negatives, anchor by anchor, (b * K,).
+
+        Returns:
+            All rows, (b * (1 + K),).
+        """
         return np.column_stack([rows, negative_rows.reshape(-1, self.negatives)]).ravel()
 
     def _draw_other_texts(self, rng: np.random.Generator, *excluded: Rows) -> Rows:
@@ -162,9 +176,12 @@ class ContrastiveTensionInBatch(TwoStudents):
     dropout_in_training: bool = True
 
     def __post_init__(self) -> None:
+        """Copy the student, and make the library's loss with a trained scale."""
         super().__post_init__()
         loss = make_loss("ContrastiveTensionLossInBatchNegatives", column="2", scale=self.scale)
         self.loss = loss.to(self.student.device)
+        # The loss embeds by two models: one returns the first embeddings of a column, one the
+        # second.
         self.loss.model1 = GivenEmbeddings("1")
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
@@ -204,7 +221,7 @@ class SelfGuided(ContrastiveLearner):
     head_width: PositiveInt = 4096
 
     def __post_init__(self) -> None:
-        """Make the fixed copy of the model and the projector, and freeze embeddings on request."""
+        """Copy the model that stays fixed, and make the projection head."""
         student = self.student
         model = student.model
         self.needs = ("anchor", "positive") if self.variant == "translation" else ("text",)
@@ -238,7 +255,12 @@ class SelfGuided(ContrastiveLearner):
         return self.fixed_backbone.model
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: all texts one below the other; some variants draw a layer per sentence."""
+        """Make a batch: all texts one below the other; some variants draw a layer per sentence.
+
+        Args:
+            rows: The rows of the corpus, (b,).
+            rng: The generator of the layers; 0 is the embedding output.
+        """
         batch = super().collate(rows, rng)
         if self.variant not in ("translation", "opt3"):
             batch["layers"] = torch.from_numpy(

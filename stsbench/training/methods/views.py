@@ -83,7 +83,7 @@ class ConSERT(Learner):
     features."""
 
     def __post_init__(self) -> None:
-        """Choose passes and losses by the settings, and refuse settings without effect."""
+        """Check that the settings fit each other, and plan the passes through the encoder."""
         self.classifies = self.objective != "contrastive"
         self.contrasts = self.objective != "classification"
         self.batch_negatives = "joint" if self.contrasts else ""
@@ -132,6 +132,10 @@ class ConSERT(Learner):
         """Make a batch: tokens by column, shuffled positions, labels, and a seed.
 
         The seed is for the draws inside the encoder.
+
+        Args:
+            rows: The rows of the corpus, (b,).
+            rng: The generator of the seed, from which all other draws come.
         """
         seed = int(rng.integers(2**62))
         generator = torch.Generator().manual_seed(seed)
@@ -149,6 +153,7 @@ class ConSERT(Learner):
                     )
         if self.classifies:
             batch["labels"] = torch.from_numpy(self.labels[rows])
+        # Another seed than that of the shuffles, so that the draws are others.
         return {**batch, "seed": seed + 1}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
@@ -194,11 +199,17 @@ class ConSERT(Learner):
     def _add_noise(
         self, loss: torch.Tensor, clean_outputs: Mapping[str, list[torch.Tensor]]
     ) -> list[torch.Tensor]:
-        """Return embedding outputs moved so that the loss rises.
+        """Return embedding outputs moved so that the loss rises (ConSERT's adversarial view).
 
         The loss keeps its own gradients.
+
+        Args:
+            loss: The classification loss, a scalar.
+            clean_outputs: The embedding outputs (b, t, h) that it was computed from, by column;
+                several if a batch was run in parts.
         """
         outputs = list(chain.from_iterable(clean_outputs.values()))
+        # The graph is needed once more, for the backward pass of the loss.
         gradients = torch.autograd.grad(loss, outputs, retain_graph=True)
         return [
             output + self.noise(gradient)
@@ -210,8 +221,11 @@ class ConSERT(Learner):
     ) -> Iterator[torch.Tensor]:
         """Yield the embeddings (b, h) of each pass without noise.
 
-        The embedding output of the first clean pass is appended to ``recorded`` if a view is
-        adversarial.
+        Args:
+            batch: The batch that :meth:`collate` made.
+            name: The column to embed.
+            generator: The generator of the cutoffs.
+            recorded: Gets the embedding output of the first clean pass, if a view is adversarial.
         """
 
         def record_output(embeddings: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -280,7 +294,7 @@ class CLEAR(ContrastiveLearner):
     mlm_rate: HiddenShare = 0.15
 
     def __post_init__(self) -> None:
-        """Choose the two operators, and make the projector; add the token that they insert."""
+        """Choose the operators, add their marker to the vocabulary, and make the projection."""
         student = self.student
         operator_names = (self.first, self.second)
         self.operators = [OPERATORS[name](self) for name in operator_names]
@@ -304,7 +318,12 @@ class CLEAR(ContrastiveLearner):
             self.projector = torch.nn.Sequential(make_linear(), torch.nn.ReLU(), make_linear())
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: both views one below the other, and the sentences with tokens hidden."""
+        """Make a batch: both views one below the other, and the sentences with tokens hidden.
+
+        Args:
+            rows: The rows of the corpus, (b,).
+            rng: The generator of the changes of words and of the hidden tokens.
+        """
         changes = [texts.word_augmentation(operator, rng) for operator in self.operators]
         view_texts = [change(text) for change in changes for text in self.texts_of(rows)]
         batch: Batch = {"views": self.inputs_of_texts(view_texts)}

@@ -48,12 +48,16 @@ class HuffmanTree(NamedTuple):
     def build(cls, counts: Sequence[int]) -> HuffmanTree:
         """Build the tree from the words' frequencies.
 
-        Among equal counts the first word, and a word before a node, is joined first.
+        Among equal counts the first word, and a word before a node, is joined first: the heap
+        compares (count, number), and inner nodes are numbered after the words.
+
+        Args:
+            counts: The frequency of each word, by falling frequency.
         """
         n_words = len(counts)
         heap = [(int(count), word) for word, count in enumerate(counts)]
         heapq.heapify(heap)
-        parents: dict[int, tuple[int, int]] = {}
+        parents: dict[int, tuple[int, int]] = {}  # child: (inner node, 0 or 1)
         for node in range(n_words - 1):
             total = 0
             for code in (0, 1):
@@ -69,6 +73,7 @@ class HuffmanTree(NamedTuple):
                 path.append(parents[child])
                 child = n_words + path[-1][0]
         all_steps = [step for path in paths for step in reversed(path)]
+        # One row per step of a path: the inner node, and the branch that is taken there.
         steps = np.array(all_steps, dtype=np.int64).reshape(-1, 2)
         points, codes = (np.ascontiguousarray(column) for column in steps.T)
         offsets = np.cumsum([0, *map(len, paths)], dtype=np.int64)
@@ -106,7 +111,18 @@ def _learn_word(
 ) -> float:
     """Learn to predict one word from a sentence's words (t,), and return minus its log probability.
 
-    ``points`` and ``codes`` are the word's path down the tree.
+    This is word2vec's hierarchical softmax: the word's probability is the product of those of the
+    branches on its path down the Huffman tree. At each inner node a step of gradient descent is
+    taken on the node's vector at once, on the words' vectors after the whole path.
+
+    Args:
+        sources: The ids of the sentence's words, (t,).
+        points: The inner nodes on the word's path, (depth,).
+        codes: The branches that the path takes there, 0 left and 1 right, (depth,).
+        source: The source vectors (words, d), changed in place.
+        nodes: The vectors of the inner nodes (words, d), changed in place.
+        rate: The learning rate.
+        use_mean: Average the source vectors instead of summing them.
     """
     share = np.float32(1.0) / np.float32(max(len(sources), 1))
     state = np.zeros(source.shape[1], np.float32)
@@ -122,7 +138,9 @@ def _learn_word(
         for dimension in range(len(state)):
             product += state[dimension] * node[dimension]
         signed_product = product if codes[depth] == 0 else -product
+        # softplus of minus the product: minus the log probability of the branch, for any product.
         loss += max(-signed_product, 0.0) + np.log1p(np.exp(-abs(signed_product)))
+        # Nothing is learned from a branch that is nearly certain, right or wrong, as in word2vec.
         if product <= -MAX_LEARNED_PRODUCT or product >= MAX_LEARNED_PRODUCT:
             continue
         # As released, steps per unit are rounded down (1000 // 6 // 2), so that the index of a
@@ -134,6 +152,8 @@ def _learn_word(
         for dimension in range(len(state)):
             error[dimension] += step * node[dimension]
             node[dimension] += step * state[dimension]
+    # The gradient of a sum would be the whole error for each word; the released code divides it by
+    # their number. For the mean it divides nothing, where the gradient would.
     if not use_mean:
         error *= share
     for word in sources:
@@ -213,7 +233,12 @@ class FastSentTraining(StandaloneMethod):
     lowercase: bool = False
 
     def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
-        """Read the column ``text`` (and ``document_id``), see :class:`StandaloneMethod`."""
+        """Read the column ``text`` (and ``document_id``), and draw the first vectors.
+
+        Args:
+            columns: The corpus, sentences in the order of the text.
+            seed: The seed of the first vectors and of the sampled words.
+        """
         tokenize = make_tokeniser(self.tokens, lowercase=self.lowercase)
         sentences, documents, vocabulary = read_ordered(columns, tokenize, min_count=self.min_count)
         tokens = TokenIds.from_lists(vocabulary.ids(sentences))
@@ -241,7 +266,7 @@ class FastSentTraining(StandaloneMethod):
         def learn_batch(batch: tuple[IndexArray, Draws], step: int) -> tuple[float, int]:
             epoch, block = divmod(step, len(starts))
             n_finished = epoch * len(sentences) + block * self.batch_size
-            rate = self.rate(n_finished, len(sentences) * self.epochs)
+            rate = self.decayed_rate(n_finished, len(sentences) * self.epochs)
             center_rows, draws = batch
             return learn_block(
                 center_rows,
@@ -268,17 +293,26 @@ class FastSentTraining(StandaloneMethod):
             tokens_per_epoch=len(tokens.ids),
         )
 
-    def rate(self, done: int, total: int) -> float:
-        """Return the learning rate after ``done`` of ``total`` sentences.
+    def decayed_rate(self, done: int, total: int) -> float:
+        """Return the learning rate after some sentences: it falls linearly to ``min_rate``.
 
-        It falls linearly to ``min_rate``.
+        Args:
+            done: The number of sentences that were learned from, in all epochs.
+            total: The number of sentences of the whole training.
         """
         return max(
             self.learning_rate - (self.learning_rate - self.min_rate) * done / total, self.min_rate
         )
 
     def keep_probabilities(self, vocabulary: Vocabulary) -> npt.NDArray[np.float64]:
-        """Return the probability that a word is read or predicted, (words,), by gensim's rule."""
+        """Compute the probability that a word is read or predicted, (words,), by gensim's rule.
+
+        It is sqrt(s / f) + s / f, at most 1, with f the word's share of all words and s ``sample``:
+        frequent words are left out more often.
+
+        Args:
+            vocabulary: The words and their frequencies.
+        """
         threshold = self.sample * vocabulary.counts.sum()
         if not threshold:
             return np.ones(len(vocabulary.words))

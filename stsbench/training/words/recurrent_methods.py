@@ -49,9 +49,9 @@ paper."""
 EOS = "<eos>"
 UNKNOWN = "UNK"
 """The special words of Skip-Thoughts: the end of a sentence, and a word not in the vocabulary."""
-NEIGHBOURS = {"next": 1, "previous": -1}
+NEIGHBOUR_OFFSETS = {"next": 1, "previous": -1}
 """The distance of each neighbour in the text."""
-TINY = 1e-8
+ADDED_PROBABILITY = 1e-8
 """A number added to probabilities before their logarithm, as released."""
 ADAM_EPSILON = 1e-8
 
@@ -64,12 +64,18 @@ class SkipThoughts(GruHalf):
     """
 
     def __init__(self, words: int, half: GruTable, *, condition: Condition = "state") -> None:
-        """Make the layers with the released code's initial weights."""
+        """Make the layers with the released code's initial weights.
+
+        Args:
+            words: The number of words of the vocabulary.
+            half: The sizes of word vectors and states of the encoder.
+            condition: How a decoder reads the sentence: as its first state, or at every step.
+        """
         super().__init__(words, half)
         self.each_step = condition == "steps"
         input_size = half.word_size + (half.size if self.each_step else 0)
         self.decoders = nn.ModuleDict(
-            {side: nn.GRU(input_size, half.size, batch_first=True) for side in NEIGHBOURS}
+            {side: nn.GRU(input_size, half.size, batch_first=True) for side in NEIGHBOUR_OFFSETS}
         )
         self.output = nn.Linear(half.size, words)
         # Gate by gate: square matrices (all recurrent ones) are orthogonal, others uniform.
@@ -79,23 +85,31 @@ class SkipThoughts(GruHalf):
                 # The released GRU has one bias per gate.
                 parameter.requires_grad_("bias_hh" not in name)
             elif name != "embedding":
+                # The matrices of a GRU are those of its three gates, one below the other.
                 for matrix in parameter.detach().chunk(1 if name == "output.weight" else 3):
                     if matrix.shape[0] == matrix.shape[1]:
                         nn.init.orthogonal_(matrix)
                     else:
                         nn.init.uniform_(matrix, -0.1, 0.1)
 
-    def cost(self, tokens: TokenIds, rows: Rows) -> Tensor:
-        """Compute the summed cost of some sentences.
+    def compute_cost(self, tokens: TokenIds, rows: Rows) -> Tensor:
+        """Compute the summed cost of some sentences, a scalar.
 
-        It is minus the log probability of every word of both neighbours.
+        It is minus the log probability of every word of the sentences before and after each, by a
+        decoder for either side (Kiros et al. 2015, section 2). The end of a sentence is a word.
+
+        Args:
+            tokens: The word ids of all sentences, in the order of the text.
+            rows: The sentences, (b,), none of them the first or the last of a document.
         """
         sentences = self(*make_batch(tokens, rows))
         costs = []
-        for side, step in NEIGHBOURS.items():
+        for side, step in NEIGHBOUR_OFFSETS.items():
+            # The neighbours of all sentences on this side: ids (b, t) and their lengths (b,).
             ids, lengths = make_batch(tokens, rows + step)
             # A decoder reads the word before the one that it predicts, and a zero vector before the
             # first.
+            # (b, t, w): a column of zeros in front of the words but the last.
             words = nn.functional.pad(self.embedding[ids[:, :-1]], (0, 0, 1, 0))
             initial_state = None
             if self.each_step:
@@ -106,18 +120,23 @@ class SkipThoughts(GruHalf):
                 initial_state = sentences.unsqueeze(0).contiguous()
             states, _ = self.decoders[side](words, initial_state)
             is_word = torch.arange(ids.shape[1]) < lengths.unsqueeze(1)
+            # Of the true words of all neighbours alone, (words, 1); ADDED_PROBABILITY keeps the
+            # logarithm finite, as released.
             probabilities = torch.softmax(self.output(states[is_word]), dim=1).gather(
                 1, ids[is_word].unsqueeze(1)
             )
-            costs.append(-torch.log(probabilities + TINY).sum())
+            costs.append(-torch.log(probabilities + ADDED_PROBABILITY).sum())
         return torch.stack(costs).sum()
 
 
 def released_adam_factor(step: int) -> float:
-    """Return the released Adam's learning rate at this step from 0, as a factor of PyTorch's.
+    """Return the released Adam's learning rate at this step, as a factor of PyTorch's.
 
-    Its means decay by 0.9 and 0.999, but are corrected for 0.1 and 0.001: the first steps are up to
-    three times as long.
+    Its means decay by 0.9 and 0.999, but are corrected for 0.1 and 0.001, an error of the released
+    code that is reproduced: the first steps are up to three times as long.
+
+    Args:
+        step: The number of the step, from 0.
     """
     t = step + 1
     released_correction = (1 - 0.001**t) ** 0.5 / (1 - 0.1**t)
@@ -126,16 +145,25 @@ def released_adam_factor(step: int) -> float:
 
 
 def released_adam_epsilon(step: int) -> float:
-    """Return the epsilon for PyTorch's Adam that gives the released code's update at a step.
+    """Return the epsilon with which PyTorch's Adam takes the released step.
 
-    Steps are counted from 0. TensorFlow's code, and Skip-Thoughts' own, add 1e-8 to the root of
-    the second mean before its correction, PyTorch after.
+    TensorFlow's code, and Skip-Thoughts' own, add 1e-8 to the root of the second mean before its
+    correction, PyTorch after.
+
+    Args:
+        step: The number of the step, from 0.
     """
     return ADAM_EPSILON / float((1 - 0.999 ** (step + 1)) ** 0.5)
 
 
 def limit_norm(gradients: Sequence[Tensor], norm: Tensor, limit: float) -> None:
-    """Scale gradients in place so that their norm, if above the limit, is the limit."""
+    """Scale gradients in place so that their norm, if above the limit, is the limit.
+
+    Args:
+        gradients: The gradients.
+        norm: The norm of all of them together, a scalar.
+        limit: The largest norm.
+    """
     factor = limit / max(float(norm), limit)
     for gradient in gradients:
         gradient.mul_(factor)
@@ -174,16 +202,22 @@ class SkipThoughtsTraining(NeighbourTraining):
     does so only for SICK."""
 
     def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
-        """Read the column ``text`` (and ``document_id``), see :class:`StandaloneMethod`."""
+        """Read the column ``text`` (and ``document_id``), and make model, optimiser and batches.
+
+        Args:
+            columns: The corpus, sentences in the order of the text.
+            seed: The seed of the batches; torch's, of the weights, is set already.
+        """
         tokenize = make_tokeniser(self.tokens, lowercase=self.lowercase)
         rng = np.random.default_rng(seed)
         sentences, documents, vocabulary = read_ordered(
             columns, tokenize, specials=(EOS, UNKNOWN), limit=self.vocabulary
         )
+        # 0 is EOS, the first word.
         tokens = TokenIds.from_lists(
             [[*ids, 0] for ids in vocabulary.ids(sentences, unknown=UNKNOWN)]
         )
-        triples = self.triples(tokens, documents)
+        triples = self.find_triples(tokens, documents)
         table = GruTable(
             word_size=self.word_size, hidden=self.hidden, bidirectional=self.bidirectional
         )
@@ -193,6 +227,7 @@ class SkipThoughtsTraining(NeighbourTraining):
         def learn_batch(rows: Rows, step: int) -> tuple[float, int]:
             return self._learn_batch(model, optimiser, tokens, rows, step), 1
 
+        # How many triples have a source of each length: batches hold one length.
         _, sizes = np.unique(tokens.lengths[triples], return_counts=True)
         return PreparedTraining(
             tensors=model.state_dict(),
@@ -214,24 +249,38 @@ class SkipThoughtsTraining(NeighbourTraining):
         rows: Rows,
         step: int,
     ) -> float:
-        """Learn from some sentences' neighbours, and return the mean cost of a word."""
+        """Learn from some sentences' neighbours, and return the mean cost of a word.
+
+        Args:
+            model: The encoder and decoders, changed in place.
+            optimiser: Adam, set to the steps of the released code.
+            tokens: The word ids of all sentences.
+            rows: The sentences of the batch, (b,).
+            step: The number of finished steps.
+        """
         rate = self.learning_rate * released_adam_factor(step)
         optimiser.param_groups[0].update(lr=rate, eps=released_adam_epsilon(step))
         optimiser.zero_grad()
-        cost = model.cost(tokens, rows)
+        cost = model.compute_cost(tokens, rows)
         cost.backward()  # type: ignore[no-untyped-call]
         gradients = [
             parameter.grad for parameter in model.parameters() if parameter.grad is not None
         ]
         limit_norm(gradients, nn.utils.get_total_norm(gradients), self.clip)
         optimiser.step()
-        n_words = sum(int(tokens.lengths[rows + side].sum()) for side in NEIGHBOURS.values())
+        n_words = sum(int(tokens.lengths[rows + side].sum()) for side in NEIGHBOUR_OFFSETS.values())
         return float(cost.detach()) / n_words
 
     def _encoder_files(
         self, model: SkipThoughts, table: GruTable, words: Sequence[str]
     ) -> WordEncoderFiles:
-        """Return the encoder without the decoders and the output layer."""
+        """Return the encoder without the decoders and the output layer.
+
+        Args:
+            model: The trained model.
+            table: The sizes of the encoder's layers.
+            words: The vocabulary, in the order of the word vectors.
+        """
         name = "bi" if self.bidirectional else "uni"
         config = HalvesConfig(
             halves={name: table}, unknown=UNKNOWN, eos=EOS, lowercase=self.lowercase
@@ -246,13 +295,17 @@ class SkipThoughtsTraining(NeighbourTraining):
             kind="skip_thoughts", config=config, tensors=tensors, params=params, words=words
         )
 
-    def triples(self, tokens: TokenIds, documents: npt.NDArray[np.int64]) -> Rows:
+    def find_triples(self, tokens: TokenIds, documents: npt.NDArray[np.int64]) -> Rows:
         """Return the rows of sentences with two neighbours, all three shorter than ``max_words``.
+
+        Args:
+            tokens: The word ids of all n sentences, each with the end of the sentence as last word.
+            documents: The number of each sentence's document, (n,); a neighbour is of the same one.
 
         Raises:
             TrainingError: There are none.
         """
-        is_short = tokens.lengths - 1 < self.max_words
+        is_short = tokens.lengths - 1 < self.max_words  # 1: the end of the sentence
         rows = rows_with_neighbours(documents)
         short_rows = rows[is_short[rows - 1] & is_short[rows] & is_short[rows + 1]]
         if not len(short_rows):
@@ -262,7 +315,13 @@ class SkipThoughtsTraining(NeighbourTraining):
         return short_rows
 
     def batches(self, tokens: TokenIds, triples: Rows, rng: np.random.Generator) -> list[Rows]:
-        """Return one epoch's batches in random order, the sources of each of equal length."""
+        """Return one epoch's batches in random order, the sources of each of equal length.
+
+        Args:
+            tokens: The word ids of all sentences.
+            triples: The rows of the sources, sentences with two neighbours.
+            rng: The generator of the order within a length, and of that of batches.
+        """
         lengths = tokens.lengths[triples]
         batches: list[Rows] = []
         for length in np.unique(lengths):
@@ -296,11 +355,17 @@ class QuickThoughtsTraining(NeighbourTraining):
     scale: float = 0.1
 
     def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
-        """Read the column ``text``, see :class:`StandaloneMethod`."""
+        """Read the column ``text``, and make both encoders, their optimiser and the batches.
+
+        Args:
+            columns: The corpus, sentences in the order of the text.
+            seed: Not used: batches keep the order of the text, and torch is seeded already.
+        """
         tokenize = make_tokeniser(self.tokens, lowercase=self.lowercase)
         sentences, _, vocabulary = read_ordered(
             columns, tokenize, specials=("<unk>",), limit=self.vocabulary
         )
+        # Empty sentences are omitted.
         cut_sentences = (sentence[: self.max_words] for sentence in sentences if sentence)
         tokens = TokenIds.from_lists(vocabulary.ids(cut_sentences, unknown="<unk>"))
         if len(tokens) < self.batch_size:
@@ -311,7 +376,10 @@ class QuickThoughtsTraining(NeighbourTraining):
             word_size=self.word_size, hidden=self.hidden, bidirectional=True, cell=self.cell
         )
         halves = {
-            name: GruHalf(len(vocabulary.words), table, scale=self.scale) for name in ("f", "g")
+            # Two encoders that share no weights: a sentence is embedded by one, its neighbours by
+            # the other.
+            name: GruHalf(len(vocabulary.words), table, scale=self.scale)
+            for name in ("f", "g")
         }
         model = nn.ModuleDict(halves)
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
@@ -355,6 +423,13 @@ class QuickThoughtsTraining(NeighbourTraining):
 
         The word vectors of the batch are leaves of the gradient, so that they can be clipped before
         those of one word are summed.
+
+        Args:
+            halves: The two encoders, changed in place.
+            optimiser: Adam over the weights of both.
+            tokens: The word ids of all sentences.
+            rows: The sentences of the batch, consecutive, (b,).
+            step: The number of finished steps.
         """
         ids, lengths = make_batch(tokens, rows)
         tables = [half.embedding for half in halves]
@@ -367,9 +442,11 @@ class QuickThoughtsTraining(NeighbourTraining):
         gradients = torch.autograd.grad(loss, [*layers, *word_vectors])
         for gradient in gradients:
             limit_norm([gradient], gradient.norm(), self.clip)
+        # The gradients of layers come first; those of the words follow.
         for layer, gradient in zip(layers, gradients, strict=False):
             layer.grad = gradient
         for table, gradient in zip(tables, gradients[len(layers) :], strict=True):
+            # A word that occurs several times gets the sum of its gradients.
             rows_of_words = gradient.flatten(0, 1)
             table.grad = torch.zeros_like(table).index_add_(0, ids.flatten(), rows_of_words)
         optimiser.param_groups[0]["eps"] = released_adam_epsilon(step)
@@ -394,7 +471,12 @@ class PairClassifier(nn.Module):
         self.head = nn.Sequential(*(nn.Linear(wide, narrow) for wide, narrow in pairwise(sizes)))
 
     def forward(self, first: Side, second: Side) -> Tensor:
-        """Return logits (b, c)."""
+        """Return logits (b, c) of the classes of pairs.
+
+        Args:
+            first: The first sentences.
+            second: The second sentences.
+        """
         logits: Tensor = self.head(
             pair_features(self.encoder(*first), self.encoder(*second), kinds="infersent")
         )
@@ -412,7 +494,13 @@ class LabelledPairs(NamedTuple):
     table: Tensor
 
     def batch(self, rows: Rows) -> tuple[Side, Side, Tensor]:
-        """Return some pairs and their labels (b,)."""
+        """Return some pairs and their labels (b,).
+
+        Args:
+            rows: The indices of the pairs, (b,).
+        """
+        # Second sentences come behind all the first ones. Row -1 of the table, the last, is the
+        # zero vector of padding.
         sides = (make_batch(self.tokens, rows + start, pad=-1) for start in (0, len(self.labels)))
         first, second = ((self.table[ids], lengths) for ids, lengths in sides)
         return first, second, self.labels[torch.from_numpy(rows)]
@@ -446,7 +534,12 @@ class InferSentTraining(StandaloneMethod):
     """The share of pairs, the last ones, on which accuracy is computed."""
 
     def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
-        """Read the columns ``first``, ``second`` and ``label``, see :class:`StandaloneMethod`."""
+        """Read the columns ``first``, ``second`` and ``label``, and make model, optimiser, batches.
+
+        Args:
+            columns: The corpus of pairs.
+            seed: The seed of the order of pairs; torch's, of the weights, is set already.
+        """
         path = find_vectors(self.vectors)
         digest = cached_digest(path)
         rng = np.random.default_rng(seed)
@@ -459,7 +552,7 @@ class InferSentTraining(StandaloneMethod):
                 f"{n_pairs} pairs, of which {n_training} to learn from; "
                 "give more, or another held_out"
             )
-        model = self.model(vectors.shape[1], n_classes)
+        model = self.make_model(vectors.shape[1], n_classes)
         optimiser = torch.optim.SGD(model.parameters(), lr=self.learning_rate)
         steps_per_epoch = math.ceil(n_training / self.batch_size)
 
@@ -498,7 +591,13 @@ class InferSentTraining(StandaloneMethod):
     def _encoder_files(
         self, encoder: BiLstm, word_size: int, vectors_sha256: str
     ) -> WordEncoderFiles:
-        """Return the encoder without the classifier."""
+        """Return the encoder without the classifier.
+
+        Args:
+            encoder: The trained encoder.
+            word_size: The size of a word vector.
+            vectors_sha256: The hash of the file of word vectors, which the encoder needs too.
+        """
         config = InferSentConfig(
             version=self.version,
             word_size=word_size,
@@ -514,12 +613,18 @@ class InferSentTraining(StandaloneMethod):
             params={"tokens": self.tokens},
         )
 
-    def model(self, word_size: int, n_classes: int) -> PairClassifier:
+    def make_model(self, word_size: int, n_classes: int) -> PairClassifier:
         """Make encoder and head.
 
-        Version 1 is trained with padding in the maximum, as it was originally.
+        Version 1 is trained with padding in the maximum, as it was originally: a zero at padding
+        may then win over the states of the words.
+
+        Args:
+            word_size: The size of a word vector.
+            n_classes: The number of distinct labels.
         """
         padding: Padding = "batch" if self.version == 1 else "masked"
+        # 4 features of pairs, each of 2 directions of the LSTM.
         sizes = (4 * 2 * self.hidden, self.head_size, self.head_size, n_classes)
         return PairClassifier(BiLstm(word_size, self.hidden, padding), sizes)
 
@@ -533,7 +638,14 @@ class InferSentTraining(StandaloneMethod):
     ) -> float:
         """Learn from one batch and return its mean loss.
 
-        A long gradient reduces the learning rate for this step only.
+        A long gradient reduces the learning rate for this step only, as in the released code.
+
+        Args:
+            model: The classifier of pairs, changed in place.
+            optimiser: SGD over its weights.
+            first: The first sentences of b pairs.
+            second: The second sentences.
+            labels: The classes of the pairs, (b,).
         """
         optimiser.zero_grad()
         # In the released code the losses are summed and divided by the batch size.
@@ -553,8 +665,15 @@ class InferSentTraining(StandaloneMethod):
     def _read(self, columns: Columns, vectors: WordVectors) -> tuple[LabelledPairs, int]:
         """Look up the words of all pairs; a sentence without a known word is one zero vector.
 
+        Args:
+            columns: The corpus of pairs.
+            vectors: The file of word vectors.
+
         Returns:
             The pairs, and the number of distinct labels.
+
+        Raises:
+            TrainingError: All labels are the same.
         """
         tokenize = make_tokeniser(self.tokens, lowercase=self.lowercase)
         release = VERSIONS[self.version]
@@ -562,6 +681,7 @@ class InferSentTraining(StandaloneMethod):
         ids_by_text, table = vectors.make_table(
             [[release.bos, *tokenize(text), release.eos] for text in texts]
         )
+        # The last row of the table is zero.
         tokens = TokenIds.from_lists([ids or [len(table) - 1] for ids in ids_by_text])
         names = sorted(set(columns["label"]))
         if len(names) < 2:
@@ -573,7 +693,14 @@ class InferSentTraining(StandaloneMethod):
 
 
 def accuracy(model: PairClassifier, pairs: LabelledPairs, rows: Rows, *, batch: int = 64) -> float:
-    """Return the share of pairs that a classifier labels correctly."""
+    """Return the share of pairs that a classifier labels correctly.
+
+    Args:
+        model: The classifier.
+        pairs: All pairs of the corpus.
+        rows: The indices of the pairs to classify.
+        batch: The number of pairs at once.
+    """
     n_correct = 0
     with torch.inference_mode():
         for start in range(0, len(rows), batch):

@@ -85,7 +85,9 @@ class PreparedTraining:
     def score(self, folder: Path, validate: Validate | None) -> float | None:
         """Write the current encoder into a folder and return its score.
 
-        The score is None without ``validate``.
+        Args:
+            folder: The folder to write.
+            validate: A function that scores an encoder; None if there is none, and then no score.
         """
         write_word_folder(folder, **self.encoder_files._asdict())
         if validate is None:
@@ -145,6 +147,7 @@ class StandaloneMethod(ABC):
         total_steps = prepared.total_steps(self.epochs)
         step = writer.step
         batches: Iterator[Any] = (batch for _ in range(self.epochs) for batch in prepared.batches())
+        # A resumed training may have ended by itself already.
         if step and prepared.is_finished():
             batches = iter(())
         round_loss = 0.0
@@ -234,7 +237,17 @@ class _CheckpointWriter:
     def progress(
         self, step: int, steps: int, loss: float, point: Point | None = None
     ) -> TrainingProgress:
-        """Return the progress after a step."""
+        """Return the progress after a step.
+
+        The scores are those of the rounds so far; that of the first weights, step 0, is none of
+        them.
+
+        Args:
+            step: The number of finished steps.
+            steps: The number of all steps.
+            loss: The mean loss of the step, or of the round that ends with it.
+            point: The point of the curve, if a round ends with this step.
+        """
         scores = [
             earlier["score"]
             for earlier in self.curve
@@ -254,7 +267,16 @@ class _CheckpointWriter:
         )
 
     def close(self, step: int, loss: float, n_terms: int) -> Point:
-        """End a round: score the current weights, and keep them if they are the best."""
+        """End a round: score the current weights, and keep them if they are the best.
+
+        Args:
+            step: The number of finished steps.
+            loss: The summed loss of the round.
+            n_terms: The number of terms in the sum.
+
+        Raises:
+            TrainingError: The round had nothing to learn from.
+        """
         if not n_terms:
             raise TrainingError(
                 "no sentence has a neighbour with known words: nothing to learn from"
@@ -273,6 +295,8 @@ class _CheckpointWriter:
             **score_measures,
         }
         key = None if selection_score is None else selection_key(selection_score)
+        # Without a score the last weights are kept; of the first round any, even if its score is
+        # NaN.
         if key is None or key > self.best or self.chosen is None:
             self.best = self.best if key is None else key
             self.chosen = {"score": plain_score, "step": step}
@@ -300,6 +324,7 @@ class _CheckpointWriter:
         record = {
             "curve": self.curve,
             "chosen": self.chosen,
+            # JSON has no infinity.
             "best": self.best if math.isfinite(self.best) else None,
             "groups": optimiser.state_dict()["param_groups"] if optimiser else [],
         }
@@ -375,6 +400,7 @@ class Vocabulary:
             (word for word, count in frequencies.items() if count >= min_count),
             key=lambda word: (-frequencies[word], word),
         )
+        # Special words count towards the limit.
         words = words[: None if limit is None else max(limit - len(specials), 0)]
         if not words:
             raise TrainingError(
@@ -386,10 +412,12 @@ class Vocabulary:
     def ids(
         self, sentences: Iterable[Sequence[str]], *, unknown: str | None = None
     ) -> list[list[int]]:
-        """Return the ids of each sentence's words.
+        """Return the ids of each sentence's words; a word's id is its index in ``words``.
 
-        A word that is not in the vocabulary gets the id of the word ``unknown``, or is omitted if
-        that is None.
+        Args:
+            sentences: The words of each sentence.
+            unknown: The special word that stands for words that are not in the vocabulary; None
+                omits these.
         """
         rows = {word: row for row, word in enumerate(self.words)}
         unknown_row = None if unknown is None else rows[unknown]
@@ -444,6 +472,10 @@ def read_ordered(
 
 
 def rows_with_neighbours(documents: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the rows of the sentences with a neighbour on both sides in their document."""
+    """Return the rows of the sentences with a neighbour on both sides in their document.
+
+    Args:
+        documents: The number of each sentence's document, (n,), in the order of the text.
+    """
     has_neighbours = (documents[1:-1] == documents[:-2]) & (documents[1:-1] == documents[2:])
-    return np.flatnonzero(has_neighbours) + 1
+    return np.flatnonzero(has_neighbours) + 1  # 1: the first row has no neighbour before

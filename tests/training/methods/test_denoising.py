@@ -154,18 +154,18 @@ def test_words_are_left_out_one_by_one(masked_lm):
     learner = denoiser(masked_lm)
     rng = np.random.default_rng(0)
     text = " ".join(f"w{i}" for i in range(10))
-    damaged = [learner.damaged(text, rng).split() for _ in range(2000)]
+    damaged = [learner.damage(text, rng).split() for _ in range(2000)]
     assert np.mean([len(words) for words in damaged]) == pytest.approx(4.0, abs=0.12)
     assert {len(words) for words in damaged} >= {1, 2, 3, 5, 6, 7} and min(map(len, damaged)) == 1
     assert all(words == sorted(words, key=text.split().index) for words in damaged)
-    assert {learner.damaged("one two", rng) for _ in range(60)} == {"one", "two", "one two"}
-    assert learner.damaged("", rng) == ""
+    assert {learner.damage("one two", rng) for _ in range(60)} == {"one", "two", "one two"}
+    assert learner.damage("", rng) == ""
     everything = denoiser(masked_lm, deletion=1.0)
-    assert {everything.damaged("one two", rng) for _ in range(30)} == {"one", "two"}
+    assert {everything.damage("one two", rng) for _ in range(30)} == {"one", "two"}
 
 
 def test_by_nltk_s_rules_punctuation_is_a_word(masked_lm):
     pytest.importorskip("nltk")
     learner = denoiser(masked_lm, words="ptb", deletion=0.0)
     assert learner.split("a dog, a cat.") == ["a", "dog", ",", "a", "cat", "."]
-    assert learner.damaged("a dog, a cat.", np.random.default_rng(0)) == "a dog, a cat."
+    assert learner.damage("a dog, a cat.", np.random.default_rng(0)) == "a dog, a cat."

@@ -107,10 +107,10 @@ def test_one_update_of_the_released_numpy_code():
 
 def test_rate_falls_in_a_line():
     training = FastSentTraining()
-    assert [training.rate(done, 100) for done in (0, 50, 100)] == pytest.approx(
+    assert [training.decayed_rate(done, 100) for done in (0, 50, 100)] == pytest.approx(
         [0.025, 0.01255, 1e-4]
     )
-    assert FastSentTraining(min_rate=0.02).rate(99, 100) == pytest.approx(0.02005)
+    assert FastSentTraining(min_rate=0.02).decayed_rate(99, 100) == pytest.approx(0.02005)
 
 
 def test_it_learns_a_small_text(tmp_path):

@@ -11,7 +11,7 @@ from stsbench.encoders.load import load_encoder
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.words.recurrent import GruHalvesEncoder, GruTable
 from stsbench.training.words.recurrent_methods import (
-    TINY,
+    ADDED_PROBABILITY,
     QuickThoughtsTraining,
     SkipThoughts,
     SkipThoughtsTraining,
@@ -52,7 +52,7 @@ def literal_cost(model: SkipThoughts, rows: list[int]) -> float:
                 seen = before if not model.each_step else np.concatenate([before, sentence])
                 state = gru_step(part(f"decoders.{side}."), seen, state)
                 logits = tensors["output.weight"] @ state + tensors["output.bias"]
-                total -= np.log(np.exp(logits[word]) / np.exp(logits).sum() + TINY)
+                total -= np.log(np.exp(logits[word]) / np.exp(logits).sum() + ADDED_PROBABILITY)
                 before = tensors["embedding"][word]
     return total
 
@@ -65,7 +65,7 @@ def test_cost_is_the_literal_sum_over_words_sentences_and_decoders(condition, bi
         7, GruTable(word_size=3, hidden=4, bidirectional=bidirectional), condition=condition
     )
     rows = np.array([1, 2, 4])
-    cost = model.cost(SENTENCES, rows)
+    cost = model.compute_cost(SENTENCES, rows)
     assert float(cost.detach()) == pytest.approx(literal_cost(model, rows.tolist()), rel=1e-5)
 
 
@@ -87,18 +87,18 @@ def test_batches_hold_sources_of_one_length_and_long_triples_are_left_out():
     training = SkipThoughtsTraining(max_words=3, batch_size=2)
     documents = np.array([0, 0, 0, 0, 0, 0])
     # Sentence 2 has three words: triples with it are out.
-    assert training.triples(SENTENCES, documents).tolist() == [4]
+    assert training.find_triples(SENTENCES, documents).tolist() == [4]
     wide = SkipThoughtsTraining(max_words=4, batch_size=2)
-    rows = wide.triples(SENTENCES, documents)
+    rows = wide.find_triples(SENTENCES, documents)
     assert rows.tolist() == [1, 2, 3, 4]
-    assert wide.triples(SENTENCES, np.array([0, 0, 0, 1, 1, 1])).tolist() == [1, 4]
+    assert wide.find_triples(SENTENCES, np.array([0, 0, 0, 1, 1, 1])).tolist() == [1, 4]
     batches = list(wide.batches(SENTENCES, rows, np.random.default_rng(0)))
     assert sorted(int(row) for batch in batches for row in batch) == [1, 2, 3, 4]
     assert all(len(set(SENTENCES.lengths[batch])) == 1 and len(batch) <= 2 for batch in batches)
     with pytest.raises(
         TrainingError, match="no three neighbouring sentences are shorter than 1 words"
     ):
-        SkipThoughtsTraining(max_words=1).triples(SENTENCES, documents)
+        SkipThoughtsTraining(max_words=1).find_triples(SENTENCES, documents)
 
 
 def quick_text() -> dict[str, list[str]]:

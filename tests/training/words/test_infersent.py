@@ -35,7 +35,7 @@ def side(seed: int) -> Side:
 @pytest.mark.parametrize("version", [1, 2])
 def test_logits_are_the_literal_ones(version):
     torch.manual_seed(0)
-    model = make(version=version).model(3, 3).double()
+    model = make(version=version).make_model(3, 3).double()
     first, second = ((vectors.double(), lengths) for vectors, lengths in (side(1), side(2)))
     lstm = model.encoder.enc_lstm
     pooled = []
@@ -58,7 +58,7 @@ def test_a_step_is_the_released_one():
     training = make(learning_rate=0.7, clip=0.05)
     labels = torch.tensor([0, 1, 2, 1])
     torch.manual_seed(0)
-    model, reference = training.model(3, 3), training.model(3, 3)
+    model, reference = training.make_model(3, 3), training.make_model(3, 3)
     reference.load_state_dict(model.state_dict())
     optimiser = torch.optim.SGD(model.parameters(), lr=0.7)
     loss = training.step(model, optimiser, side(1), side(2), labels)
