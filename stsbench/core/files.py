@@ -237,6 +237,7 @@ def cached_values(name: str, kind: type[dict[str, ValueT]]) -> Iterator[dict[str
 
 
 def _read_values(file: Path, kind: type[dict[str, ValueT]]) -> dict[str, ValueT]:
+    """Read cached values; none if the file is missing or broken, as they can be computed again."""
     import msgspec
 
     try:

@@ -154,6 +154,7 @@ def fit(value: Any, hint: Any, name: str = "", *, where: str) -> Any:  # noqa: A
 
 
 def _is_toml(value: object) -> bool:
+    """Return whether a card could hold a value, and so a card or a name can repeat it."""
     if isinstance(value, list | tuple):
         return all(map(_is_toml, value))
     if isinstance(value, Mapping):

@@ -169,6 +169,7 @@ def _parse_identity(identity: str) -> Mapping[str, str | None]:
 
 
 def _format_versions(versions: Iterable[str]) -> str:
+    """Return the end of a sentence that names versions: empty, or as in " by a, b"."""
     text = ", ".join(sorted(filter(None, versions)))
     return f" by {text}" if text else ""
 
@@ -189,6 +190,7 @@ def _class_address(encoder_class: type) -> str:
 
 
 def _read_factory(encoder: object) -> str | None:
+    """Return the address of the function or class that made an encoder; None if none is noted."""
     # Not by getattr: a wrapper may answer for what is inside it.
     factory: str | None = getattr(encoder, "__dict__", {}).get(_FACTORY_ATTRIBUTE)
     return factory

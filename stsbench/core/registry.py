@@ -146,7 +146,11 @@ def _current_folder() -> Iterator[None]:
 
 
 def _import(address: str, kind: str) -> Any:  # noqa: ANN401 - see Registry.load
-    """Import the object at ``package.module:Name``; ``kind`` describes it in messages.
+    """Import the object at an address.
+
+    Args:
+        address: ``package.module:Name``.
+        kind: What it should be, for messages, such as ``encoder``.
 
     Raises:
         StsbenchError: The address is not valid, or there is no such module or attribute. An import

@@ -133,7 +133,12 @@ def toml(value: object) -> str:
 
 
 def card_lines(values: Mapping[str, object], notes: Mapping[str, str]) -> list[str]:
-    """Return the lines of a TOML table; a comment with the note of a key is above its line."""
+    """Return the lines of a TOML table, one per key.
+
+    Args:
+        values: The values by key, in the order of the lines.
+        notes: Comments by key, each a line above that of its key; other keys are not used.
+    """
     lines: list[str] = []
     for key, value in values.items():
         if key in notes:

@@ -260,7 +260,10 @@ class RuntimeBackend(TorchBackend):
 
     @cached_property
     def fingerprint_fields(self) -> Mapping[str, Any]:  # type: ignore[override]
-        """See :class:`TorchBackend`."""
+        """What a runtime adds to the fingerprint of an encoder: everything that moves its numbers.
+
+        An exported file is made of the checkpoint, whose hashes are in the fingerprint already.
+        """
         file = self.runtime_file.digests() if self.runtime_file is not None else "exported"
         return {
             "backend": self.fingerprint_name,
@@ -271,7 +274,7 @@ class RuntimeBackend(TorchBackend):
 
     @property
     def notes(self) -> Sequence[str]:  # type: ignore[override]
-        """See :class:`TorchBackend`."""
+        """What a result says of the runtime: its packages and the file that it ran."""
         file = self.runtime_file
         versions = " and ".join(f"{name} {version(name)}" for name in self.libraries)
         if file is None:
@@ -337,7 +340,11 @@ class OnnxBackend(RuntimeBackend):
     runtime = "ONNX Runtime"
 
     def open(self, file: RuntimeFile) -> OpenedFile:
-        """See :meth:`RuntimeBackend.open`."""
+        """Load a file in ONNX Runtime, to run on as many threads as torch would.
+
+        Args:
+            file: An ONNX file.
+        """
         import onnxruntime
         import torch
 

@@ -228,6 +228,11 @@ def _check_path(where: Path, path: str) -> str:
 
 
 def _read_config(folder: Path) -> _Config:
+    """Read the configuration of sentence-transformers in a folder; its defaults if there is none.
+
+    Raises:
+        EncoderError: The file is broken.
+    """
     path = folder / LIBRARY_CONFIG
     return decode_file(path, _Config, problem="cannot be used") if path.is_file() else _Config()
 
@@ -294,6 +299,7 @@ def library_digests(folder: Path) -> dict[str, str]:
 
 
 def _is_read_by_library(path: Path) -> bool:
+    """Return whether sentence-transformers may read a file, so that it can change embeddings."""
     # If weights are there in both formats, only the safetensors are read.
     is_torch_file = path.match("pytorch_model*.bin")
     if is_torch_file and not any(path.parent.glob("model*.safetensors")):
@@ -302,10 +308,14 @@ def _is_read_by_library(path: Path) -> bool:
 
 
 def _iter_files(folder: Path) -> Iterator[Path]:
-    """Yield all files below a folder, links followed, each folder once."""
+    """Yield all files below a folder, links followed, each folder once.
+
+    A link may lead back to a folder above it, which would never end.
+    """
     visited = {os.path.realpath(folder)}
     for parent, folder_names, file_names in os.walk(folder, followlinks=True):
         real_paths = {name: os.path.realpath(Path(parent, name)) for name in sorted(folder_names)}
+        # os.walk goes on into the folders that are left in this list.
         folder_names[:] = [name for name, real in real_paths.items() if real not in visited]
         visited.update(real_paths.values())
         yield from (Path(parent, name) for name in file_names)
@@ -500,6 +510,7 @@ def describe(folder: Path, catalogue: Catalogue, model: str = "") -> Description
         EncoderError: A file is broken, or has a value that no checkpoint may set.
         UnknownName: ``stsbench.json`` names a kind that no folder holds.
     """
+    # Our own record comes first, then the libraries' files, and last what is known of the family.
     path = folder / SAVED_FILE
     if path.is_file():
         saved = _read_saved(path)
@@ -507,6 +518,8 @@ def describe(folder: Path, catalogue: Catalogue, model: str = "") -> Description
     if is_model2vec(folder):
         return Description("model2vec", params={})
     family = find_family(model, catalogue)
+    # None if the modules do more than a transformer, a pooling and a normalisation: then the
+    # library runs them.
     params = plain_transformer_params(folder)
     has_modules = (folder / "modules.json").is_file()
     if not has_modules:

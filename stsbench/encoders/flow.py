@@ -341,7 +341,11 @@ class FlowMethod(EmbeddingTransform):
         return flow, losses
 
     def batches(self, n_pairs: int) -> Iterator[IndexArray]:
-        """Yield the indices of the pairs of each step, (b,), in another order for each epoch."""
+        """Yield the indices of the pairs of each step, (b,), in another order for each epoch.
+
+        Args:
+            n_pairs: The number of pairs; those of an epoch that fill no whole batch are left out.
+        """
         rng = np.random.default_rng(self.seed)
         batch_size = min(self.batch_pairs, n_pairs)
         n_steps = max(1, int(n_pairs / batch_size * self.epochs))

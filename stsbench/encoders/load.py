@@ -73,6 +73,7 @@ def shared_suffixes(path: Path, other_paths: Sequence[Path]) -> frozenset[str]:
 
 
 def _path_ends(path: Path) -> list[str]:
+    """Return the ends of a path, shortest first: ``c``, ``b/c`` and ``a/b/c`` for ``/a/b/c``."""
     return ["/".join(path.parts[-length:]) for length in range(1, len(path.parts))]
 
 
@@ -204,6 +205,10 @@ def expand_recipe(spec: str, catalogue: Catalogue) -> list[str]:
 def check_loadable(spec: str, catalogue: Catalogue) -> None:
     """Check that a name stands for an encoder, without loading it.
 
+    Args:
+        spec: The name, with replaced parameters behind it if any.
+        catalogue: The cards to search.
+
     Raises:
         UnknownName: The name stands for nothing.
         EncoderError: The name is that of a recipe which has not been trained.
@@ -315,7 +320,12 @@ def _find_loader(
 
 
 def _unknown_encoder(spec: str, catalogue: Catalogue) -> EncoderError | UnknownName:
-    """Return the error for a name that stands for no encoder."""
+    """Return the error for a name that stands for no encoder, with the likeliest remedy.
+
+    Args:
+        spec: The name that was given.
+        catalogue: The cards: it may be the name of a recipe, a task or a suite.
+    """
     if _stem(spec) in catalogue.paths("trainers"):
         return _untrained_recipe(spec)
     if spec in catalogue.paths("tasks") or spec in catalogue.suites():

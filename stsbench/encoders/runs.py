@@ -356,6 +356,7 @@ class UnfinishedRun:
         Raises:
             OutputError: The record of its start is broken.
         """
+        # The record of a finished run is written last.
         start = None if (folder / RUN_FILE).is_file() else TrainingStart.read(folder)
         if start is None:
             return None

@@ -126,7 +126,12 @@ class RayTraining:
         return _WorkerGroup(n_workers, use_gpus)
 
     def _fit(self, plan: TrainPlan, on_progress: OnProgress) -> str | None:
-        """Train, and return why workers were lost; None if the run is finished."""
+        """Train once, and return why workers were lost; None if the run is finished.
+
+        Args:
+            plan: The plan of the run; its folder has the checkpoints to resume from.
+            on_progress: Called with the progress of the first worker.
+        """
         group = self._choose_workers()
         try:
             from ray import train

@@ -370,6 +370,10 @@ def deciding_tables(card: RecipeCard) -> dict[str, Any]:
 def _write_start(plan: TrainPlan, trainer: Trainer) -> None:
     """Write the start of a run, which decides whether later runs may resume it.
 
+    Args:
+        plan: What is to be trained, and in which folder.
+        trainer: The model with its corpus, base and teachers.
+
     Raises:
         TrainingError: The run would resume from checkpoints that have another start.
     """
@@ -393,6 +397,7 @@ def _write_start(plan: TrainPlan, trainer: Trainer) -> None:
                 f"{plan.folder}: holds checkpoints of a run with another {difference}; "
                 "pass `fresh` to train again without them, or `out` to train elsewhere"
             )
+    # All processes have read the old start before the first one replaces it.
     plan.processes.wait()
     if plan.processes.rank == 0:
         if plan.fresh:

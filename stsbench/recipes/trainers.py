@@ -87,7 +87,12 @@ class LoopTrainer(Trainer):
 
     @classmethod
     def prepare(cls, plan: TrainPlan, method: type[Learner]) -> Self:
-        """Load corpus, backbone and development split, and give the learner its corpus."""
+        """Load corpus, backbone and development split, and give the learner its corpus.
+
+        Args:
+            plan: The plan of the training.
+            method: The class of the method, which is trained by the common loop.
+        """
         started = time.perf_counter()
         # Wrong parameters are reported before anything is loaded.
         params = cls.check(plan, method)
@@ -289,7 +294,12 @@ class RoundsTrainer(Trainer):
 
     @classmethod
     def prepare(cls, plan: TrainPlan, method: Callable[..., StandaloneMethod]) -> Self:
-        """Load text and development split, and make the method with the recipe's values."""
+        """Load text and development split, and make the method with the recipe's values.
+
+        Args:
+            plan: The plan of the training.
+            method: Makes a method that trains itself.
+        """
         cls._check_settings(plan)
         training = make_training(plan.name, plan.card, method)
         validate = load_validation(plan)

@@ -208,6 +208,7 @@ class DriftMonitor:
         return MAX_DRIFT.get(read_metadata(self.encoder).dtype or "float32", MAX_DRIFT["float32"])
 
     def _new_metadata(self) -> StoreMetadata:
+        """Return the metadata of embeddings that are computed here and now."""
         return StoreMetadata(
             environments=[self._environment], rows=self._probes.astype("<f4").tobytes()
         )

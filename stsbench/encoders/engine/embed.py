@@ -450,7 +450,12 @@ class Engine:
             self._raise_parts_per_batch(2 * n_parts, plan.budget)
 
     def _raise_parts_per_batch(self, n_parts: int, budget: int) -> None:
-        """Cut later batches into more parts, unless another thread has done so; tell the user."""
+        """Cut later batches into more parts, unless another thread has done so; tell the user.
+
+        Args:
+            n_parts: The number of parts per batch.
+            budget: The tokens per batch, for the message.
+        """
         if self._parts_per_batch >= n_parts:
             return
         self._parts_per_batch = n_parts
@@ -554,6 +559,10 @@ class _EmbeddingPlan(NamedTuple):
 
 def tokenize_texts(encoder: TokenEncoder, texts: Sequence[str]) -> TokenIds:
     """Return the token ids of each text.
+
+    Args:
+        encoder: An encoder, perhaps a user's own, that tokenises and embeds separately.
+        texts: The texts.
 
     Raises:
         EncoderError: The encoder returns something else.

@@ -282,7 +282,14 @@ class ServerClient:
         return _Response(response.status_code, content=bytes(content), headers=response.headers)
 
     def _keep_rate(self, tokens: int, stop: threading.Event) -> None:
-        """Wait until a request of so many tokens may be sent, or until ``stop`` is set."""
+        """Wait until a request of so many tokens may be sent, or until ``stop`` is set.
+
+        Each thread books the time of its request first, so that together they keep the rate.
+
+        Args:
+            tokens: The number of tokens of the request.
+            stop: Ends the wait when it is set.
+        """
         with self._lock:
             start = max(time.monotonic(), self._next_start)
             self._next_start = start + max(

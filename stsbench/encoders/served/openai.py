@@ -117,6 +117,7 @@ class ServerApi(NamedTuple):
             # Some APIs answer with a plain list, in the order of the texts.
             if not isinstance(table, _Rows):
                 table = _Rows([_Row(index, embedding) for index, embedding in enumerate(table)])
+            # A server may answer in any order; 'index' is the number of the text in the request.
             rows = sorted(table.data, key=lambda row: row.index)
             embeddings = [
                 None if row.embedding is None else _read_numbers(row.embedding) for row in rows
@@ -521,7 +522,13 @@ class OpenAIEncoder:
     def _request_rows(
         self, texts: Sequence[str], rows: IndexArray, stop: threading.Event
     ) -> Answer | None:
-        """Request the embeddings of some of the texts; None if no more requests are sent."""
+        """Request the embeddings of some of the texts; None if no more requests are sent.
+
+        Args:
+            texts: All texts, with the prompt around each.
+            rows: The texts of this request, as indices.
+            stop: Set after a failure: other threads then send no request any more.
+        """
         try:
             return self.request([texts[row] for row in rows], stop)
         except RequestSkipped:
@@ -538,6 +545,10 @@ class OpenAIEncoder:
 
     def request(self, texts: Sequence[str], stop: threading.Event) -> Answer:
         """Send one request and read its answer.
+
+        Args:
+            texts: The texts as they are sent, with the prompt around each.
+            stop: Set by any thread after which no request is sent.
 
         Raises:
             RequestSkipped: ``stop`` was set before it could be sent.
@@ -556,6 +567,7 @@ class OpenAIEncoder:
                 f"{where} gave embeddings of size {size}, not the {self.dimensions} of "
                 f"'dimensions': it does not offer them for '{self.model}'; leave dimensions out"
             )
+        # The name that the server gives its model must be the same in all answers of a run.
         first_model = self._answering_model.setdefault("model", answer.model)
         if first_model != answer.model:
             raise self._record_change(

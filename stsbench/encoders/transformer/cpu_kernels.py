@@ -113,6 +113,7 @@ def runs_on_tokens(model: torch.nn.Module) -> bool:
 
 
 def _can_pack(layer: object) -> bool:
+    """Return whether a layer is linear, on the CPU, and of a type that this processor packs."""
     if type(layer) is not torch.nn.Linear or not layer.weight.numel():
         return False
     dtype = layer.weight.dtype
@@ -133,6 +134,7 @@ def _fuse_activation(module: Any) -> None:  # noqa: ANN401 - transformers is unt
         return
     activation_function = module.intermediate_act_fn
     dense = module.dense
+    # An activation is recognised by its values, as transformers has several classes of one.
     x = torch.linspace(-4, 4, 64)
     expected = activation_function(x)
     activations = [

@@ -132,7 +132,10 @@ class TransformerEncoder(CheckpointEncoder):
         backend: str = "torch",
         file: str = "",
     ) -> None:
-        """Find the checkpoint and check every choice against it; nothing is loaded."""
+        """Find the checkpoint and check every choice against it; nothing is loaded.
+
+        The parameters are those of the class. An empty text or None is the checkpoint's own value.
+        """
         self.name = name or model or package or ""
         self.device = device
         self.pooling = Pooling.parse(pooling)
@@ -434,6 +437,7 @@ class _SharedForward(TransformerEncoder):
         self.copy_from(base)
         self.encoders = encoders
         self.n_embeddings = len(encoders)
+        # In place of the cached property: joined embeddings are of no use to any other run.
         vars(self)["fingerprint"] = None
 
     def _pooled(
@@ -469,11 +473,16 @@ class _SplitStore(EmbeddingStore):
         self.stores = stores
 
     def find(self, keys: Keys) -> IndexArray:
-        """Return -1 for each key that any store lacks."""
+        """Return -1 for each key (n,) that any store lacks, and some other number for the rest."""
         return np.min([store.find(keys) for store in self.stores], axis=0)  # type: ignore[no-any-return]
 
     def add(self, keys: Keys, embeddings: FloatArray) -> None:
-        """Add to each store the rows that it lacks."""
+        """Add to each store the rows that it lacks.
+
+        Args:
+            keys: The keys of n texts.
+            embeddings: The embeddings of all k stores side by side, (n, k * h).
+        """
         parts = np.split(embeddings, len(self.stores), axis=1)
         for store, part in zip(self.stores, parts, strict=True):
             is_new = store.find(keys) < 0

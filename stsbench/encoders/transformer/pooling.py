@@ -127,7 +127,13 @@ class FirstTokenPooling(Pooling):
     """Whether the last token is pooled instead."""
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
-        """See :meth:`Pooling.pool`."""
+        """Take the state of each sentence's first token, or of its last, as embeddings (b, h).
+
+        Args:
+            states: The states (b, t, h) of one layer.
+            mask: 1 at tokens and 0 at padding, (b, t); None if there is no padding.
+            chosen: Not used.
+        """
         import torch
 
         state = states[0]
@@ -153,7 +159,13 @@ class MeanPooling(Pooling):
     name, layer_form, library = "mean", "mean(i,j)", "mean"
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
-        """See :meth:`Pooling.pool`."""
+        """Average over tokens and layers into embeddings (b, h).
+
+        Args:
+            states: The states (b, t, h) of each layer.
+            mask: 1 at tokens and 0 at padding, (b, t); None if there is no padding.
+            chosen: Not used.
+        """
         return masked_mean(reduce(add, map(_to_float32, states)), mask) / len(states)
 
 
@@ -163,7 +175,13 @@ class MaxPooling(Pooling):
     name, layer_form, library = "max", "max(i)", "max"
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
-        """See :meth:`Pooling.pool`."""
+        """Take the largest value of each dimension over the tokens: embeddings (b, h).
+
+        Args:
+            states: The states (b, t, h) of one layer.
+            mask: 1 at tokens and 0 at padding, (b, t); None if there is no padding.
+            chosen: Not used.
+        """
         return masked_max(states[0], mask)
 
 
@@ -179,7 +197,13 @@ class MaskTokenPooling(Pooling):
     name, pools_mask_token = "mask", True
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
-        """See :meth:`Pooling.pool`."""
+        """Take the state of the ``[MASK]`` token of each sentence's template: (b, h).
+
+        Args:
+            states: The states (b, t, h) of the last layer.
+            mask: Not used.
+            chosen: One token of each row, bool (b, t).
+        """
         return states[0][chosen]
 
 
@@ -189,7 +213,13 @@ class EchoPooling(Pooling):
     name, pools_second_copy = "echo", True
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
-        """See :meth:`Pooling.pool`."""
+        """Average over the second copy of each sentence into embeddings (b, h).
+
+        Args:
+            states: The states (b, t, h) of the last layer.
+            mask: Not used.
+            chosen: The tokens of the second copy, bool (b, t).
+        """
         return masked_mean(states[0], chosen)
 
 
@@ -221,7 +251,13 @@ class WordKernel(Pooling):
         return layers
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
-        """See :meth:`Pooling.pool`."""
+        """Weight layers and tokens by SBERT-WK into embeddings (b, h), see :func:`wk_pool`.
+
+        Args:
+            states: The states (b, t, h) of each layer, one after another.
+            mask: 1 at tokens and 0 at padding, (b, t); None if there is no padding.
+            chosen: Not used.
+        """
         return wk_pool(states, mask)
 
 
@@ -516,12 +552,13 @@ class Prompt:
         ]
 
     def wrap(self, sentences: Sequence[str]) -> Sequence[str]:
-        """Return the sentences with this text around each."""
+        """Return the sentences with this text around each, which are then ready to be tokenised."""
         if self.add_full_stop:
             sentences = [with_full_stop(sentence) for sentence in sentences]
         parts = self.template.split(PLACEHOLDER) if self.template else [self.text, ""]
         if parts == ["", ""]:
             return sentences
+        # As in "a{}b{}c": the sentence goes between each two parts.
         return [sentence.join(parts) for sentence in sentences]
 
 
@@ -562,6 +599,7 @@ def cut_to_fit(
 
 
 def _token_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:  # noqa: ANN401 - transformers
+    """Return the token ids of each text, with special tokens and uncut."""
     encoded = tokenizer(list(texts), return_attention_mask=False, verbose=False)
     ids_of_texts: list[list[int]] = encoded["input_ids"]
     return ids_of_texts

@@ -129,6 +129,7 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         )
 
     def _transformers(self) -> list[Checkpoint]:
+        """Return the folders of those of the modules that are transformers, as checkpoints."""
         folders = [
             self.root / module.path
             for module in self.modules
@@ -230,6 +231,7 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         return embeddings
 
     def _embed(self, texts: Sequence[str]) -> FloatArray:
+        """Return embeddings (n, d), float32, as the library computes them."""
         embeddings = self.network.encode(
             list(texts),
             # Passed even if empty: by default the library would use the checkpoint's own prompt.
@@ -243,6 +245,11 @@ class SentenceTransformerEncoder(CheckpointEncoder):
 
 def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN401 - see network
     """Load a ``SentenceTransformer`` in evaluation mode, with no code of its own.
+
+    Args:
+        folder: The checkpoint.
+        dtype: The type of the numbers to compute in, a name of torch's.
+        device: The device, a name of torch's.
 
     Raises:
         EncoderError: It cannot be loaded, lacks weights, or names a class of another package.
@@ -272,6 +279,7 @@ def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN
             model_kwargs={"dtype": getattr(torch, dtype)},
             **LOCAL_ONLY,
         )
+    # Transformers only logs that weights are missing, and draws them at random.
     reported_keys = chain.from_iterable(
         _MISSING.findall(record.getMessage()) for record in log_records
     )

@@ -184,7 +184,12 @@ class ResetBeforeGru(nn.Module):
     """TensorFlow's GRU: the state is reset before its product, and gates begin open (bias 1)."""
 
     def __init__(self, word_size: int, hidden: int) -> None:
-        """Make the layer with TensorFlow's initial weights: Glorot's, gate biases 1, others 0."""
+        """Make the layer with TensorFlow's initial weights: Glorot's, gate biases 1, others 0.
+
+        Args:
+            word_size: The size of a word vector.
+            hidden: The size of the state.
+        """
         super().__init__()
         self.gates = nn.Linear(word_size + hidden, 2 * hidden)
         self.candidate = nn.Linear(word_size + hidden, hidden)
@@ -416,7 +421,7 @@ class GruHalvesEncoder(RecurrentEncoder):
         return self.config.network(len(self.words))
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Return embeddings (n, d)."""
+        """Return embeddings (n, d): those of the halves side by side, each of length 1."""
 
         def embed(ids: Tensor, lengths: Tensor) -> Tensor:
             embeddings = []

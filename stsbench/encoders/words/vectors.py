@@ -148,13 +148,23 @@ def _parse_block(lines: list[bytes], width: int, path: Path, first_number: int) 
 
 
 def _parse_line(line: bytes, width: int, where: str) -> tuple[str, FloatArray]:
-    """Return the word of a line and its vector, (1, width); raise DataError if it is not valid."""
+    """Return the word of a line and its vector, (1, width).
+
+    Args:
+        line: The line, without its end.
+        width: The number of values that it must have.
+        where: The file and the number of the line, for messages.
+
+    Raises:
+        DataError: The line is not valid; the message says what is wrong with it.
+    """
     if b"\0" in line:
         raise DataError(
             f"{where}: has a NUL byte; is it a binary file? Give vectors as text or .npz"
         )
     if _decode_words([line]) is None:
         raise DataError(f"{where}: is not UTF-8 ('{_format_bytes(line)}')")
+    # From the right, as GloVe has a few words with blanks in them.
     word, *fields = line.rstrip().rsplit(b" ", width)
     vector = _parse_numbers([b" ".join(fields)], width)
     # The last part of a word with blanks is no number.
