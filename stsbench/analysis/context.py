@@ -98,7 +98,12 @@ class EncoderOnTask:
         return self.cosines_of(*self.pairs().sides)
 
     def cosines_of(self, first: Sequence[str], second: Sequence[str]) -> Float64Array:
-        """Return the cosine of each pair of sentences, (n,); 0 if one is a zero vector."""
+        """Return the cosine of each pair of sentences, (n,); 0 if one is a zero vector.
+
+        Args:
+            first: The first sentence of each pair.
+            second: The second sentence of each pair.
+        """
         # An empty part first: there may be no pairs, and concatenate needs an array.
         cosines = [np.empty(0)]
         for start in range(0, len(first), ROWS_AT_ONCE):

@@ -413,6 +413,7 @@ class _TokenRemovedEncoder:
     fingerprint: str | None = None
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
+        """Return the mean of the vectors of each sentence's words but the removed ones, (n, d)."""
         bags = [
             [row for row in bag if row not in self.removed_rows]
             for bag in self.base.bags(sentences)

@@ -324,6 +324,9 @@ def _grid_position(replacements: Replacements) -> PlainRow | None:
 
     The row and the column are the values of two keys, or the two values of one key, for example of
     a pair of augmentations.
+
+    Args:
+        replacements: The replaced parameters of the cell, apart from those of all cells.
     """
     if len(replacements) == 2:
         (row_key, row), (column_key, column) = replacements
@@ -341,7 +344,13 @@ def _is_number(value: object) -> bool:
 
 
 def _draw_grid(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
-    """Draw the scores of two keys as a grid; ``by`` is ``row key x column key``."""
+    """Draw the scores of two keys, or of the two values of one key, as a grid.
+
+    Args:
+        rows: The rows of the table ``grid`` with this key.
+        by: The key: ``row key x column key``, or one key.
+        title: The title of the picture.
+    """
     row_key, _, column_key = by.partition(" x ")
     cells = [
         HeatCell(row["row"], column=row["column"], value=100 * row["score"], panel=row["recipe"])

@@ -111,7 +111,11 @@ class CleanScorer:
         return replace(self._settings, corpora=tuple(corpora))
 
     def _search(self, settings: CleanScoreSettings) -> SearchedText:
-        """Search the corpora for the sentences of all splits."""
+        """Search the corpora for the sentences of all splits.
+
+        Args:
+            settings: The corpora to search, and how similar near-duplicates are.
+        """
         load = partial(
             load_corpus,
             corpora=settings.folder,

@@ -542,7 +542,10 @@ class TaskEmbedder:
         return monitor is not None and monitor.still_embeds(origin)
 
     def notes(self, task: PlannedTask) -> list[str]:
-        """Return the notes on a task's embeddings for a reader of the score."""
+        """Return the notes on a task's embeddings for a reader of the score.
+
+        For an encoder that is fitted, they begin with the number and the name of the texts.
+        """
         if not self._texts_by_task:
             return read_notes(self.encoder.encoder)
         n_sentences = len(self._texts_by_task[task.name].sentences)

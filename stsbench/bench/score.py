@@ -84,8 +84,15 @@ def find_current_result(
 
     Its score is not compared with its items yet. A file that is no valid result is reported.
 
+    Args:
+        folder: The results folder.
+        task: The task, with its data.
+        embedder: Provides the encoder, and tells whether it still embeds as for the Result.
+        seed: The evaluation seed.
+        callbacks: ``on_notice`` is called with a file that is no valid result.
+
     Returns:
-        None if the results folder has none.
+        The Result; None if the folder has none, or nothing identifies the encoder.
     """
     encoder = embedder.named_encoder(task)
     if encoder.fingerprint is None:
@@ -118,6 +125,11 @@ def is_name_taken(folder: Path, name: str, named_encoder: NamedEncoder) -> bool:
 
     An encoder is the same under other versions of libraries, and if its checkpoint has the path
     that is recorded in the results.
+
+    Args:
+        folder: The results folder.
+        name: The name.
+        named_encoder: The encoder that may get it.
     """
     results = []
     for path in sorted(
@@ -237,7 +249,12 @@ def _score(
 
 
 def _unknown_word_notes(encoder: NamedEncoder, task: PlannedTask) -> list[str]:
-    """Return a note on the sentences without known words; empty if there are none."""
+    """Return a note on the sentences without known words; empty if there are none.
+
+    Args:
+        encoder: The encoder; one of other than words, or a variant of one, has no note.
+        task: The task, with its data.
+    """
     word_encoder = encoder.encoder
     if find_variant(word_encoder) is not None:
         word_encoder = find_base(word_encoder) or word_encoder

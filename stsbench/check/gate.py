@@ -469,6 +469,10 @@ def _match_cells_of_task(
 
     Cells of the same split, protocol and seeds come first, then those of the same split and
     protocol, then any.
+
+    Args:
+        new_cells: The new cells of one encoder on one task.
+        old_cells: The old ones.
     """
     new_by_conditions = {cell.conditions: cell for cell in new_cells}
     unmatched_old = {cell.conditions: cell for cell in old_cells}
@@ -495,7 +499,12 @@ def _match_cells_of_task(
 def _report_missing_encoders(
     old: CheckSide, old_name_by_encoder: Mapping[str, str]
 ) -> Iterator[Verdict]:
-    """Yield a verdict on each encoder that only the old side has."""
+    """Yield a verdict on each encoder that only the old side has.
+
+    Args:
+        old: The old side.
+        old_name_by_encoder: The old names of the encoders that both sides have, by new name.
+    """
     cells_by_encoder: dict[str, list[LockedCell]] = {}
     for cell in old.cells:
         if cell.encoder not in old_name_by_encoder.values():
@@ -639,6 +648,7 @@ def _judge_score(
         catalogue: The cards of tasks.
         tolerances: By class of difference.
     """
+    # As a leaderboard finds the measured score beside a published one.
     column = ColumnFacts(task=score.task, split=score.split)
     column_spec = make_column_spec(column, score.protocol, score.metric, catalogue)
     measured = list(scores_by_seed(encoder_results, column_spec).values())
@@ -649,6 +659,7 @@ def _judge_score(
         for result in encoder_results.results
         if (result.task, result.split) == (column_spec.task, column_spec.split)
     ]
+    # Results of several seeds agree in encoder and number of items.
     first = results[0]
     if column_spec.evaluator == "sts":
         tolerance = tolerances["published"]

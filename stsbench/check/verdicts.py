@@ -247,6 +247,7 @@ def apply_tolerance(verdict: Verdict, tolerance: Tolerance, n: int) -> Verdict:
 
 def classify(new: LockedCell, old: LockedCell) -> str:
     """Return the class of the difference between two comparable scores, a key of ``TOLERANCES``."""
+    # By weights and settings; versions of packages belong to the environment.
     same_encoder = is_same_encoder(new.fingerprint, old.fingerprint)
     half_precision = any(cell.dtype in HALF_PRECISION for cell in (new, old))
     if same_encoder and new.environment == old.environment and not half_precision:

@@ -161,9 +161,12 @@ def _verify_result(
 
 
 def _compare_data_columns(data_columns: Sequence[DataColumns]) -> None:
-    """Add a problem to results of the same data if gold scores or subsets differ from most others'.
+    """Note results of the same data whose gold scores or subsets differ from most others'.
 
     If no columns are the most frequent, all of them are noted.
+
+    Args:
+        data_columns: The columns of all results on one split with one hash of the data.
     """
     digest_counts = Counter(columns.digest for columns in data_columns).most_common()
     if len(digest_counts) == 1:

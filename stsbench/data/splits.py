@@ -322,12 +322,16 @@ def describe_difference(path: Path, sha256: str) -> str:
     Args:
         path: The file.
         sha256: The hash in the card; empty if the card has none, and then nothing differs.
+
+    Returns:
+        Part of a sentence. It says so if only line ends differ.
     """
     if not sha256:
         return ""
     digest = file_digest(path)
     if digest == sha256:
         return ""
+    # Git or an editor may have changed the line ends.
     digest_with_newlines = hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
     reason = (
         "its line ends are CRLF"
@@ -397,7 +401,17 @@ def check_split(
 def _check_gold(
     split: PairSplit, section: SplitSection, gold_range: tuple[float, float] | None, where: str
 ) -> None:
-    """Check the range and the mean of the gold scores."""
+    """Check the range and the mean of the gold scores.
+
+    Args:
+        split: The pairs.
+        section: The facts of the split in the card; its mean may be None.
+        gold_range: The lowest and the highest possible score; None for any.
+        where: The beginning of a message.
+
+    Raises:
+        DataError: A score is outside, or the mean is off by more than 1e-6.
+    """
     low, high = gold_range or (-np.inf, np.inf)
     is_inside = (split.gold >= low) & (split.gold <= high)
     requirement = f"in the card's gold_range, {low:g} to {high:g}"

@@ -119,9 +119,11 @@ class SourceFile(NamedTuple):
 
 
 def locate(source: FileSource, data: Path | None) -> Path | None:
-    """Return the folder of a source's files, in the data folder unless the card's path is absolute.
+    """Return the folder of a source's files; None if it is in the data folder and there is none.
 
-    It is None if there is no data folder.
+    Args:
+        source: The files in the card; its folder is absolute, or begins at the data folder.
+        data: The user's data folder; None if there is none.
     """
     if Path(source.folder).is_absolute():
         return Path(source.folder)
@@ -144,14 +146,25 @@ def source_files(source: FileSource | None, split: str, data: Path | None) -> li
 
 
 def has_files(source: FileSource | None, split: str, data: Path | None) -> bool:
-    """Return whether every file of a split exists."""
+    """Return whether every file of a split exists.
+
+    Args:
+        source: The files in the card; None, and then there are none.
+        split: The name of the split.
+        data: The user's data folder; None if there is none.
+    """
     if source is None or locate(source, data) is None:
         return False
     return all(file.path.is_file() for file in source_files(source, split, data))
 
 
 def is_available_locally(card: TaskCard, data: Path | None) -> bool:
-    """Return whether a task's scored split can be read without a network."""
+    """Return whether a task's scored split can be read without a network.
+
+    Args:
+        card: The task's card.
+        data: The user's data folder; None if there is none.
+    """
     return card.package is not None or has_files(card.local, card.score_split, data)
 
 
@@ -245,6 +258,7 @@ def _read_files(task: str, source: FileSource, split: str, data: Path | None) ->
         raise CardError(f"task {task}: no files for split '{split}'")
     reader = READERS.load(source.reader)
     arguments: dict[str, Any] = {"files": files, **source.params}
+    # Some formats hold all splits in one file.
     if "split" in inspect.signature(reader).parameters:
         arguments["split"] = split
     split_data: Split = call_with_params(reader, arguments, where=f"task {task}: [params]")
@@ -256,6 +270,16 @@ def _load_from_archive(task: str, card: TaskCard, hub: HubSource, split: str) ->
 
     Its commit and the Hub's own hash vouch for the bytes. A file that is not the one of the card is
     therefore another edition: if all facts of the card fit, it is scored, with a note.
+
+    Args:
+        task: The task's id, for messages.
+        card: The task's card; its local files are those that lie in the archive.
+        hub: The section of the card on the Hub.
+        split: The name of the split.
+
+    Raises:
+        SourceError: The archive cannot be fetched, or lacks a file.
+        DataError: The data differ from a fact of the card.
     """
     from stsbench.data.hub.rows import fetch_archive
 
@@ -285,7 +309,13 @@ def _load_from_archive(task: str, card: TaskCard, hub: HubSource, split: str) ->
 
 
 def _archive_source(task: str, local: FileSource | None, hub: HubSource) -> FileSource:
-    """Return the source of a task's local files as they lie in the archive of the Hub."""
+    """Return the source of a task's local files as they lie in the archive of the Hub.
+
+    Args:
+        task: The task's id, for messages.
+        local: The files of the release in the card, in a folder of the user's data folder.
+        hub: The section on the Hub; its ``archive_folder`` is the folder that the archive holds.
+    """
     if local is None:
         raise CardError(f"task {task}: [hub] archive needs [local] to describe its files")
     folder = PurePosixPath(local.folder)
@@ -313,6 +343,12 @@ def _load_from_rows(task: str, card: TaskCard, hub: HubSource, split: str) -> Lo
     """Load a split from rows on the Hub.
 
     Its pairs may lack the subsets, and rows cannot hold the pairs without a gold score.
+
+    Args:
+        task: The task's id, for messages.
+        card: The task's card.
+        hub: The section of the card on the Hub.
+        split: The name of the split.
     """
     from stsbench.data.hub.rows import fetch_rows
 

@@ -136,6 +136,10 @@ MAX_RESULT_BYTES = 64 << 20
 def write_result(result: Result, folder: Path) -> Path:
     """Write a Result and its per-item columns into a results folder, and return its path.
 
+    Args:
+        result: The Result. One without columns leaves those of its file as they are.
+        folder: The results folder.
+
     Raises:
         OutputError: The folder cannot be written, the disk is full, or the file holds the result
             of another encoder.
@@ -184,6 +188,7 @@ def record_current(result: Result, folder: Path) -> None:
 
 
 def _write_current_record(result: Result, folder: Path) -> None:
+    """Write the cell id of a Result into the record beside its file."""
     write_atomically(current_record_path(result, folder), f"{result.cell_id}\n".encode())
 
 
@@ -195,9 +200,16 @@ def _read_current_record(record_path: Path) -> str:
 
 
 def _read_other_states(result: Result, path: Path) -> list[Result]:
-    """Return the results of the same cell in other states, from the files beside ``path``."""
+    """Return the results of the same cell in other states, from the files beside it.
+
+    Args:
+        result: The Result of the cell that is not returned.
+        path: Its file, which need not exist.
+    """
     if not path.parent.is_dir():
         return []
+    # The id at the end of the name differs from state to state; what is before it is the cell's
+    # task and split.
     name_start = path.name.removesuffix(f"{result.cell_id}.json")
     results = []
     for other_path in sorted(path.parent.glob("*.json")):
@@ -387,7 +399,11 @@ def _is_recorded_as_current(result: Result) -> bool:
 
 
 def _unclear_cell_problem(states: Sequence[Result]) -> Problem:
-    """Describe a cell with several states, none of which is recorded as current."""
+    """Describe a cell with several states, none of which is recorded as current.
+
+    Args:
+        states: The results of the cell, two or more.
+    """
     first = states[0]
     first_path = first.path or Path()
     file_names = ", ".join(state.path.name for state in states if state.path is not None)
@@ -459,11 +475,18 @@ def find_lost_results(folder: Path) -> list[Problem]:
     """Find results that are missing from a results folder, or the folder of one encoder.
 
     A result is missing if only its per-item columns exist, or if a folder has its name.
+
+    Args:
+        folder: The results folder, with a folder per encoder, or one of these.
+
+    Returns:
+        A problem for each of them; its path is that of the result's file.
     """
     item_files = [*folder.glob("*.items.parquet"), *folder.glob("*/*.items.parquet")]
     expected_paths = {
         file.with_name(file.name.replace(".items.parquet", ".json")) for file in item_files
     }
+    # As in the name of a result's file: task, split and eight digits of its id.
     file_pattern = f"*.*.{'[0-9a-f]' * 8}.json"
     folders = {
         path

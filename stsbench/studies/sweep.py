@@ -208,6 +208,9 @@ class Sweep:
         """Return the trainings of a setting, one per seed.
 
         Values that are the recipe's own are not replaced, so that earlier runs are found.
+
+        Args:
+            setting: A recipe, and the values of the sweep's keys.
         """
         all_values = {**self.card.set, **setting.values}
         card = self._checked(setting.recipe, all_values).card

@@ -283,6 +283,10 @@ def _read_tasks(card: CorpusCard, data: Path | None, catalogue: Catalogue) -> pa
 def _to_corpus(name: str, table: pa.Table) -> Corpus:
     """Check the columns of a table and make a corpus of it, each empty text as one space.
 
+    Args:
+        name: The name of the corpus, for messages.
+        table: The rows, with columns under our names.
+
     Raises:
         DataError: A column has the wrong type, there are fewer than two rows, or there is no text.
     """

@@ -208,7 +208,13 @@ def _make_long_documents(request: _CorpusRequest) -> int:
 
 
 def _read_progress(record: Path, draft: Path, key: str) -> _CorpusProgress:
-    """Read the progress of a draft; it is zero if the draft has another key, or was cut."""
+    """Read the progress of a draft; it is zero if the draft has another key, or was cut.
+
+    Args:
+        record: The file with the progress, which need not exist.
+        draft: The draft.
+        key: The hash of everything that decides the rows.
+    """
     with suppress(OSError, msgspec.DecodeError):
         stored = msgspec.json.decode(record.read_bytes(), type=_CorpusProgress)
         if stored.key == key and draft.stat().st_size >= stored.size:
@@ -265,7 +271,14 @@ def _training_files(names: Iterable[str]) -> list[str]:
 def _iter_long_documents(
     file: Path, where: str, section: MakeSection, tokenizer: DocumentTokenizer
 ) -> Iterator[str]:
-    """Yield the documents in a file that have more tokens than a card's limit, as one line each."""
+    """Yield the documents in a file that have more tokens than a card's limit, as one line each.
+
+    Args:
+        file: A parquet file.
+        where: The beginning of a message.
+        section: How the card makes the corpus: the column, the limit, and whether in lower case.
+        tokenizer: Counts the tokens.
+    """
     max_dropped = section.tokens or 0
     for documents in _iter_documents(file, where, section.column):
         lines: list[str] = []
@@ -281,7 +294,17 @@ def _iter_long_documents(
 
 
 def _iter_documents(file: Path, where: str, column: str) -> Iterator[list[str]]:
-    """Yield the texts of a column, some rows at a time; a row without text is an empty one."""
+    """Yield the texts of a column, some rows at a time; a row without text is an empty one.
+
+    Args:
+        file: A parquet file.
+        where: The beginning of a message.
+        column: The name of the column.
+
+    Raises:
+        DataError: There is no such column, or it holds no text.
+        SourceError: The file is broken.
+    """
     import pyarrow as pa
 
     exception_types = (pa.ArrowException, OSError, UnicodeDecodeError)

@@ -270,6 +270,7 @@ def find_overlap_matches(
     for block in _iter_blocks(corpora):
         block_texts = list(_iter_texts(block))
         block_keys = dict(zip(block_texts, map(text_key, block_texts), strict=True))
+        # Texts as they are, and below by their letters and digits alone.
         exact_texts.update(keys.keys() & block_keys.keys())
         same_keys.update(distinct_keys.intersection(block_keys.values()))
         if index is not None:

@@ -101,6 +101,7 @@ def to_form(corpus: Corpus, form: str) -> Corpus:
     seconds_by_anchor: dict[str, dict[str, str]] = {}
     for row in corpus.table.select(["first", "second", "label"]).to_pylist():
         second_by_label = seconds_by_anchor.setdefault(row["first"], {})
+        # The first of several second sentences with this label counts.
         second_by_label.setdefault(row["label"], row["second"])
     labels = set(label_by_column.values())
     complete = {

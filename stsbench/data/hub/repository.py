@@ -192,6 +192,10 @@ def call_with_retries(request: Callable[[], ResponseT]) -> ResponseT:
 
     Args:
         request: Send the request and return the response.
+
+    Raises:
+        OfflineModeIsEnabled: The settings forbid requests; nothing is sent.
+        Exception: That of the last request.
     """
     from huggingface_hub.errors import OfflineModeIsEnabled
 
