@@ -44,7 +44,7 @@ PlainRow = Mapping[str, Any]
 """Texts, numbers and None by the names of columns."""
 Tables = Mapping[str, Sequence[PlainRow]]
 """Rows by the name of their table; the rows of a table have the same columns."""
-OTHER_THRESHOLD = "choose another threshold: `params=above=…`"
+THRESHOLD_HINT = "choose another threshold: `params=above=…`"
 """Advice if too few pairs have a gold score above the threshold."""
 
 
@@ -127,7 +127,7 @@ class EncoderOnTask:
             count = "no pairs" if least == 1 else f"fewer than {least} pairs"
             raise DataError(
                 f"{count} of {self.task.name} have a gold score above {above:g}",
-                hint=OTHER_THRESHOLD,
+                hint=THRESHOLD_HINT,
             )
         return rows
 

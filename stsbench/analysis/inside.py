@@ -163,7 +163,7 @@ def layer_engines(
     return subject.make_engines(base, encoders)
 
 
-RANK_EDGES = (0, 100, 500, 5000, 10000)
+FREQUENCY_RANK_EDGES = (0, 100, 500, 5000, 10000)
 """The bands of ranks of BERT-flow's table 1."""
 NEIGHBOUR_COUNTS = (3, 5, 7)
 """The numbers of nearest words over which distances are averaged."""
@@ -296,8 +296,9 @@ class TokenFrequency(EncoderAnalysis):
     def _measure_bands(self, x: FloatArray, rows_by_rank: IntArray) -> Iterator[PlainRow]:
         """Yield the mean length of the vectors of each band of ranks, and their nearness to others.
 
-        A band is the words from one rank of RANK_EDGES to the next. Lengths are means over its
-        words, distances and dot products over a sample of them and their k nearest neighbours.
+        A band is the words from one rank of FREQUENCY_RANK_EDGES to the next. Lengths are means
+        over its words, distances and dot products over a sample of them and their k nearest
+        neighbours.
 
         Args:
             x: Word embeddings, (v, d).
@@ -306,7 +307,7 @@ class TokenFrequency(EncoderAnalysis):
         """
         rng = np.random.default_rng(self.seed)
         max_neighbours = max(NEIGHBOUR_COUNTS)
-        for low, high in pairwise(RANK_EDGES):
+        for low, high in pairwise(FREQUENCY_RANK_EDGES):
             rows = rows_by_rank[low:high]
             rows = rows[rows >= 0]
             # No word of the band has a vector, or each vector has too few others around it.
@@ -365,7 +366,7 @@ def _input_embeddings(subject: EncoderOnTask, words: Sequence[str]) -> _WordEmbe
     x: FloatArray = backbone.model.get_input_embeddings().weight.detach().float().cpu().numpy()
     # As inside a sentence: for some tokenizers a space belongs to the word behind it.
     # Words beyond the last rank are in no band.
-    texts = [f" {word}" for word in words[: RANK_EDGES[-1]]]
+    texts = [f" {word}" for word in words[: FREQUENCY_RANK_EDGES[-1]]]
     token_ids = backbone.tokenizer(texts, add_special_tokens=False)["input_ids"]
     rows = np.array([ids[0] if len(ids) == 1 else -1 for ids in token_ids], dtype=np.int64)
     return _WordEmbeddings(x, rows)

@@ -23,7 +23,7 @@ from zlib import crc32
 import numpy as np
 
 from stsbench.analysis.context import (
-    OTHER_THRESHOLD,
+    THRESHOLD_HINT,
     EncoderAnalysis,
     EncoderFindings,
     EncoderOnTask,
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
 
 
-WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
+WORD_PATTERN = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 NEGATIONS = frozenset("no not never none nobody nothing neither nor nowhere cannot without".split())
-NUMBERS = dict(
+DIGITS_BY_WORD = dict(
     zip(
         "zero one two three four five six seven eight nine ten".split(),
         map(str, range(11)),
@@ -65,7 +65,7 @@ NUMBERS = dict(
 
 def words_of(sentence: str) -> list[str]:
     """Return the words of a sentence, in lower case."""
-    return WORD.findall(sentence.lower())
+    return WORD_PATTERN.findall(sentence.lower())
 
 
 def overlap(first: str, second: str) -> str:
@@ -100,8 +100,10 @@ def negation(first: str, second: str) -> str:
 def numbers_in(sentence: str) -> set[str]:
     """Return the numbers of a sentence, in digits; those up to ten may be written as words."""
     digits = re.findall(r"\d+(?:[.,]\d+)*", sentence)
-    number_words = [word for word in words_of(sentence) if word in NUMBERS]
-    return {number.replace(",", "") for number in digits} | {NUMBERS[word] for word in number_words}
+    number_words = [word for word in words_of(sentence) if word in DIGITS_BY_WORD]
+    return {number.replace(",", "") for number in digits} | {
+        DIGITS_BY_WORD[word] for word in number_words
+    }
 
 
 def names_in(sentence: str) -> set[str]:
@@ -111,7 +113,7 @@ def names_in(sentence: str) -> set[str]:
     """
     if sentence.isupper():
         return set()
-    words = WORD.findall(sentence)
+    words = WORD_PATTERN.findall(sentence)
     return {word.lower() for word in words[1:] if word[0].isupper() and word != "I"}
 
 
@@ -378,7 +380,7 @@ AUXILIARIES = frozenset(
     ).split()
 )
 WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
-NOT = re.compile(r"\b(?:not|never)\s+|n['’]t\b", re.IGNORECASE)
+NEGATION_PATTERN = re.compile(r"\b(?:not|never)\s+|n['’]t\b", re.IGNORECASE)
 
 
 def typo(sentence: str, rng: np.random.Generator) -> str:
@@ -419,8 +421,8 @@ def negate(sentence: str, rng: np.random.Generator) -> str:
         sentence: The sentence.
         rng: Not used; all edits have this parameter.
     """
-    if NOT.search(sentence):
-        return NOT.sub("", sentence, count=1)
+    if NEGATION_PATTERN.search(sentence):
+        return NEGATION_PATTERN.sub("", sentence, count=1)
     words = sentence.split()
     for index, word in enumerate(words):
         if word.lower() in AUXILIARIES:
@@ -580,7 +582,7 @@ class Robustness(EncoderAnalysis):
         if not pairs:
             raise DataError(
                 f"both sentences of each positive of {subject.task.name} are the same",
-                hint=OTHER_THRESHOLD,
+                hint=THRESHOLD_HINT,
             )
         sentences, paraphrases = map(list, zip(*pairs, strict=True))
         negations = [edit_text("negation", sentence, self.seed) for sentence in sentences]

@@ -80,13 +80,13 @@ def open_store(
     return EmbeddingStore(encoder_folder, monitor, read_only=read_only)
 
 
-UNGRADED = "+ungraded"
+UNGRADED_SUFFIX = "+ungraded"
 """Ends the name of texts that include the sentences of pairs without a gold score."""
 
 
 def needs_task(texts_name: str) -> bool:
     """Return whether the texts to fit on are those of the task that is scored."""
-    return texts_name.removesuffix(UNGRADED).partition(".")[0] == TARGET_TASK
+    return texts_name.removesuffix(UNGRADED_SUFFIX).partition(".")[0] == TARGET_TASK
 
 
 def read_texts_to_fit(
@@ -110,7 +110,7 @@ def read_texts_to_fit(
         UnknownName: There is no such split, task, corpus or file; suggests the nearest.
         DataError: The data are not available, or cannot be read.
     """
-    task_name, _, split = texts_name.removesuffix(UNGRADED).partition(".")
+    task_name, _, split = texts_name.removesuffix(UNGRADED_SUFFIX).partition(".")
     corpora = catalogue.corpora()
     task_names = catalogue.paths("tasks")
     is_file = task_name not in (TARGET_TASK, *task_names) and bool(Path(texts_name).suffix)
@@ -132,7 +132,9 @@ def read_texts_to_fit(
             hint="give target, a corpus, a task's split or a file",
         )
     return task.texts(
-        [split] if split else None, with_ungraded=texts_name.endswith(UNGRADED), repeated=True
+        [split] if split else None,
+        with_ungraded=texts_name.endswith(UNGRADED_SUFFIX),
+        repeated=True,
     )
 
 

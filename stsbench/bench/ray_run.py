@@ -510,11 +510,11 @@ class RayRun:
         if isinstance(outcome, workers.JobResult):
             self._accept_result(job, outcome)
         elif not encoder_jobs.has_failed:
-            if job.tries < workers.TRIES and _may_succeed_again(outcome):
+            if job.tries < workers.MAX_TRIES and _may_succeed_again(outcome):
                 job.tries += 1
                 self.context.callbacks.on_notice(
                     f"{job.label}: {join_lines(outcome)}; "
-                    f"tried again ({job.tries} of {workers.TRIES})"
+                    f"tried again ({job.tries} of {workers.MAX_TRIES})"
                 )
                 self._submit(job)
                 return

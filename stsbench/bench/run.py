@@ -350,9 +350,9 @@ def run_locally(context: RunContext, encoder_plans: Sequence[EncoderPlan]) -> It
                 yield result
 
 
-FIRST_SAMPLE, LAST_SAMPLE = 16, 1024
+MIN_SAMPLE_SIZE, MAX_SAMPLE_SIZE = 16, 1024
 """The first and the largest number of sentences that measure an encoder's speed."""
-PROBE_SECONDS = 0.5
+MIN_SAMPLE_SECONDS = 0.5
 """A sample that takes less time is followed by one of four times as many sentences."""
 
 
@@ -420,7 +420,8 @@ def _measure_embedding_seconds(context: RunContext, encoder_plan: EncoderPlan) -
     """Estimate how long one worker takes to embed the missing sentences of an encoder.
 
     A sample of them, evenly spaced by length, is embedded without the store and timed. It begins
-    with FIRST_SAMPLE sentences, and grows until it takes PROBE_SECONDS or has LAST_SAMPLE.
+    with MIN_SAMPLE_SIZE sentences, and grows until it takes MIN_SAMPLE_SECONDS or has
+    MAX_SAMPLE_SIZE.
 
     Args:
         context: The run, which loads the encoder and its tasks.
@@ -432,7 +433,7 @@ def _measure_embedding_seconds(context: RunContext, encoder_plan: EncoderPlan) -
     by_length = sorted(sentences, key=lambda text: (len(text), text))
     # The first call loads the model.
     Engine(base)(by_length[:1])
-    sample_size = FIRST_SAMPLE
+    sample_size = MIN_SAMPLE_SIZE
     while True:
         n_sentences = min(sample_size, len(by_length))
         positions = np.linspace(0, len(by_length) - 1, n_sentences).astype(int)
@@ -440,7 +441,7 @@ def _measure_embedding_seconds(context: RunContext, encoder_plan: EncoderPlan) -
         started = time.perf_counter()
         Engine(base)(sample)
         seconds = time.perf_counter() - started
-        if seconds > PROBE_SECONDS or sample_size >= min(LAST_SAMPLE, len(by_length)):
+        if seconds > MIN_SAMPLE_SECONDS or sample_size >= min(MAX_SAMPLE_SIZE, len(by_length)):
             return seconds * (encoder_plan.sentences_to_embed or 0) / len(sample)
         sample_size *= 4
 

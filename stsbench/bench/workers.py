@@ -44,7 +44,7 @@ from stsbench.results.record import Result
 ResultT = TypeVar("ResultT")
 Files = Mapping[str, bytes]
 """The content of files, by their path in a folder."""
-TRIES = 3
+MAX_TRIES = 3
 """How often a job is tried before it counts as failed."""
 WAIT_SECONDS = 0.5
 """How long a run waits for a finished job before it reports progress."""
@@ -389,7 +389,7 @@ class SentCheckpoint(NamedTuple):
     """Ray's references to the :data:`Files` of those folders that some machine lacks."""
 
 
-QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+QUIET_OPTIONS: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
 
 
 def fetch_result(ray: Ray, reference: Reference) -> Any:  # noqa: ANN401 - whatever it is
@@ -449,7 +449,7 @@ def connect_ray(executor: str, libraries: Iterable[str] = ()) -> Iterator[Ray]:
         with warnings.catch_warnings():
             # The warnings while it waits for an answer repeat its error.
             warnings.simplefilter("ignore")
-            ray.init(address, **options, **QUIET)
+            ray.init(address, **options, **QUIET_OPTIONS)
     except Exception as error:  # Ray raises Exception itself if it starts too slowly
         reason = join_lines(error)[:200]
         if starts_ray:

@@ -138,7 +138,7 @@ def unpack(packed: PackedColumn, n: int) -> Float64Array | npt.NDArray[np.bool_]
     )
 
 
-VERSION = 3
+LOCK_VERSION = 3
 """Earlier versions are refused: their rows have no digest, so an edited one is not noticed."""
 MAX_LOCK_BYTES = 1 << 30
 """The maximum size of a lock file."""
@@ -423,7 +423,7 @@ def to_lock(cells: Iterable[LockedCell]) -> bytes:
     body = ",\n".join(
         sorted(json.dumps(cell.to_row(), ensure_ascii=False, allow_nan=False) for cell in cells)
     )
-    return f'{{"lock": {VERSION}, "cells": [\n{body}\n]}}\n'.encode()
+    return f'{{"lock": {LOCK_VERSION}, "cells": [\n{body}\n]}}\n'.encode()
 
 
 def read_lock(path: Path) -> list[LockedCell]:
@@ -441,16 +441,16 @@ def read_lock(path: Path) -> list[LockedCell]:
     try:
         lock = msgspec.json.decode(content, type=_Lock)
         cells: list[LockedCell] = []
-        if lock.lock == VERSION:
+        if lock.lock == LOCK_VERSION:
             cells = msgspec.json.decode(lock.cells, type=list[LockedCell])
         edited = [cell for cell in cells if cell.digest != cell.to_row()["digest"]]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = join_lines(error)[:300]
         raise DataError(f"{path}: is not a lock file: {reason}", remedy=Remedy("lock")) from error
-    if lock.lock != VERSION:
+    if lock.lock != LOCK_VERSION:
         raise DataError(
             f"{path}: is a lock file of version {lock.lock}, "
-            f"this stsbench reads {VERSION}; lock again"
+            f"this stsbench reads {LOCK_VERSION}; lock again"
         )
     if edited:
         raise DataError(

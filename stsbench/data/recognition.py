@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from stsbench.core.errors import CardError, DataError
 from stsbench.data.readers.columns import (
-    GOLD,
-    LABELS,
-    NAMES,
+    GOLD_NAMES,
+    LABEL_NAMES,
+    USUAL_NAMES,
     ColumnRoles,
     columns_called,
     find_sentences,
@@ -116,7 +116,7 @@ def has_header(rows: Sequence[Sequence[str]]) -> bool:
     if not any(names) or any(map(_NUMBER.fullmatch, names)):
         return False
     if len(rows) == 1:
-        return any(plain_name(name) in NAMES for name in names)
+        return any(plain_name(name) in USUAL_NAMES for name in names)
     columns = [
         DataColumn(position, cells) for position, cells in enumerate(zip(*rows[1:], strict=False))
     ]
@@ -128,7 +128,7 @@ def has_header(rows: Sequence[Sequence[str]]) -> bool:
         # pandas writes the numbers of rows below an empty name.
         if column.is_number:
             return True
-        if name and (plain_name(name) in NAMES or column.is_labels):
+        if name and (plain_name(name) in USUAL_NAMES or column.is_labels):
             return True
     return False
 
@@ -180,7 +180,7 @@ def choose_roles(
     may_be_gold = is_pair and not labels
     target = _choose_target(
         candidates,
-        columns_called(header, names=(*GOLD, *LABELS) if is_pair else LABELS),
+        columns_called(header, names=(*GOLD_NAMES, *LABEL_NAMES) if is_pair else LABEL_NAMES),
         doubts,
         numbers_first=may_be_gold,
     )
@@ -305,18 +305,18 @@ def _has_scores(column: DataColumn, doubts: list[str]) -> bool:
         return column.is_number
     name = plain_name(str(column.key))
     n_distinct = len(column.distinct_cells)
-    if name in LABELS:
+    if name in LABEL_NAMES:
         return n_distinct > MAX_CLASSES
-    if n_distinct <= 2 and name not in GOLD:
+    if n_distinct <= 2 and name not in GOLD_NAMES:
         return False
-    if n_distinct <= MAX_CLASSES and (n_distinct <= 2 or name not in GOLD):
+    if n_distinct <= MAX_CLASSES and (n_distinct <= 2 or name not in GOLD_NAMES):
         doubts.append(
             f"column {column.key!r} holds only whole numbers: taken for scores, they may be classes"
         )
     return True
 
 
-SPLITS: Mapping[str, Sequence[str]] = {
+SPLIT_NAMES: Mapping[str, Sequence[str]] = {
     "train": ("train", "training", "tr"),
     "validation": ("validation", "valid", "val", "va", "dev", "devel", "development", "trial"),
     "test": ("test", "testing", "te"),
@@ -433,7 +433,7 @@ def _check_same_header(table: TextTable, first_table: TextTable) -> None:
 def splits_in_name(name: str) -> list[str]:
     """Return the splits of which a name of a file, or of a split on the Hub, has a word."""
     words = set(re.split(r"[\W\d_]+", name.casefold()))
-    return [split for split, names in SPLITS.items() if words & {*names}]
+    return [split for split, names in SPLIT_NAMES.items() if words & {*names}]
 
 
 def _find_split_files(folder: Path) -> SplitFiles:
@@ -475,7 +475,7 @@ def _find_split_files(folder: Path) -> SplitFiles:
             )
     used_paths = list(chain.from_iterable(paths_by_split.values()))
     omitted = [path.name for path in tables if path not in used_paths]
-    ordered = {split: paths_by_split[split] for split in SPLITS if split in paths_by_split}
+    ordered = {split: paths_by_split[split] for split in SPLIT_NAMES if split in paths_by_split}
     return SplitFiles(ordered, describe_omitted(omitted))
 
 
@@ -498,7 +498,7 @@ def _divide_by_column(split_tables: SplitTables) -> SplitTables:
     for column in split_tables.columns():
         split_by_value = {
             value: split
-            for split, names in SPLITS.items()
+            for split, names in SPLIT_NAMES.items()
             for value in column.distinct_cells
             if value.casefold() in names
         }
@@ -508,7 +508,7 @@ def _divide_by_column(split_tables: SplitTables) -> SplitTables:
         if has_only_splits and len(splits) == len(split_by_value) > 1:
             return replace(
                 split_tables,
-                tables={split: [table] for split in SPLITS if split in splits},
+                tables={split: [table] for split in SPLIT_NAMES if split in splits},
                 split_column=column.key,
                 value_by_split={
                     split: value for value, split in split_by_value.items() if value != split

@@ -45,7 +45,7 @@ from stsbench.data.splits import (
     describe_difference,
 )
 
-PACKAGED = Path(__file__).parent / "embedded"
+PACKAGE_DATA = Path(__file__).parent / "embedded"
 """The folder of data sets that ship with the package."""
 
 
@@ -89,7 +89,7 @@ def load_split(task: str, card: TaskCard, split: str, *, data: Path | None) -> L
     if data is not None and not data.is_dir():
         raise SourceError(f"data folder '{data}' does not exist")
     if card.package is not None:
-        packaged = _read_checked(task, card, card.package, split, PACKAGED)
+        packaged = _read_checked(task, card, card.package, split, PACKAGE_DATA)
         return LoadedSplit(split=packaged, source="package")
     if card.local is not None and has_files(card.local, split, data):
         local = _read_checked(task, card, card.local, split, data)

@@ -24,7 +24,7 @@ from stsbench.core.files import file_digest
 from stsbench.core.toml import toml_tables
 from stsbench.data.card_draft import UNKNOWN, CardLocation, Draft, relative_path
 from stsbench.data.hub.rows import COLUMNS, HubDataset, read_dataset
-from stsbench.data.readers.columns import GOLD, ColumnRoles, plain_name
+from stsbench.data.readers.columns import GOLD_NAMES, ColumnRoles, plain_name
 from stsbench.data.readers.files import (
     ColumnKey,
     column_position,
@@ -33,7 +33,7 @@ from stsbench.data.readers.files import (
 )
 from stsbench.data.recognition import (
     NO_SPLIT,
-    SPLITS,
+    SPLIT_NAMES,
     DataColumn,
     SplitTables,
     choose_roles,
@@ -44,7 +44,7 @@ from stsbench.data.recognition import (
 from stsbench.data.splits import CaptionSplit, PairSplit, Split, count_characters
 from stsbench.data.task import load_split
 
-COMMENTS = {
+KEY_COMMENTS = {
     "name": "what tables print",
     "paper": "where the task is described, or 'none'",
     "license": "the licence of the data",
@@ -64,7 +64,7 @@ ROLES = ("sentence1", "sentence2", "sentence", "gold", "label")
 """The roles for which a user may give columns."""
 Params = dict[str, Any]
 """The parameters of the card's reader."""
-SCALES = ((0, 1), (-1, 1), (0, 5), (0, 10), (0, 100), (0, 4), (1, 5), (1, 7), (1, 10))
+USUAL_SCALES = ((0, 1), (-1, 1), (0, 5), (0, 10), (0, 100), (0, 4), (1, 5), (1, 7), (1, 10))
 """Usual scales of similarity, likely ones first; the last four must fit at both ends."""
 
 
@@ -199,7 +199,7 @@ def _check_scores(
         DataError: Some cells are no numbers; names them.
     """
     target = next(column for column in columns if column.key == roles.target)
-    is_called_score = len(roles.sentences) == 2 and plain_name(str(target.key)) in GOLD
+    is_called_score = len(roles.sentences) == 2 and plain_name(str(target.key)) in GOLD_NAMES
     may_be_scores = roles.is_gold or target.is_number or is_called_score
     if not target.non_numbers or not may_be_scores:
         return
@@ -364,9 +364,9 @@ def _guess_scale(splits: Mapping[str, Split]) -> _Scale | None:
         return None
     low = min(float(scores.min()) for scores in gold)
     high = max(float(scores.max()) for scores in gold)
-    if (low, high) in SCALES:
+    if (low, high) in USUAL_SCALES:
         return _Scale((low, high), doubt="")
-    fitting_scales = (scale for scale in SCALES if scale[0] <= low and high <= scale[1])
+    fitting_scales = (scale for scale in USUAL_SCALES if scale[0] <= low and high <= scale[1])
     # If no usual scale fits, the scores' own range; a range of one value needs some width.
     first, last = next(fitting_scales, (low, high if high > low else low + 1))
     doubt = (
@@ -417,7 +417,7 @@ def _card_text(
     ]
     lines += [f"# unsure: {doubt}" for doubt in doubts]
     key_comments = {key: f"unsure: {doubt}" for key, doubt in doubt_by_key.items()}
-    return "\n".join([*lines, toml_tables(tables, {**COMMENTS, **key_comments})])
+    return "\n".join([*lines, toml_tables(tables, {**KEY_COMMENTS, **key_comments})])
 
 
 def _hub_tables(where: str, dataset: HubDataset) -> SplitTables:
@@ -446,7 +446,7 @@ def _hub_tables(where: str, dataset: HubDataset) -> SplitTables:
     return SplitTables(
         tables={
             split: [dataset.tables[hub_name_by_split[split]]]
-            for split in (*SPLITS, NO_SPLIT)
+            for split in (*SPLIT_NAMES, NO_SPLIT)
             if split in hub_name_by_split
         },
         doubts=describe_omitted([name for name in hub_names if name not in used_names]),

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stsbench.bench.workers import TRIES, Ray, connect_ray, is_alone, is_everywhere, is_shared
+from stsbench.bench.workers import MAX_TRIES, Ray, connect_ray, is_alone, is_everywhere, is_shared
 from stsbench.core import settings
 from stsbench.core.errors import Interrupted, StsbenchError, TrainingError
 from stsbench.core.wording import join_lines
@@ -85,18 +85,18 @@ class RayTraining:
             read_paths = [Path(plan.base or "."), plan.data, plan.corpora, *plan.catalogue.folders]
             check_shared(self.ray, read_paths, plan.out)
         self.has_begun = False
-        for n_tries in range(1, TRIES + 1):
+        for n_tries in range(1, MAX_TRIES + 1):
             problem = self._fit(plan, on_progress)
             if problem is None:
                 break
             checkpoint = find_last_checkpoint(plan.folder)
             start = f"from {checkpoint.name}" if checkpoint else "from the start"
-            if n_tries == TRIES:
+            if n_tries == MAX_TRIES:
                 raise TrainingError(
-                    f"{plan.folder}: {problem}, {TRIES} times; run it again to resume {start}"
+                    f"{plan.folder}: {problem}, {MAX_TRIES} times; run it again to resume {start}"
                 )
             self.on_notice(
-                f"seed {plan.seed}: {problem}; resumes {start} ({n_tries + 1} of {TRIES})"
+                f"seed {plan.seed}: {problem}; resumes {start} ({n_tries + 1} of {MAX_TRIES})"
             )
             # If the first try has begun anew, the next ones resume it.
             plan = replace(plan, fresh=plan.fresh and not self.has_begun)

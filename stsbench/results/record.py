@@ -253,7 +253,7 @@ OVERLAPS = ("none", "unknown", "text", "gold")
 BOUND_TOLERANCE = 1e-9
 """By how much rounding may move a value out of its bounds."""
 CORRELATION_BOUNDS, SHARE_BOUNDS = (-1.0, 1.0), (0.0, 1.0)
-BOUNDS: dict[str, tuple[float, float]] = {
+METRIC_BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys((*CORRELATIONS, "matthews"), CORRELATION_BOUNDS),
     **dict.fromkeys(
         ("accuracy", "majority", "f1", "precision", "recall", "mean_recall"), SHARE_BOUNDS
@@ -263,7 +263,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
 }
 """The least and the greatest valid value by metric; other metrics have any value."""
 ANY_VALUE = (-sys.float_info.max, sys.float_info.max)
-CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Characters that no name may hold: control characters, and surrogates, which no file holds."""
 
 
@@ -282,7 +282,7 @@ def score_bounds(name: str) -> tuple[float, float]:
     """
     # Without its prefix, aggregation and depth.
     metric = re.sub(r"^(dev_|i2t\.|t2i\.)|(\.(all|mean|wmean)|@\d+)$", "", name)
-    low, high = BOUNDS.get(metric, ANY_VALUE)
+    low, high = METRIC_BOUNDS.get(metric, ANY_VALUE)
     return low - BOUND_TOLERANCE, high + BOUND_TOLERANCE
 
 
@@ -297,7 +297,7 @@ def find_problems(result: Result) -> Iterator[str]:
         ("task", result.task),
         ("split", result.split),
     ):
-        if not name.strip() or CONTROL.search(name):
+        if not name.strip() or CONTROL_CHARACTER.search(name):
             yield f"field '{field}': {format_repr(name)} is not a name"
     if not str(result.protocol.get("name", "")).strip():
         yield "field 'protocol': has no 'name'"

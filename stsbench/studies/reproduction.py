@@ -239,7 +239,7 @@ def _fill_line(
     return empty._replace(recipe=recipe, replaced=replaced)
 
 
-NOT_HAD = "×"
+IRREPRODUCIBLE_MARK = "×"
 """The symbol behind the label of a row that cannot be reproduced."""
 
 
@@ -304,7 +304,7 @@ def table_beside(
                 numbers[f"{key} apart"] = TableNumber(measured[key].value - number.value)
         results = _results(outcomes)
         row = Row(
-            label=f"{line.label} {NOT_HAD}" if line.why else line.label,
+            label=f"{line.label} {IRREPRODUCIBLE_MARK}" if line.why else line.label,
             cells={
                 column.key: TableCell(measured=numbers.get(column.key)) for column in table_columns
             },
@@ -356,7 +356,7 @@ def _notes(ablation: Ablation) -> Iterator[str]:
         if line.why:
             labels_by_reason.setdefault(line.why, []).append(line.label)
     for reason, labels in labels_by_reason.items():
-        yield f"{NOT_HAD} {'; '.join(labels)}: {reason}"
+        yield f"{IRREPRODUCIBLE_MARK} {'; '.join(labels)}: {reason}"
     # A note on Δ in the paper's table does not apply: here Δ is the difference from the paper.
     table_note = "" if ablation.table.delta else ablation.table.note
     small_note = card.small_note if ablation.is_small else ""

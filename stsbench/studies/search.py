@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Axis = Sequence[Any] | ValueRange
 RECIPE = "recipe"
-DRAWS = 200
+MAX_DRAWS = 200
 """How often a setting is drawn that was tried already, until all settings count as tried."""
 
 
@@ -169,7 +169,7 @@ def _draw_points(
     import optuna
 
     search = SEARCHES[card.search]
-    for draw in range(DRAWS):
+    for draw in range(MAX_DRAWS):
         # By the number of tried settings, so that a stopped sweep continues as it would have.
         seed = int(np.random.default_rng([card.search_seed, len(tried), draw]).integers(1 << 32))
         with warnings.catch_warnings():

@@ -19,7 +19,7 @@ import msgspec
 
 from stsbench.bench.plan import RunPlan
 from stsbench.bench.workers import (
-    TRIES,
+    MAX_TRIES,
     WAIT_SECONDS,
     Reference,
     WorkerLost,
@@ -77,7 +77,7 @@ class SweepScore(NamedTuple):
     early: bool = False
 
 
-JOURNAL = "optuna.journal"
+JOURNAL_FILE = "optuna.journal"
 """The file in a sweep's folder with its settings so far, in the order of their start.
 
 Optuna's other programs can read it too.
@@ -241,7 +241,7 @@ class Sweep:
         from optuna.storages.journal import JournalFileBackend
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        path = self.folder / JOURNAL
+        path = self.folder / JOURNAL_FILE
         halving = self.card.halving
         pruner = None
         if halving is not None:
@@ -343,7 +343,7 @@ class SweepState:
 
     def _tried(self) -> list[FrozenTrial]:
         """Return Optuna's trials of the settings so far; if there is no file, none is created."""
-        return self._study.trials if (self.sweep.folder / JOURNAL).exists() else []
+        return self._study.trials if (self.sweep.folder / JOURNAL_FILE).exists() else []
 
     def _open(self, trial: FrozenTrial) -> None:
         """Add the setting of an Optuna trial; its trainings are handed out next."""
@@ -609,7 +609,7 @@ def run_in_parallel(state: SweepState, on: str, cores: int, callbacks: TrialCall
             job_resources = {"num_cpus": cores}
             n_slots = n_cores // cores
         # Ray repeats the job of a worker that was lost.
-        job = ray.remote(_score_on_worker).options(max_retries=TRIES - 1, **job_resources)
+        job = ray.remote(_score_on_worker).options(max_retries=MAX_TRIES - 1, **job_resources)
         trials_by_reference: dict[Reference, Trial] = {}
         start = time.monotonic()
         try:
@@ -661,7 +661,7 @@ def _score_on_worker(
 def _score_of(outcome: SweepScore | Exception) -> SweepScore:
     """Return what a worker has returned for a trial, an error as an outcome without a score."""
     if isinstance(outcome, WorkerLost):
-        return SweepScore(score=None, failure=f"its worker has failed {TRIES} times")
+        return SweepScore(score=None, failure=f"its worker has failed {MAX_TRIES} times")
     return (
         SweepScore(score=None, failure=join_lines(outcome))
         if isinstance(outcome, Exception)

@@ -124,7 +124,7 @@ class TrialOutcome:
     failures: Sequence[tuple[str, Exception]] = ()
 
 
-UNWATCHED = nullcontext[Callable[[object], None]](lambda progress: None)
+WITHOUT_PROGRESS = nullcontext[Callable[[object], None]](lambda progress: None)
 """A training whose progress is not shown."""
 
 
@@ -138,7 +138,7 @@ class TrialCallbacks:
         scoring: The callbacks of the trial's scoring.
     """
 
-    training: Callable[[Trial], AbstractContextManager[OnProgress]] = lambda trial: UNWATCHED
+    training: Callable[[Trial], AbstractContextManager[OnProgress]] = lambda trial: WITHOUT_PROGRESS
     scoring: RunCallbacks = field(default_factory=RunCallbacks)
 
 
@@ -221,7 +221,7 @@ def carry_out_trial(
     scoring = replace(callbacks.scoring, on_failure=record_failure)
     with report_errors(trial.encoder, scoring, is_only_encoder=False, expected=(OutputError,)):
         # The progress of a complete run is not shown: it is not trained.
-        progress = UNWATCHED if trial.state == "complete" else callbacks.training(trial)
+        progress = WITHOUT_PROGRESS if trial.state == "complete" else callbacks.training(trial)
         with progress as on_progress:
             trained_run = run_training(trial.plan, on_progress=on_progress)
         results = score_encoder(trial.encoder, environment, scorings, callbacks=scoring)

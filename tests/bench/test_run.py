@@ -201,7 +201,7 @@ def test_time_of_embedding_is_that_of_a_sample(place, monkeypatch):
     assert forecast(settings).embedding_seconds == pytest.approx(0.92)
     assert [sum(map(len, encoder.calls[:2])), len(encoder.calls) > 3] == [1 + 16, True]
     encoder.calls.clear()
-    monkeypatch.setattr("stsbench.bench.run.PROBE_SECONDS", 0.1)
+    monkeypatch.setattr("stsbench.bench.run.MIN_SAMPLE_SECONDS", 0.1)
     assert forecast(settings).embedding_seconds == pytest.approx(0.92)
     assert embedded(encoder) == 1 + 16
     list(run(settings, RunCallbacks()))

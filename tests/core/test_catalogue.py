@@ -11,7 +11,7 @@ from stsbench.core.catalogue import Catalogue, read_card
 from stsbench.core.errors import CardError, UnknownName
 from stsbench.core.parameters import fit
 from stsbench.data.readers.registry import READERS
-from stsbench.data.task import PACKAGED
+from stsbench.data.task import PACKAGE_DATA
 from stsbench.encoders.described import find_family
 from stsbench.encoders.kinds import ENCODERS
 from stsbench.encoders.transformer.pooling import Pooling
@@ -48,7 +48,7 @@ def test_a_task_card(task):
             fit(value, known[key].annotation, where=key)
     if card.package:
         paths = [
-            PACKAGED / card.package.folder / f.path
+            PACKAGE_DATA / card.package.folder / f.path
             for files in card.package.files.values()
             for f in files
         ]

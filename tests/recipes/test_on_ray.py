@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from stsbench import load_encoder
-from stsbench.bench.workers import QUIET
+from stsbench.bench.workers import QUIET_OPTIONS
 from stsbench.core import settings
 from stsbench.core.cards import CorpusSection, SelectionSection, StudentSection, TrainingSection
 from stsbench.core.errors import StsbenchError, TrainingError
@@ -43,7 +43,7 @@ def ray() -> Iterator[Any]:
     settings.keep_ray_silent()
     import ray
 
-    ray.init("local", num_cpus=4, num_gpus=0, include_dashboard=False, **QUIET)
+    ray.init("local", num_cpus=4, num_gpus=0, include_dashboard=False, **QUIET_OPTIONS)
     yield ray
     ray.shutdown()
 

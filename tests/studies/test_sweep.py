@@ -20,7 +20,7 @@ from stsbench.encoders.runs import read_unfinished_runs
 from stsbench.recipes.train import run_training
 from stsbench.recipes.train_plan import TrainPlan, read_recipe
 from stsbench.studies.search import SweepSetting
-from stsbench.studies.sweep import CARRIERS, JOURNAL, SweepScore, SweepState, winner_card
+from stsbench.studies.sweep import CARRIERS, JOURNAL_FILE, SweepScore, SweepState, winner_card
 from stsbench.studies.trials import TrialCallbacks, carry_out_trial, plan_trials
 from tests.studies.conftest import scores
 
@@ -127,7 +127,7 @@ def test_each_trial_is_handed_out_once_and_a_new_book_goes_on(sweep):
     ]
     other = SweepState(sweep(("[0.05, 0.5]", "[0.2, 0.5]")))
     assert not other.rows and len(other.all_known()) == 4
-    (other.sweep.folder / JOURNAL).write_text("{\n{")
+    (other.sweep.folder / JOURNAL_FILE).write_text("{\n{")
     with pytest.raises(OutputError, match="is not what a sweep has tried"):
         SweepState(sweep())
 
@@ -210,7 +210,7 @@ def test_what_fails_is_noted_and_the_others_go_on(sweep, monkeypatch):
 def test_nothing_is_begun_after_the_time(sweep):
     book = SweepState(sweep(more="[budget]\nhours = 1e-12\n"))
     CARRIERS.load_at("local")(book, "local", 1, TrialCallbacks())
-    assert book.rows == [] and not (book.sweep.folder / JOURNAL).exists()
+    assert book.rows == [] and not (book.sweep.folder / JOURNAL_FILE).exists()
 
 
 def test_halving_stops_the_weak_and_tells_their_last_score(sweep):
@@ -232,7 +232,7 @@ def test_what_was_tried_is_a_study_of_optuna_s(sweep):
             values["temperature"] if values["temperature"] < 0.5 else None
         ),
     )
-    storage = JournalStorage(JournalFileBackend(str(book.sweep.folder / JOURNAL)))
+    storage = JournalStorage(JournalFileBackend(str(book.sweep.folder / JOURNAL_FILE)))
     (study,) = optuna.get_all_study_summaries(storage)
     trials = optuna.load_study(study_name=study.study_name, storage=storage).trials
     assert [(one.params["temperature"], one.value) for one in trials] == [(0, 0.05), (1, None)]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from stsbench.core.errors import CardError
 from stsbench.data.readers.files import ColumnKey, format_names
 
-PAIRS = (
+PAIR_NAMES = (
     ("sentence1", "sentence2"),
     ("sentencea", "sentenceb"),
     ("s1", "s2"),
@@ -25,9 +25,9 @@ PAIRS = (
     ("a", "b"),
 )
 """Usual names of the two columns of a pair, as :func:`plain_name` writes them."""
-SENTENCES = ("sentence", "text", "review", "question", "tweet", "document")
+SENTENCE_NAMES = ("sentence", "text", "review", "question", "tweet", "document")
 """Usual names of the column of single sentences."""
-GOLD = (
+GOLD_NAMES = (
     "score",
     "gold",
     "goldscore",
@@ -37,13 +37,13 @@ GOLD = (
     "relatednessscore",
 )
 """Usual names of the column of gold scores."""
-LABELS = ("label", "class", "category", "target")
+LABEL_NAMES = ("label", "class", "category", "target")
 """Usual names of the column of labels."""
-NAMES = {
-    *GOLD,
-    *LABELS,
-    *SENTENCES,
-    *(name for pair in PAIRS for name in pair),
+USUAL_NAMES = {
+    *GOLD_NAMES,
+    *LABEL_NAMES,
+    *SENTENCE_NAMES,
+    *(name for pair in PAIR_NAMES for name in pair),
     "id",
     "split",
     "subset",
@@ -82,8 +82,8 @@ def find_roles(
     if "gold" in column_by_role and "label" in column_by_role:
         raise CardError(f"{where}: 'gold' and 'label' are both given; a table has scores or labels")
     sentences = find_sentences(header, column_by_role, where=where)
-    golds: list[ColumnKey] = [*columns_called(header, GOLD)]
-    labels: list[ColumnKey] = [*columns_called(header, LABELS)]
+    golds: list[ColumnKey] = [*columns_called(header, GOLD_NAMES)]
+    labels: list[ColumnKey] = [*columns_called(header, LABEL_NAMES)]
     if "gold" in column_by_role:
         golds = [column_by_role["gold"]]
         labels = []
@@ -137,12 +137,12 @@ def find_sentences(
     if pair:
         raise CardError(f"{where}: one sentence of the pair is given; give sentence1 and sentence2")
     pairs: list[tuple[ColumnKey, ColumnKey]] = []
-    for first_name, second_name in PAIRS:
+    for first_name, second_name in PAIR_NAMES:
         first_columns = columns_called(header, [first_name])
         second_columns = columns_called(header, [second_name])
         if first_columns and second_columns:
             pairs.append((first_columns[0], second_columns[0]))
-    singles = columns_called(header, SENTENCES)
+    singles = columns_called(header, SENTENCE_NAMES)
     if len(pairs) == 1:
         return pairs[0]
     if not pairs and len(singles) == 1:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stsbench.bench.workers import QUIET
+from stsbench.bench.workers import QUIET_OPTIONS
 from stsbench.core import settings as places
 
 
@@ -16,6 +16,6 @@ def ray() -> Iterator[Any]:
     places.keep_ray_silent()
     import ray
 
-    ray.init("local", num_cpus=2, include_dashboard=False, **QUIET)
+    ray.init("local", num_cpus=2, include_dashboard=False, **QUIET_OPTIONS)
     yield ray
     ray.shutdown()
