@@ -505,29 +505,38 @@ def encoder_digest(
     return _digest({"kind": kind, "params": params, "overlap": overlap, "base": base_digest})
 
 
-def recipe_digest(card: RecipeCard, *, start: Any = None) -> str:  # noqa: ANN401 - any JSON value
-    """Return the hash of a recipe.
+def recipe_digest(card: RecipeCard, *, other_base: Mapping[str, str] | None = None) -> str:
+    """Return the hash of a recipe: of all that decides what is trained, without its description.
 
     Args:
         card: The recipe.
-        start: The files that training started from; None if they are those that the card names.
+        other_base: The sha256, by name, of the files that training started from in place of the
+            base that the card names; None if it is that base.
     """
     fields = {key: strip_defaults(getattr(card, key)) for key in DECIDING}
-    return _digest(fields if start is None else {**fields, "start": start})
+    return _digest(fields if other_base is None else {**fields, "start": other_base})
 
 
-def trained_digest(card: RecipeCard, *, start: Any, files: Mapping[str, str], corpus: str) -> str:  # noqa: ANN401
-    """Return the hash of a trained encoder: the recipe's hash, and that of base files and text.
+def trained_digest(
+    card: RecipeCard,
+    *,
+    other_base: Mapping[str, str] | None,
+    files: Mapping[str, str],
+    corpus: str,
+) -> str:
+    """Return two hashes, joined, for an encoder that was trained: of its recipe and of its inputs.
 
-    Seeds of one recipe share it if they share base files and text.
+    The inputs are the files of its base and its text. Seeds of one recipe that share them have the
+    same value.
 
     Args:
         card: The recipe.
-        start: The files that training started from; None if they are those that the card names.
-        files: The sha256 of the base's files, by name.
+        other_base: ``files`` if they are not the base that the card names; else None.
+        files: The sha256 of the files that training started from, by name.
         corpus: The sha256 of the training text.
     """
-    return f"{recipe_digest(card, start=start)}{STARTED_FROM}{_digest([files, corpus])}"
+    recipe_hash = recipe_digest(card, other_base=other_base)
+    return f"{recipe_hash}{STARTED_FROM}{_digest([files, corpus])}"
 
 
 def card_digest_part(digest: str | None) -> str | None:

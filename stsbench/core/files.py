@@ -56,8 +56,8 @@ def write_atomically(path: Path, content: bytes | memoryview) -> Path:
 def open_atomically(path: Path) -> Iterator[BinaryIO]:
     """Open a stream to a new file, which appears at its path if the block ends without error.
 
-    A link is followed, and a device or pipe, which cannot be replaced, is written to directly.
-    Missing folders are made.
+    Until then it has another name beside that path. A link is followed, and a device or pipe, which
+    cannot be replaced, is written to directly. Missing folders are made.
 
     Raises:
         OutputError: The disk is full, or the file cannot be written.

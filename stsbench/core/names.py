@@ -48,7 +48,10 @@ def has_empty_name(text: str) -> bool:
 
 
 def _parts(text: str) -> list[str]:
-    """Split a text at the commas outside brackets and quotes, and strip each part."""
+    """Split a text at the commas outside brackets and quotes, and strip each part.
+
+    A bracket that is never closed encloses nothing.
+    """
     comma_positions: list[int] = []
     # Each with the number of commas before it: those inside the brackets are dropped later.
     open_brackets: list[tuple[str, int]] = []

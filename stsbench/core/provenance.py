@@ -294,7 +294,11 @@ class CheckoutState(NamedTuple):
 
 @lru_cache(maxsize=1)
 def commit() -> CheckoutState:
-    """Return the commit of the checkout that stsbench runs from, and whether it has changes."""
+    """Return the commit of the checkout that stsbench runs from, and whether it has changes.
+
+    Both are None if it is an installed package, or git is not there.
+    """
+    # This file is stsbench/core/provenance.py in the checkout.
     folder = Path(__file__).resolve().parents[2]
     if not (folder / ".git").exists():
         return CheckoutState(commit=None, is_dirty=None)

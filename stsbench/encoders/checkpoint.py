@@ -181,6 +181,7 @@ def locate_checkpoint(
         )
     if Path(model).is_dir():
         return LocatedCheckpoint(Path(model) / subfolder)
+    # A Hub id has one slash, "owner/name": anything else was meant as a path.
     if model.startswith(("/", "./", "../", "~")) or model.count("/") > 1:
         if Path(model).exists():
             raise SourceError(f"'{model}' is a file; give the folder of a checkpoint")
@@ -288,6 +289,8 @@ def check_shards(index: Path, weight_map: Mapping[str, object]) -> list[str]:
         EncoderError: A file is not beside the index.
     """
     names = sorted(set(map(str, weight_map.values())))
+    # An index may name nothing but weights of its own format in its own folder. For example,
+    # model.safetensors.index.json lists *.safetensors.
     suffix = index.name.removesuffix(".index.json").rpartition(".")[2]
     for name in names:
         if not re.fullmatch(rf"[\w.-]+\.{suffix}", name) or not (index.parent / name).is_file():

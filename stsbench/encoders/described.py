@@ -201,7 +201,11 @@ def _iter_checked(folder: Path, module: CheckpointModule) -> Iterator[Checkpoint
 
 
 def _read_steps(folder: Path) -> list[CheckpointModule]:
-    """Read the modules of ``modules.json``, whose paths are checked."""
+    """Read the modules that ``modules.json`` lists, in the order in which they run.
+
+    Raises:
+        EncoderError: The file is missing or broken, or a path may lead out of the checkpoint.
+    """
     path = folder / "modules.json"
     if not path.is_file():
         raise EncoderError(

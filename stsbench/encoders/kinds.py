@@ -57,7 +57,11 @@ KINDS = {
 
 
 def is_factory(candidate: Any) -> bool:  # noqa: ANN401 - the object of a user's name
-    """Return whether this is an encoder, a class of encoders, or a function that may make one."""
+    """Return whether this is an encoder, a class of encoders, or a function that may make one.
+
+    A function may if it is not of Python's own library, and does not say that it returns something
+    else.
+    """
     if not isinstance(candidate, type) and callable(candidate):
         candidate = inspect.unwrap(candidate)
     if not inspect.isfunction(candidate):

@@ -286,7 +286,16 @@ def _from_run(
 def _find_loader(
     spec: str, params: dict[str, Any], catalogue: Catalogue
 ) -> Callable[[], NamedEncoder]:
-    """Return the function that loads the encoder of a name; raises as :func:`check_loadable`."""
+    """Return the function that loads the encoder of a name; raises as :func:`check_loadable`.
+
+    A name is, in this order, that of a trained recipe, a card's file, a card's id, a folder; one of
+    these with replaced parameters behind it; the address of a class; a Hub id.
+
+    Args:
+        spec: The name.
+        params: Parameters that replace those of the card, beside those in the name.
+        catalogue: The cards to search.
+    """
     recipe = _find_runs(spec, catalogue)
     if recipe.runs:
         return partial(

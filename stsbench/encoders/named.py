@@ -51,11 +51,15 @@ class NamedEncoder:
         """Return how its training text overlaps a task's test sentences.
 
         The texts that it is fitted on are training text too.
+
+        Args:
+            task: The name of the task.
         """
         overlap: Overlap = self.card.overlap if self.card else "unknown"
         if self.run is not None:
             overlap = self.run.overlap_with(task)
         elif self.claimed_run is not None:
+            # A record in a folder that is not ours may only make things worse.
             claimed_overlap = self.claimed_run.overlap_with(task)
             if claimed_overlap in ("text", "gold"):
                 overlap = claimed_overlap

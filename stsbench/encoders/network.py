@@ -166,9 +166,13 @@ def find_runtime_file(
 
 
 def _iter_messages(message: Any) -> Iterator[Any]:  # noqa: ANN401 - protobuf's
-    """Yield all messages within one: in graphs inside nodes, in functions, in sparse tensors."""
+    """Yield all messages of protobuf within one, at any depth.
+
+    An ONNX model has tensors and nodes in graphs inside nodes, in functions and in sparse tensors.
+    """
     for field, value in message.ListFields():
         if field.message_type is not None:
+            # A field holds one message or a list of them.
             inner_messages = [value] if hasattr(value, "ListFields") else value
             for inner_message in inner_messages:
                 yield inner_message

@@ -124,7 +124,10 @@ class FunctionEncoder:
 
 
 def _wrap_library_model(model: Any) -> FunctionEncoder:  # noqa: ANN401 - of a library not imported
-    """Return a user's own ``SentenceTransformer`` with its default prompt; it may be trained on."""
+    """Return a user's own ``SentenceTransformer`` as an encoder, which uses its default prompt.
+
+    It has no fingerprint, as the user may go on training it: nothing of it is stored.
+    """
 
     def encode(sentences: list[str]) -> object:
         return model.encode(

@@ -99,9 +99,8 @@ class TrainedRun(msgspec.Struct, frozen=True, kw_only=True):
         card_names_weights = any(name.endswith((".safetensors", ".bin")) for name in card_hashes)
         is_same_base = card_names_weights and set(files.values()) >= set(card_hashes.values())
         is_replaced = card_names_base and self.given_base and not is_same_base
-        return trained_digest(
-            card, start=files if is_replaced else None, files=files, corpus=self.corpus.sha256
-        )
+        other_base = files if is_replaced else None
+        return trained_digest(card, other_base=other_base, files=files, corpus=self.corpus.sha256)
 
     @classmethod
     def read(cls, folder: Path) -> TrainedRun:

@@ -245,13 +245,18 @@ class CalibrationMethod(EmbeddingTransform):
         return {"mean": moments.mean, "deviation": deviation, "directions": directions}
 
     def transform(self, learned: Tensors) -> RowFunction:
-        """Return the function that calibrates embeddings, (n, d) to (n, d)."""
+        """Return the function that calibrates embeddings, (n, d) to (n, d).
+
+        Args:
+            learned: ``mean`` (d,), ``deviation`` (d,) and ``directions`` (d, k), from :meth:`fit`.
+        """
         mean, deviation, directions = (
             learned[name] for name in ("mean", "deviation", "directions")
         )
 
         def calibrate(embeddings: FloatArray) -> FloatArray:
             scaled: Array = (embeddings.astype(np.float64) - mean) / deviation
+            # The directions are orthogonal and of length 1; what lies along them is removed.
             return (scaled - (scaled @ directions) @ directions.T).astype(np.float32)
 
         return calibrate

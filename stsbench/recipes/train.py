@@ -298,6 +298,9 @@ def run_training(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: 
 def find_finished(plan: TrainPlan) -> TrainedRun | None:
     """Find the finished run of a plan; None if there is none, or the plan is ``fresh``.
 
+    Args:
+        plan: The plan, which also names the folder.
+
     Raises:
         OutputError: The folder holds a run of this name with another recipe, base or text.
     """

@@ -125,9 +125,10 @@ class DriftMonitor:
             OutputError: A folder cannot be renamed, or a file not be written.
         """
         metadata = self._read()
+        # Embeddings in memory are of this run, and a known environment has been compared before.
         if self.folder is None or self._environment in metadata.environments:
             return
-        if not any(self.folder.glob("*.npy")):
+        if not any(self.folder.glob("*.npy")):  # nothing is stored that could differ
             return
         reason = self._describe_move(metadata)
         if not reason:
@@ -226,7 +227,11 @@ class DriftMonitor:
         return rows if has_all_rows and np.isfinite(rows).all() else no_embeddings
 
     def _describe_move(self, metadata: StoreMetadata) -> str:
-        """Return how the probe embeddings have changed; empty if by rounding at most."""
+        """Return how the probe embeddings have changed; empty if by rounding at most.
+
+        Args:
+            metadata: The file beside the stored embeddings, with the old probe embeddings.
+        """
         if not metadata.rows:
             return "their samples are lost"
         old_rows = _probe_rows(metadata)

@@ -141,6 +141,7 @@ class EmbeddingStore:
                 remove_stale(folder)
             for path in sorted(folder.glob("*.npy")):
                 block = _open_block(path)
+                # A block of another width is of another encoder, or of what this one was before.
                 if block is not None and self.width in (None, block.width):
                     self._blocks.append(block)
                 else:
@@ -189,7 +190,10 @@ class EmbeddingStore:
         return np.full(len(keys), -1, dtype=np.int64)
 
     def _indexed(self) -> _Index:
-        """Return the index; for a key that is stored twice, the first block's row comes first."""
+        """Return the index of all blocks, sorted by the first halves of the keys; made if needed.
+
+        For a key that is stored twice, the first block's row comes first.
+        """
         if self._index is None:
             keys = np.concatenate([np.empty(0, KEY), *(block.keys for block in self._blocks)])
             sizes = [len(block.keys) for block in self._blocks]
@@ -278,7 +282,12 @@ class StoredEmbeddings(Embeddings):
         return len(self.row_of), self.blocks[0].width if self.blocks else 0
 
     def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
-        """Return these rows, (len(indices), d)."""
+        """Return some rows of the view, (len(indices), d), in the order of the indices.
+
+        Args:
+            indices: The numbers of the rows.
+        """
+        # Each block is opened once, and all its rows are read together.
         block_of = self.block_of[indices]
         row_of = self.row_of[indices]
         rows = np.empty((len(row_of), self.shape[1]), dtype=np.float32)
@@ -286,6 +295,7 @@ class StoredEmbeddings(Embeddings):
         block_starts = np.flatnonzero(np.diff(block_of[order_by_block])) + 1
         for positions in np.split(order_by_block, block_starts):
             if len(positions):
+                # All these positions have the same block.
                 block = self.blocks[block_of[positions[0]]]
                 rows[positions] = block.embeddings()[row_of[positions]]
         return rows

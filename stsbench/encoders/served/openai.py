@@ -156,6 +156,7 @@ def _read_numbers(embedding: str | list[float | None]) -> FloatArray:
         ValueError: It is neither.
     """
     if not isinstance(embedding, str):
+        # None becomes NaN, and a number too large for float32 infinity: both are refused later.
         with np.errstate(over="ignore"):
             return np.array(embedding, dtype=np.float64).astype(np.float32)
     return np.frombuffer(base64.b64decode(embedding, validate=True), dtype="<f4")

@@ -105,6 +105,7 @@ class UniversalSentenceEncoder:
         text = tensorflow.constant([sentence.encode("utf-8", "replace") for sentence in sentences])
         # A SavedModel of TensorFlow 1, which the module large/3 is, is called by its signatures.
         signatures = {} if callable(self.graph) else getattr(self.graph, "signatures", {})
+        # A SavedModel of TensorFlow 2 can be called itself.
         function = next((signatures[name] for name in SIGNATURES if name in signatures), self.graph)
         if not callable(function):
             raise EncoderError(

@@ -419,6 +419,7 @@ class Backbone:
 
         It is not every model's ``hidden_size``: Reformer's is twice that, OPT's may be smaller.
         """
+        # Two tokens are run to see it, without moving on the random numbers of a training.
         ids = torch.ones((1, 2), dtype=torch.long, device=self.device)
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.no_grad(), torch.random.fork_rng(devices=devices):

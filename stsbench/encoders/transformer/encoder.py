@@ -285,6 +285,10 @@ class TransformerEncoder(CheckpointEncoder):
         """Return the embeddings (b, d) of some tokenised sentences, computed as one batch.
 
         The embedding of a sentence without tokens is zero.
+
+        Args:
+            tokens: The tokens of all sentences.
+            rows: The b sentences of the batch, as indices into ``tokens``.
         """
         import torch
 
@@ -509,6 +513,7 @@ def embed_in_one_pass(
         sentences: The sentences to embed.
         progress: Called with the tokens that are embedded and their total.
     """
+    # An engine does so itself before it stores its first row; here all stores are one to it.
     for engine in engines:
         if engine.store.monitor is not None and engine.store.folder is not None:
             engine.store.monitor.record_probes()

@@ -150,6 +150,7 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         )
         if self.max_length is not None:
             self._set_max_length(network, self.max_length)
+        # The user asks for embeddings as they are before the checkpoint's own normalisation.
         while self.normalise is False and type(network[-1]).__name__ == "Normalize":
             network.pop(-1)
         return network

@@ -103,6 +103,7 @@ class Model2VecEncoder:
     @cached_property
     def _unknown_id(self) -> int | None:
         """The id of the token for unknown text; None if the tokenizer has none."""
+        # Kinds of tokenizers name the token ("unk_token") or its id ("unk_id").
         model = json.loads(self._tokenizer.to_str())["model"]
         unknown_token = model.get("unk_token")
         token_id: int | None = (

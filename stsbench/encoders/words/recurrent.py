@@ -119,7 +119,7 @@ class Gru(nn.Module):
             word_size: The size of a word vector.
             hidden: The size of the state of each direction; the last states of both are joined.
             bidirectional: Read the sentence from its end too.
-            cell: The kind of GRU.
+            cell: ``torch`` or ``tensorflow``, whose GRU resets the state before its product.
         """
         super().__init__()
         cell_type = LastState if cell == "torch" else ResetBeforeGru
@@ -587,7 +587,10 @@ class InferSentEncoder(RecurrentEncoder):
         )
 
     def unknown(self, sentences: Sequence[str]) -> list[str]:
-        """Return the sentences without a known word, embedded as the words around a sentence."""
+        """Return the sentences without a known word.
+
+        They are embedded as the marks that InferSent puts around every sentence.
+        """
         split_sentences = [self.split_words(sentence) for sentence in sentences]
         known_words = self.vectors.find_known(chain.from_iterable(split_sentences)).keys()
         return [
