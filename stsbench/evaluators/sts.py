@@ -131,6 +131,7 @@ class StsEvaluator:
 
     @property
     def _averages_over_subsets(self) -> bool:
+        """Whether the score is a mean over subsets, not one correlation over all pairs."""
         return AGGREGATIONS[self.protocol.aggregation] is not None
 
     def recompute(self, items: ItemColumns) -> Scores:
@@ -159,6 +160,7 @@ class StsEvaluator:
                 per_subset[subset] = {}
                 notes.append(f"{error}, and no mean over subsets")
         scores = _aggregate(similarity, gold, rows_by_subset, per_subset)
+        # A single subset is the whole task, whose scores are reported anyway.
         reported_subsets = {}
         if len(rows_by_subset) > 1:
             reported_subsets = {

@@ -338,8 +338,13 @@ class Student(torch.nn.Module):
         """Compute a row of results for each row of a batch, in parts or in chunks.
 
         Parts have rows of similar length, see
-        :func:`stsbench.training.loop.on_cpu.compute_in_parts`; chunks have the student's size. For
-        a ``model`` that computes no padding, the batch is not cut into such parts.
+        :func:`stsbench.training.loop.on_cpu.compute_in_parts`; chunks have the student's size.
+
+        Args:
+            tokens: The batch; all tensors, (b, t) each, are cut to the part.
+            compute: Computes the results (b', …) of a part (b', t').
+            model: The model that it runs; if that computes no padding, the batch is not cut into
+                parts of similar length. None for any other.
         """
         return compute_in_parts(
             tokens, compute, chunk=self.chunk, unpadded=model is not None and is_unpadded(model)
@@ -390,7 +395,13 @@ class Student(torch.nn.Module):
     def pool_states(
         self, states: Sequence[torch.Tensor], mask: torch.Tensor, pooling: Pooling | None = None
     ) -> torch.Tensor:
-        """Pool hidden states (b, t, h) of :meth:`layers` into embeddings (b, h)."""
+        """Pool hidden states into embeddings (b, h).
+
+        Args:
+            states: The hidden states (b, t, h) of each layer that :meth:`layers` names.
+            mask: 1 at tokens and 0 at padding, (b, t).
+            pooling: The pooling, by default that of training.
+        """
         pooling = pooling or self.pooling
         if self.head is None or not pooling.through_head:
             return pooling.pool(states, mask)
@@ -666,12 +677,19 @@ def _mask_token_weights(student: Student) -> Any:  # noqa: ANN401
 
 
 def _layer_mean(student: Student, layers: Sequence[int]) -> Any:  # noqa: ANN401
-    """Return a module of sentence-transformers that averages these hidden states alone."""
+    """Return a module of sentence-transformers that averages these hidden states alone.
+
+    Args:
+        student: The student, for its width and number of layers.
+        layers: The indices of hidden states: 0 is the embedding output, -1 the last layer.
+    """
     from sentence_transformers.sentence_transformer import modules
 
     depth = student.backbone.depth
     # Negative indices count from the last layer; the library counts from a start layer.
     averaged = [layer % (depth + 1) for layer in layers]
+    # One weight for each layer from the first averaged one to the last; 0 for those between that
+    # are not.
     weights = torch.zeros(depth + 1 - min(averaged))
     for layer in averaged:
         weights[layer - min(averaged)] += 1

@@ -370,6 +370,7 @@ def _load_wordnet() -> Any:  # noqa: ANN401 - nltk has no types
         raise StsbenchError(
             "synonyms need nltk", hint="install it with: pip install 'stsbench[wordnet]'"
         ) from error
+    # As a folder, or as the archive that nltk's downloader leaves.
     for resource in ("corpora/wordnet", "corpora/wordnet.zip/wordnet/"):
         try:
             folder = nltk.data.find(resource)
@@ -421,7 +422,15 @@ class MaskedFill:
         self.is_no_word = torch.tensor([not word for word in self.words], device=self.device)
 
     def __call__(self, words: Sequence[str], positions: Sequence[int]) -> list[str]:
-        """Return a new word for each position; the positions must be in order."""
+        """Return a new word for each position; all of them are masked at once.
+
+        Args:
+            words: The words of a sentence.
+            positions: The positions to fill, in order.
+
+        Returns:
+            A word for each position; the old one if it is beyond the model's longest input.
+        """
         masked = list(words)
         for position in positions:
             masked[position] = self.tokenizer.mask_token
@@ -433,10 +442,11 @@ class MaskedFill:
         ).to(self.device)
         is_masked = batch["input_ids"][0] == self.tokenizer.mask_token_id
         with torch.inference_mode():
-            logits = self.model(**batch).logits[0, is_masked]
+            logits = self.model(**batch).logits[0, is_masked]  # (masks, vocabulary)
             logits = logits.masked_fill(self.is_no_word, -torch.inf)
         # Of eight guesses at least one differs from the old word.
         likeliest = logits.topk(min(8, len(self.words))).indices.tolist()
+        # Positions that were cut off keep their word.
         new_words = [words[position] for position in positions]
         for index, token_ids in enumerate(likeliest):
             guesses = (self.words[token_id] for token_id in token_ids)

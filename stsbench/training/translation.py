@@ -115,6 +115,7 @@ class Translator:
             SourceError: The model is not available.
             EncoderError: The folder is no checkpoint of a Marian model.
         """
+        # Checked now, because the tokenizer that needs them is loaded much later.
         for package in PACKAGES:
             if find_spec(package) is None:
                 raise StsbenchError(

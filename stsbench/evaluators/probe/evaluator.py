@@ -236,15 +236,25 @@ def _choose(accuracy: Any, rounding: int | None) -> _Choice:  # noqa: ANN401 - (
 
 
 def _points(accuracy: float, rounding: int | None) -> float:
-    """Return an accuracy times 100, rounded.
+    """Return an accuracy in points, times 100 and rounded.
 
-    ``round`` treats numpy's means and Python's quotients differently; the toolkit has the same.
+    ``round`` treats numpy's means and Python's quotients differently, so the type matters; the
+    toolkit has the same types at the same steps.
+
+    Args:
+        accuracy: An accuracy in [0, 1].
+        rounding: The number of decimals; None if nothing is rounded.
     """
     return 100 * accuracy if rounding is None else round(100 * accuracy, rounding)
 
 
 def _mean_points(points: Sequence[float], rounding: int | None) -> float:
-    """Return the mean of accuracies in points, rounded again, as an accuracy in [0, 1]."""
+    """Return the mean of accuracies in points, rounded again, as an accuracy in [0, 1].
+
+    Args:
+        points: Accuracies times 100.
+        rounding: The number of decimals in points; None if nothing is rounded.
+    """
     if rounding is None:
         return float(np.mean(points)) / 100
     # Two digits more: points are hundredths.
@@ -467,6 +477,7 @@ class ProbeEvaluator:
             return n_correct / n, n_correct / n
         k = self.protocol.kfold
         rounding_error = 10.0 ** -(decimals + 2)
+        # One accuracy, not a mean over folds.
         if split != "all" or n < k:
             return n_correct / n - rounding_error, n_correct / n + rounding_error
         size, n_larger = divmod(n, k)
@@ -514,6 +525,11 @@ def _class_scores(n_hits: int, n_predicted: int, support: int) -> dict[str, floa
 
 
 def _check_labelled(split: Split) -> LabelledSplit | LabelledPairSplit:
+    """Return the split if its items have classes.
+
+    Raises:
+        DataError: They have none, or there are no items.
+    """
     if not isinstance(split, LabelledSplit | LabelledPairSplit):
         raise DataError("the evaluator 'probe' scores sentences or pairs that have a class")
     if not split.n:

@@ -83,7 +83,7 @@ def minimise(
         x = torch.where(accepted[:, None], trial, x)
         value = torch.where(accepted, new_value, value)
         gradient = torch.where(accepted[:, None], new_gradient, gradient)
-        direction = torch.where(accepted[:, None], history.direction(gradient), direction)
+        direction = torch.where(accepted[:, None], history.find_direction(gradient), direction)
         step = torch.where(accepted, torch.ones_like(step), step / 2)
     points[active] = x
     return Minima(points, converged)
@@ -129,7 +129,7 @@ class _History:
         self.weights[position] = torch.where(is_used, 1 / curvature, torch.zeros_like(curvature))
         self.scale = torch.where(is_used, curvature / squared_length, self.scale)
 
-    def direction(self, gradient: Tensor) -> Tensor:
+    def find_direction(self, gradient: Tensor) -> Tensor:
         """Return minus the approximate inverse Hessian times the gradient, (m, d): the way to step.
 
         This is the two-loop recursion of algorithm 7.4 in Nocedal and Wright (2006). ``scale``
@@ -261,7 +261,7 @@ class ConvergedSolver:
             losses, start, tolerance=self.tolerance, max_iterations=self.max_iterations
         )
         self.n_unfinished += int((~converged).sum())
-        return losses.weights(points, torch.arange(len(problems), device=self.device))
+        return losses.compute_weights(points, torch.arange(len(problems), device=self.device))
 
     def _predict_classes(self, weights: Tensor, items: ProbeItems) -> IndexArray:
         """Return the class that each classifier predicts for each item, (n, p).
@@ -372,7 +372,7 @@ class _LogisticLosses:
             yield x, slice(start, start + len(x))
             start += len(x)
 
-    def weights(self, points: Tensor, numbers: Tensor) -> Tensor:
+    def compute_weights(self, points: Tensor, numbers: Tensor) -> Tensor:
         """Return weights (m, k, w + 1) on the unchanged features, intercept last.
 
         Args:
@@ -396,7 +396,7 @@ class _LogisticLosses:
             points: Their points in the variables of even curvature, (m, d), with d = k * (w + 1).
             numbers: The numbers of the problems, (m,).
         """
-        weights = self.weights(points, numbers)
+        weights = self.compute_weights(points, numbers)
         penalty = self.penalty[numbers]
         value = penalty / 2 * weights[..., :-1].square().sum(dim=(1, 2))
         gradient = torch.zeros_like(weights)
@@ -409,6 +409,7 @@ class _LogisticLosses:
                 z, self.labels[rows], self.is_used[rows][:, train_sets]
             )
             value += loss
+            # (mk, r) times (r, w): each classifier's sum over the items of the chunk.
             gradient[..., :-1] += (residual.flatten(1).T @ x).view(-1, self.k, x.shape[1])
             gradient[..., -1] += residual.sum(dim=0)
         # The chain rule, back to the variables of even curvature.
@@ -417,19 +418,25 @@ class _LogisticLosses:
         return value, (rotated * self.scale[numbers]).flatten(1)
 
     def _residuals(self, z: Tensor, labels: Tensor, is_used: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute losses and their derivatives by the logits z (r, m, k), over the used items.
+        """Compute losses and their derivatives by the logits, over the used items.
+
+        With two classes the loss of an item is softplus(z) - y z, the cross-entropy of a sigmoid;
+        otherwise it is that of a softmax.
 
         Args:
-            z: Logits of r items in m problems.
+            z: The logits of r items in m problems, (r, m, k).
             labels: The label of each item, (r,).
             is_used: Which problem trains on which item, (r, m).
 
         Returns:
-            The summed loss of each problem, (m,), and the residuals, (r, m, k).
+            The summed loss of each problem, (m,), and the residuals, (r, m, k): probability minus
+            truth, 0 for items that a problem does not train on.
         """
         if self.k == 1:
             truth = labels[:, None, None].to(z.dtype)
             residual = (z.sigmoid() - truth) * is_used[..., None]
+            # Torch replaces softplus(z) by z above its threshold, 20 by default; that rounding
+            # would show.
             loss = (functional.softplus(z, threshold=40) - truth * z).squeeze(-1)
         else:
             log_p = z.log_softmax(dim=-1)

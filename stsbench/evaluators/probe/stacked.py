@@ -189,6 +189,7 @@ class _Stack:
         batch_size = self.protocol.batch_size
         for epoch in epochs:
             order = self.folds[0].orders.permutation(epoch)
+            # Folds have different items in the same order of positions; all are of one pool.
             first, *further = (fold.train.select(order) for fold in self.folds)
             for block in first.blocks(multiple_of=batch_size):
                 embeddings = self.solver.move_to_device(first.pool, block)
@@ -201,6 +202,7 @@ class _Stack:
                     self._step(combine_sides(u, v, first.pool.features), labels[:, batch])
 
     def _stack(self, arrays: list[npt.NDArray[np.int64]]) -> Tensor:
+        """Return arrays of the folds, (m,) each, as one tensor (k, m) on the device."""
         return torch.from_numpy(np.stack(arrays)).to(self.solver.device)
 
     def _step(self, x: Tensor, labels: Tensor) -> None:

@@ -55,12 +55,17 @@ from stsbench.training.student import Student
 def check_step(learner: Learner, section: TrainingSection) -> None:
     """Check that the method and the model can be run with the settings of a recipe.
 
+    Args:
+        learner: The method.
+        section: The recipe's section ``[training]``.
+
     Raises:
         CardError: They cannot; the message names the key to leave out.
     """
     method_name = type(learner).__name__
     model = learner.student.model
     if (
+        # One row has no negatives, unless they come from other processes.
         section.batch_size < 2
         and learner.batch_negatives
         and not (learner.batch_negatives == "joint" and has_many_ranks())
@@ -471,7 +476,11 @@ class LossHistory:
             self.last_loss = value
 
     def means(self) -> dict[str, float]:
-        """Return the mean of each loss since the last call."""
+        """Return the mean of each loss since the last call, by name; it starts anew then.
+
+        A loss that some batches lack is averaged over the others; values that are not finite are
+        left out.
+        """
         losses_by_batch = self._losses
         self._losses = []
         means = {}
@@ -571,9 +580,17 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         self.report_progress(state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:  # noqa: ANN401
-        """Validate if it is due, stop on request or without progress, and save regularly."""
+        """Validate if it is due, stop on request or without progress, and save regularly.
+
+        Args:
+            args: Not used; the library passes it.
+            state: The library's state, with the number of steps.
+            control: Tells the library to stop or to save.
+            rest: Not used.
+        """
         step = state.global_step
         is_last = step >= self.plan.steps
+        # All processes must go the same way: the first one decides.
         agree = self.settings.processes.agree
         if is_last:
             self.losses.read()
@@ -636,6 +653,7 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
             return
         self.losses.read()
         scores = [self.settings.validate(encoder) for encoder in self.learner.encoders()]
+        # Of several encoders of a method the best one counts.
         score = max(scores, key=selection_key)
         measures = {**self.losses.means(), **self.rate, **read_measures(score)}
         point = {"step": step, "score": float(score), "candidate": scores.index(score), **measures}

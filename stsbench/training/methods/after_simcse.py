@@ -78,6 +78,7 @@ class SimCSEPlusPlus(TwoViews):
     dimension_temperature: PositiveFloat = 5.0
 
     def __post_init__(self) -> None:
+        """Check that the factor of the positive's cosine has an effect."""
         if not self.off_dropout and self.positive_share != 1:
             raise CardError(
                 "positive_share is of negatives without dropout; "
@@ -89,6 +90,7 @@ class SimCSEPlusPlus(TwoViews):
         tokens = batch["views"]
         anchor, positive = self.embed_views(tokens)
         if self.off_dropout:
+            # The first view alone: without dropout both would be the same.
             sentence_tokens = rows_of(tokens, slice(len(tokens["input_ids"]) // 2))
             without_dropout = gather_views(self.student.embed(sentence_tokens, dropout=False))
             options = {"temperature": self.temperature, "positive_share": self.positive_share}
@@ -189,7 +191,11 @@ class ESimCSE(ContrastiveLearner):
         return repeated
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return SimCSE's loss with the queue's negatives; then add the sentences to the queue."""
+        """Return SimCSE's loss with the queue's negatives; then add the sentences to the queue.
+
+        Args:
+            batch: What :meth:`collate` made: ``views``, and the sentences alone as ``first``.
+        """
         anchor, positive = self.embed_views(batch["views"])
         if self.slow is None:
             return {"loss": objectives.info_nce(anchor, positive, temperature=self.temperature)}
@@ -363,12 +369,18 @@ class DiffCSE(TwoViews):
         return {**batch, "hidden": self.hide(batch["views"], rng, rate=self.mask_rate)}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the contrastive loss with that of detecting replaced tokens."""
+        """Return the contrastive loss with that of detecting replaced tokens.
+
+        Args:
+            batch: What :meth:`collate` made: ``views``, and the same with tokens hidden as
+                ``hidden``.
+        """
         tokens = batch["views"]
         # Batch norm counts the sentences of all ranks.
         first, second = self.projection(torch.cat(self.embed_views(tokens))).chunk(2)
         contrastive = objectives.info_nce(first, second, temperature=self.temperature)
         edited = self.edit(tokens, batch["hidden"])
+        # Each process detects in its own sentences, with its own rows of the joined embeddings.
         detection = self.detect(tokens, edited, torch.cat([local_rows(first), local_rows(second)]))
         losses = {"contrastive": contrastive, "detection": detection}
         return weighted_sum(losses, {"detection": self.detection_weight})

@@ -81,6 +81,7 @@ class DeCLUTR(Learner):
         tokenizer = self.student.backbone.tokenizer
         word_ids = tokenizer("a", add_special_tokens=False)["input_ids"]
         text_ids = tokenizer("a")["input_ids"]
+        # Where the word's tokens are among those of the text.
         word_start = next(
             start
             for start in range(len(text_ids))
@@ -193,7 +194,12 @@ class DeCLUTR(Learner):
         return self.student.collate(tokens, np.arange(len(span_ids)))
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return both losses, from one pass over the anchors and one over the positives."""
+        """Return both losses, from one pass over the anchors and one over the positives.
+
+        Args:
+            batch: What :meth:`collate` made: ``anchors`` with tokens hidden, and ``positives``, as
+                many for each anchor, one anchor's after the other's.
+        """
         tokens = batch["anchors"]
         student = self.student
 
@@ -212,6 +218,7 @@ class DeCLUTR(Learner):
         if self.contrastive_weight:
             positives = student.embed(batch["positives"])
             width = positives.shape[1]
+            # (anchors, positives, h): the mean of an anchor's positives is its only positive.
             mean_positives = positives.view(len(anchors), -1, width).mean(dim=1)
             views = (gather_views(anchors[:, :width]), gather_views(mean_positives))
             losses["contrastive"] = nt_xent(*views, temperature=self.temperature)

@@ -45,7 +45,12 @@ class MaskedLanguageModel(Learner):
     are unchanged."""
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: texts with tokens hidden, and the labels."""
+        """Make a batch: texts with tokens hidden, and the labels of these, (b, t).
+
+        Args:
+            rows: The rows of the corpus, (b,).
+            rng: The generator of the hidden tokens.
+        """
         return self.hide(self.inputs(["text"], rows), rng, rate=self.rate)
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
@@ -116,7 +121,12 @@ class TSDAE(Learner):
         return {"damaged": damaged, "original": {**original, "labels": labels}}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the mean cross-entropy of the next token, over the tokens of all ranks."""
+        """Return the mean cross-entropy of the next token, over the tokens of all ranks.
+
+        Args:
+            batch: What :meth:`collate` made: the ``damaged`` sentences, and the ``original`` ones
+                with labels.
+        """
         original = batch["original"]
         sentences = self.student.embed(batch["damaged"])
         rows = torch.arange(len(sentences), device=sentences.device)

@@ -134,7 +134,12 @@ class PromptBERT(ContrastiveLearner):
         return {"views": self.student.collate(tokens, np.arange(len(tokens)))}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the contrastive loss over the sentences of all ranks."""
+        """Return the contrastive loss over the sentences of all ranks.
+
+        Args:
+            batch: What :meth:`collate` made: ``views``, the sentences in the first template above
+                those in the second.
+        """
         views = self.mask_states(batch["views"]).chunk(2)
         masks = batch["views"]["attention_mask"].chunk(2)
         if self.denoise:

@@ -118,6 +118,7 @@ class SBERT(Learner):
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """Return the cross-entropy, and the share of pairs that are classified correctly."""
+        # First sentences stand above second ones.
         u, v = self.student.embed(batch["views"]).chunk(2)
         logits = self.classifier(pair_features(u, v, self.features)).float()
         accuracy = (logits.argmax(dim=1) == batch["labels"]).float().mean()
@@ -137,6 +138,7 @@ class SBERTRegression(ScoredPairs):
     """The highest score of the corpus; scores are divided by it."""
 
     def __post_init__(self) -> None:
+        """Make the library's loss."""
         self.loss = make_loss("CosineSimilarityLoss")
 
     def prepare(self, columns: Columns) -> None:
@@ -175,6 +177,7 @@ class SBERTTriplets(ContrastiveLearner):
     """The factor of the cosines; the inverse of SimCSE's temperature."""
 
     def __post_init__(self) -> None:
+        """Choose the columns by ``views``, and make the library's loss."""
         self.needs = PAIRING[self.views]
         self.batch_negatives = "joint" if len(self.needs) < 3 else ""
         self.loss = make_loss("MultipleNegativesRankingLoss", scale=self.scale)
@@ -235,10 +238,15 @@ class CoSENT(ScoredPairs):
     """The factor of the cosines; 20 in the author's code."""
 
     def __post_init__(self) -> None:
+        """Make the library's loss."""
         self.loss = make_loss("CoSENTLoss", scale=self.scale)
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the logarithm of one plus the sum over wrongly ordered pairs of all ranks."""
+        """Return the logarithm of one plus the sum over wrongly ordered pairs of all ranks.
+
+        Args:
+            batch: What :meth:`ScoredPairs.collate` made: ``views`` and ``scores`` (b,).
+        """
         u, v = gather_pairs(self.student.embed(batch["views"]), views=2)
         return {"loss": library_loss(self.loss, u, v, labels=gather_views(batch["scores"]))}
 
@@ -306,7 +314,12 @@ class AnglE(ScoredPairs):
         return {"views": rows_of(batch["views"], view_rows), "scores": batch["scores"][kept_rows]}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the weighted sum over the pairs of all ranks, and its parts."""
+        """Return the weighted sum of the losses over the pairs of all ranks, and its parts.
+
+        Args:
+            batch: What :meth:`collate` made: ``views``, first sentences above second ones, and
+                ``scores`` (b,).
+        """
         u, v = gather_pairs(self.student.embed(batch["views"]), views=2)
         scores = gather_views(batch["scores"])
         losses = {}

@@ -254,12 +254,12 @@ class SimCSEPositives(ContrastiveLearner):
         """Return SimCSE's loss, in one direction."""
         tokens = batch["views"]
         if self.positive == "fixed_mask":
-            views = self._under_one_mask(tokens)
+            views = self._embed_under_one_mask(tokens)
         else:
             views = self.embed_views(tokens, second=self.second)
         return {"loss": info_nce(*views, temperature=self.temperature)}
 
-    def _under_one_mask(self, tokens: Tokens) -> list[torch.Tensor]:
+    def _embed_under_one_mask(self, tokens: Tokens) -> list[torch.Tensor]:
         """Embed both views under the same dropout mask.
 
         Args:

@@ -50,6 +50,7 @@ class TwoStudents(Learner):
     dropout_in_training = False
 
     def __post_init__(self) -> None:
+        """Copy the student; both copies have dropout in training only if the method wants it."""
         self.second = copy.deepcopy(self.student)
         for student in (self.student, self.second):
             self.set_dropout(student, dropout=self.dropout_in_training)
@@ -269,7 +270,12 @@ class SelfGuided(ContrastiveLearner):
         return batch
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the contrastive loss with the distance from the initial weights."""
+        """Return the contrastive loss with the distance from the initial weights.
+
+        Args:
+            batch: What :meth:`collate` made: ``views``, and for some variants ``layers``, the layer
+                of the fixed copy that was drawn for each sentence, (b,).
+        """
         anchors = self.projector(self.student.embed(batch["views"]))
         if self.variant == "translation":
             contrastive = nt_xent(*gather_pairs(anchors, views=2), temperature=self.temperature)
@@ -277,6 +283,7 @@ class SelfGuided(ContrastiveLearner):
             hidden = self.fixed_layers(batch["views"])
             if "layers" in batch:
                 rows = torch.arange(len(hidden), device=hidden.device)
+                # Of all layers (b, depth + 1, h) each sentence's drawn one: (b, 1, h).
                 hidden = hidden[rows, batch["layers"]][:, None]
             cls = gather_views(anchors)
             states = gather_views(self.projector(hidden))

@@ -157,7 +157,12 @@ class ConSERT(Learner):
         return {**batch, "seed": seed + 1}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the loss and its parts."""
+        """Return the loss and its parts.
+
+        Args:
+            batch: What :meth:`collate` made: model inputs by column, shuffled ``positions``,
+                ``labels`` of pairs, and a ``seed``.
+        """
         generator = torch.Generator().manual_seed(batch["seed"])
         # The embedding outputs of the clean passes, which the adversarial view moves: as released,
         # with their dropout. A batch that is run in parts has the same parts both times.
@@ -168,6 +173,7 @@ class ConSERT(Learner):
             views_by_name[name] = list(passes)
         losses: Losses = {}
         if self.classifies:
+            # Classified are the clean embeddings or, without a clean pass, the first view.
             clean_index = self.passes.index("none") if "none" in self.passes else 0
             first = views_by_name["first"][clean_index]
             second = views_by_name["second"][clean_index]

@@ -108,8 +108,7 @@ class SkipThoughts(GruHalf):
             # The neighbours of all sentences on this side: ids (b, t) and their lengths (b,).
             ids, lengths = make_batch(tokens, rows + step)
             # A decoder reads the word before the one that it predicts, and a zero vector before the
-            # first.
-            # (b, t, w): a column of zeros in front of the words but the last.
+            # first: (b, t, w), the vectors of all words but the last behind one of zeros.
             words = nn.functional.pad(self.embedding[ids[:, :-1]], (0, 0, 1, 0))
             initial_state = None
             if self.each_step:
