@@ -131,6 +131,7 @@ def inspect_embeddings(rows: EmbeddingRows) -> EmbeddingChecks:
     is_constant = True
     first_row = None
     for block in iter_blocks(rows):
+        # The first row of all blocks, not of this one.
         first_row = block[:1] if first_row is None else first_row
         # A row without any value other than 0.
         zero_vectors += int((~block.any(axis=1)).sum())

@@ -91,7 +91,12 @@ class RelatednessEvaluator:
     protocol: RelatednessProtocol
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
-        """Train on ``train``, choose on ``validation``, score ``test``; seed 0 is as published.
+        """Train on ``train``, choose on ``validation``, score ``test``.
+
+        Args:
+            splits: These three splits, pairs with gold scores.
+            embed: Embeds sentences.
+            seed: Added to the protocol's ``base_seed``; 0 is the published run.
 
         Raises:
             DataError: The splits are others, or gold scores are outside 0 to 5 or all the same.
@@ -167,7 +172,12 @@ class RelatednessEvaluator:
         return trained
 
     def recompute(self, items: ItemColumns) -> Scores:
-        """Correlate the regressor's ``prediction`` of each pair with its ``gold`` score."""
+        """Correlate the regressor's ``prediction`` of each pair with its ``gold`` score.
+
+        Args:
+            items: The columns ``prediction`` and ``gold``, and which pairs share sentences, each of
+                length n.
+        """
         prediction, gold = (
             np.asarray(items[name], dtype=np.float64) for name in ("prediction", "gold")
         )

@@ -98,7 +98,12 @@ class RetrievalEvaluator:
         self.memory = memory
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
-        """Train on ``train``, choose on ``validation``, score ``test``; seed 0 is as published.
+        """Train on ``train``, choose on ``validation``, score ``test``.
+
+        Args:
+            splits: These three splits, images with captions.
+            embed: Embeds captions.
+            seed: Added to the protocol's ``base_seed``; 0 is the published run.
 
         Raises:
             DataError: The splits are others, have too few images or captions, or captions that are
@@ -163,6 +168,10 @@ class RetrievalEvaluator:
 
     def recompute(self, items: ItemColumns) -> Scores:
         """Compute the recalls within folds of images from the ranks of each image and its captions.
+
+        Args:
+            items: A row per image: the columns of :meth:`_rank_columns`, ranks from 0, and
+                ``recall``, the image's mean recall.
 
         Raises:
             DataError: A column of ranks is missing, or ``recall`` differs from that of the ranks.

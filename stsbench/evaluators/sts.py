@@ -139,6 +139,9 @@ class StsEvaluator:
 
         A subset without a correlation is noted, unless the protocol averages over subsets.
 
+        Args:
+            items: These three columns, and which pairs share sentences, each of length n.
+
         Raises:
             DataError: All pairs have the same gold score, or those of one subset if the protocol
                 averages over subsets.

@@ -149,6 +149,7 @@ class _Traits(torch.nn.Module, ABC):
         return module
 
     def __init_subclass__(cls) -> None:
+        """Make a subclass a dataclass: its fields are the parameters of the method."""
         dataclass(eq=False, repr=False, kw_only=True)(cls)
         # Otherwise the signature would be that of __new__.
         signature = inspect.signature(cls.__init__)
@@ -265,6 +266,9 @@ class Learner(_Traits):
         """Compute the mean cross-entropy of guessing the tokens that :meth:`hide` has hidden.
 
         The mean is over the hidden tokens of all ranks, and 0 if none is hidden.
+
+        Args:
+            hidden: What :meth:`hide` has returned: model inputs and ``labels``, (b, t) each.
         """
         model: Any = self.student.language_model
 
@@ -440,7 +444,14 @@ def mean_of_rows(losses: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def language_model_head(model: Any) -> Any:  # noqa: ANN401
-    """Return the part of a masked language model that computes logits from hidden states."""
+    """Return the part of a masked language model that computes logits from hidden states.
+
+    Args:
+        model: A masked language model of transformers; its class decides what the part is called.
+
+    Raises:
+        TypeError: The head is none of those that are known.
+    """
     for name in ("cls", "lm_head", "predictions"):
         head = getattr(model, name, None)
         if head is not None:

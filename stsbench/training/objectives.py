@@ -50,6 +50,7 @@ def in_float32(objective: Callable[P, Tensor]) -> Callable[P, Tensor]:
 
 
 def _widen(value: Any) -> Any:  # noqa: ANN401 - any argument of an objective
+    """Return a tensor of 16-bit floats as float32; all else unchanged."""
     if isinstance(value, Tensor) and value.is_floating_point():
         return value.to(torch.promote_types(value.dtype, torch.float32))
     return value

@@ -596,7 +596,13 @@ def save_student(
 
 
 def _distinct_weights(model: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401
-    """Return the weights of a model by name, tied weights once, by their first name."""
+    """Return the weights of a model by name, tied weights once, by their first name.
+
+    The format of safetensors holds no tensor twice.
+
+    Args:
+        model: A model of transformers.
+    """
     # From the last name to the first, so that the first name of tied weights remains.
     names_by_address = {
         tensor.data_ptr(): name for name, tensor in reversed(model.state_dict().items())

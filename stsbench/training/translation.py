@@ -236,12 +236,18 @@ class Translator:
         return load_tokenizer(checkpoint), model.eval().to(open_device(self.device))
 
     def translate_batch(self, sentences: Sequence[str]) -> list[Translation]:
-        """Translate some sentences at once, even if their translations are stored."""
+        """Translate some sentences at once, even if their translations are stored.
+
+        Args:
+            sentences: The sentences; one that is too long is cut at ``max_tokens``, and marked as
+                cut.
+        """
         tokenizer, model = self.marian
         max_tokens = self.decoding.max_tokens
         eos_token_id = model.generation_config.eos_token_id
         encoded = tokenizer(list(sentences), return_attention_mask=False, verbose=False)
         all_ids = encoded["input_ids"]
+        # A cut sentence still ends with the end token.
         read_ids = [
             ids if len(ids) <= max_tokens else [*ids[: max_tokens - 1], eos_token_id]
             for ids in all_ids

@@ -396,6 +396,10 @@ class ProbeEvaluator:
 
         The limit ``self.memory`` is for all splits together: each takes what it needs from the
         bytes that earlier ones left free, and a split that does not fit is read chunk by chunk.
+
+        Args:
+            splits: The splits by name.
+            embed: Embeds sentences.
         """
         items_by_split: dict[str, ProbeItems] = {}
         free_bytes = self.memory
@@ -410,6 +414,10 @@ class ProbeEvaluator:
 
         The accuracy of a Result is this share as its protocol rounds it, for nested folds their
         mean. Classes are numbers here.
+
+        Args:
+            items: The columns ``prediction`` and ``correct``, perhaps ``label``, and which items
+                share sentences, each of length n.
         """
         prediction = np.asarray(items["prediction"])
         correct = np.asarray(items["correct"], dtype=bool)

@@ -61,6 +61,10 @@ def entry_point(signature: object) -> Callable[[F], F]:
 
     The cache is beside the source, or else in the user's cache folder (or ``NUMBA_CACHE_DIR``);
     there is one per processor, and it is renewed when this file changes.
+
+    Args:
+        signature: The types of the result and the parameters in numba's notation: with them it
+            compiles at once, not at the first call.
     """
 
     def compile_(function: F) -> F:
@@ -77,7 +81,9 @@ def entry_point(signature: object) -> Callable[[F], F]:
 def exp(x: np.float32) -> np.float32:
     """Compute e to the x to one unit in the last place, by Cephes' ``expf``.
 
-    Unlike a call of a library, it runs in SIMD lanes.
+    Unlike a call of a library, it runs in SIMD lanes. With x = n log 2 + r the result is 2^n e^r:
+    the logarithm is subtracted in two parts for precision, e^r is a polynomial, and 2^n is made
+    from the bits of a float's exponent. Beyond -87 and 88, where float32 ends, x is clamped.
     """
     x = min(max(x, np.float32(-87)), np.float32(88))
     n = np.rint(x * np.float32(1.44269504088896341))
@@ -139,6 +145,13 @@ def _dot_eight(
 
     The eight sums are variables of their own, not a loop, so that the compiler keeps them in
     registers.
+
+    Args:
+        x: Features or embeddings, (n, at least ``n_columns``).
+        rows: The eight rows of x.
+        n_columns: The number of columns to use.
+        w: The weights of the direction.
+        z: The eight products, overwritten.
     """
     x0, x1, x2, x3, x4, x5, x6, x7 = (
         x[rows[0]],
@@ -171,6 +184,13 @@ def _dot_tile(
 
     Each number is loaded once for four products. The letter of a sum is the direction, its digit
     the row; the sums are variables of their own so that the compiler keeps them in registers.
+
+    Args:
+        x: Features or embeddings, (n, at least ``n_columns``).
+        rows: The four rows of x.
+        n_columns: The number of columns to use.
+        w: The weights of the four directions.
+        z: The products of directions and rows, overwritten.
     """
     x0, x1, x2, x3 = x[rows[0]], x[rows[1]], x[rows[2]], x[rows[3]]
     w0, w1, w2, w3 = w[0], w[1], w[2], w[3]
@@ -235,7 +255,15 @@ def add_gradient(
 def _add_eight(
     x: FloatArray, rows: IndexArray, n_columns: int, z: FloatArray, gradient: FloatArray
 ) -> None:
-    """Add eight rows of x, each times its residual (8,), to one direction's gradient (w,)."""
+    """Add eight rows of x, each times its residual, to one direction's gradient.
+
+    Args:
+        x: Features or embeddings, (n, at least ``n_columns``).
+        rows: The eight rows of x.
+        n_columns: The number of columns to use.
+        z: The residual of each row, (8,).
+        gradient: The gradient, (w,), changed in place.
+    """
     x0, x1, x2, x3, x4, x5, x6, x7 = (
         x[rows[0]],
         x[rows[1]],
@@ -257,7 +285,15 @@ def _add_eight(
 def _add_pair(
     x: FloatArray, rows: IndexArray, n_columns: int, z: FloatArray, gradient: FloatArray
 ) -> None:
-    """Add eight rows of x, each times its residuals (2, 8), to two directions' gradients (2, w)."""
+    """Add eight rows of x, each times its residuals, to two directions' gradients.
+
+    Args:
+        x: Features or embeddings, (n, at least ``n_columns``).
+        rows: The eight rows of x.
+        n_columns: The number of columns to use.
+        z: The residuals of each row for both directions, (2, 8).
+        gradient: The gradients, (2, w), changed in place.
+    """
     x0, x1, x2, x3, x4, x5, x6, x7 = (
         x[rows[0]],
         x[rows[1]],

@@ -93,6 +93,13 @@ class _History:
     """The last steps and gradient changes of each function; an unused pair has weight 0."""
 
     def __init__(self, m: int, d: int, *, like: Tensor) -> None:
+        """Start without pairs.
+
+        Args:
+            m: The number of functions.
+            d: The number of their variables.
+            like: A tensor of the type and on the device to use.
+        """
         self.steps = like.new_zeros(_LBFGS_PAIRS, m, d)
         self.changes = like.new_zeros(_LBFGS_PAIRS, m, d)
         self.weights = like.new_zeros(_LBFGS_PAIRS, m)

@@ -353,7 +353,11 @@ class Lockstep:
         self.second = np.zeros_like(self.weights)
 
     def train(self, epochs: range) -> None:
-        """Train through these epochs."""
+        """Train through these epochs, each in its own order of the items.
+
+        Raises:
+            CancelledError: Another thread has failed, or the user pressed Ctrl-C.
+        """
         for epoch in epochs:
             if self.cancelled.is_set():
                 raise CancelledError
@@ -392,7 +396,11 @@ class Lockstep:
         return np.array(self.weights[position])
 
     def keep(self, stays: npt.NDArray[np.bool_]) -> None:
-        """Continue with the marked members, (m,)."""
+        """Continue with the marked members.
+
+        Args:
+            stays: The members that are still trained, (m,), bool.
+        """
         if stays.all():
             return
         self.members = self.members[stays]

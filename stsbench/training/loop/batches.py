@@ -92,13 +92,18 @@ class Batches(torch.utils.data.Dataset[Batch]):
         return self.plan.total
 
     def __getitem__(self, number: int) -> Batch:
-        """Make one batch."""
+        """Make one batch.
+
+        Args:
+            number: The number of the batch in the whole run, from 0.
+        """
         plan = self.plan
         epoch, batch_in_epoch = divmod(number, plan.per_epoch)
         if epoch not in self._orders:
             # The second number makes these draws independent of those of batches.
             rng = np.random.default_rng([plan.seed, 1 << 40, epoch])
             self._orders = {epoch: self.learner.order(plan.count, rng, batch=plan.joint_size)}
+        # The rows of a batch lie together in the order, one rank's after the other's.
         start = (batch_in_epoch * plan.ranks + plan.rank) * plan.section.batch_size
         rows = self._orders[epoch][start : start + plan.section.batch_size]
         return self.learner.collate(rows, np.random.default_rng([plan.seed, number, plan.rank]))

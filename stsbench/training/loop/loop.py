@@ -92,7 +92,11 @@ def check_step(learner: Learner, section: TrainingSection) -> None:
 
 
 def prepare_step(learner: Learner, section: TrainingSection) -> None:
-    """Prepare a learner for the steps of a recipe.
+    """Prepare a learner for the steps of a recipe, in place.
+
+    Args:
+        learner: The method; all its students get the settings.
+        section: The recipe's section ``[training]``.
 
     Raises:
         CardError: As :func:`check_step`.
@@ -262,7 +266,14 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
         *unused: Any,  # noqa: ANN401
         **also_unused: Any,  # noqa: ANN401
     ) -> torch.Tensor:  # noqa: ANN401
-        """Return the method's loss, and record it; it must be finite."""
+        """Return the method's loss, and record it; it must be finite.
+
+        Args:
+            model: The method, perhaps wrapped by the library.
+            inputs: A batch.
+            unused: Further arguments of the library.
+            also_unused: The same.
+        """
         losses = check_losses(model(**inputs), self.model)
         detached_losses = {name: value.detach() for name, value in losses.items()}
         self.selection.losses.record(detached_losses, step=self.state.global_step + 1)
@@ -685,11 +696,16 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         return count >= self.section.patience
 
     def load(self, folder: Path) -> None:
-        """Load the curve and the best weights from a checkpoint."""
+        """Load the curve and the best weights from a checkpoint.
+
+        Args:
+            folder: The folder of the checkpoint.
+        """
         record = json.loads((folder / "selection.json").read_text(encoding="utf-8"))
         self.curve = record["curve"]
         self.best = record["best"]
         self.losses.restore(record["watched"])
+        # Without it no validation has chosen weights yet.
         if (folder / "best.safetensors").is_file():
             self.best_weights = load_file(folder / "best.safetensors")
 

@@ -78,6 +78,8 @@ class FewBitsDropout(torch.nn.Dropout):
 
 
 class _Drop(torch.autograd.Function):
+    """Dropout by a mask of few random bits, and the gradient through it."""
+
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor, rate: float) -> torch.Tensor:  # noqa: ANN401 - torch's own
         keep, ctx.scale = draw_dropout_mask(values.shape, rate)
@@ -308,7 +310,11 @@ class TokenLayout:
     """
 
     def __init__(self, mask: torch.Tensor) -> None:
-        """Sort the sentences by length; a mask (b, t) is not 0 at their tokens."""
+        """Sort the sentences by length, the longest first.
+
+        Args:
+            mask: Not 0 at the tokens of the batch, (b, t).
+        """
         is_token = mask != 0
         self._lengths, order = is_token.sum(dim=1).sort(descending=True, stable=True)
         self.shape = mask.shape

@@ -48,7 +48,11 @@ class UncorrectedAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Update the parameters once."""
+        """Update the parameters once, those that have a gradient.
+
+        Args:
+            closure: Not used; all optimisers of torch have it.
+        """
         for group in self.param_groups:
             params = [param for param in group["params"] if param.grad is not None]
             if not params:

@@ -306,7 +306,12 @@ class RankCSE(TwoViews):
         )
 
     def _mean_rankings(self, embeddings_by_teacher: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Return the weighted mean (b, b) of the teachers' cosines, over their temperature."""
+        """Return the weighted mean (b, b) of the teachers' cosines, over their temperature.
+
+        Args:
+            embeddings_by_teacher: Each teacher's embeddings of this rank's sentences, (b, d); d
+                differs among teachers.
+        """
         all_embeddings = [gather_views(embeddings_by_teacher[name]) for name in self.teachers]
         rankings = [
             objectives.rankings(embeddings, embeddings, temperature=self.teacher_temperature)

@@ -148,7 +148,11 @@ class PromptBERT(ContrastiveLearner):
         return {"loss": info_nce(anchor, positive, temperature=self.temperature)}
 
     def mask_states(self, tokens: Tokens) -> torch.Tensor:
-        """Return the last layer's state of each row's mask token, (b, h)."""
+        """Return the last layer's state of each row's mask token, (b, h).
+
+        Args:
+            tokens: The model inputs, (b, t) each, with one mask token of the template in each row.
+        """
         mask_token_id = self.student.backbone.tokenizer.mask_token_id
 
         def embed(part: Tokens) -> torch.Tensor:
@@ -283,6 +287,10 @@ class ISBERT(Learner):
 
         Two modules do what the library's convolutions cannot: weights of 1 that exclude padding,
         and for an activation a layer that returns its input activated.
+
+        Args:
+            folder: The folder to write.
+            chosen: Not used: there is one encoder.
         """
         from sentence_transformers.sentence_transformer.modules import Dense, WordWeights
 

@@ -362,8 +362,11 @@ class AnglE(ScoredPairs):
 def _rows_with_new_texts(ids: torch.Tensor) -> list[int]:
     """Return the rows of the pairs that the official code's collator keeps.
 
-    The arguments are padded ids (2b, t), first texts above second ones. The collator keeps a pair
-    if neither text occurred before.
+    The collator keeps a pair if neither text occurred before in the batch. As there, the first text
+    of a pair that is dropped for its second one counts as seen.
+
+    Args:
+        ids: The padded token ids, (2b, t), first texts above second ones.
     """
     batch_texts: set[tuple[int, ...]] = set()
     kept_rows = []

@@ -222,6 +222,8 @@ class SimCSEPositives(ContrastiveLearner):
         self.anchors = np.arange(len(columns["text"]))
         if self.positive == "next_sentence":
             document_ids = np.asarray(columns["document_id"])
+            # Which rows are anchors does not depend on the draws; the positives are drawn per
+            # batch.
             self.anchors, _ = texts.next_sentences(document_ids, rng=np.random.default_rng(0))
             if not len(self.anchors):
                 raise CardError(

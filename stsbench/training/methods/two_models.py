@@ -138,7 +138,7 @@ class ContrastiveTension(TwoStudents):
         The released code draws without this check: one pair per number of sentences is mislabelled
         on average.
         """
-        drawn_rows = rng.integers(len(self.texts), size=len(excluded[0]))
+        drawn_rows = rng.integers(len(self.texts), size=len(excluded[0]))  # one per position
         while True:
             # True at each position whose text is one that is excluded there.
             is_excluded = np.logical_or.reduce(
@@ -301,6 +301,9 @@ class SelfGuided(ContrastiveLearner):
         """Return every layer of the fixed copy pooled, (b, depth + 1, h), without gradient.
 
         The first is the embedding output.
+
+        Args:
+            tokens: The model inputs, (b, t) each.
         """
         layers = range(self.fixed_backbone.depth + 1)
 
