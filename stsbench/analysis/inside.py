@@ -75,7 +75,12 @@ class Layers(EncoderAnalysis):
         return EncoderFindings({"layers": rows})
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """Draw one panel per encoder."""
+        """Draw one panel per encoder; lines have no point for a layer without a score.
+
+        Args:
+            tables: ``layers``, the score of each pooling of each layer by encoder.
+            title: The title of the picture.
+        """
         rows = tables["layers"]
         if self.picture == "heat":
             cells = [
@@ -325,7 +330,12 @@ class TokenFrequency(EncoderAnalysis):
             }
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """Draw scores by the number of excluded tokens, or the bands."""
+        """Draw scores by the number of excluded tokens, or the bands.
+
+        Args:
+            tables: ``removal`` and ``bands`` by encoder.
+            title: The title of the picture.
+        """
         if self.picture == "bands":
             return _draw_bands(tables["bands"], title)
         points = [_score_point(row, row["encoder"], row["removed"]) for row in tables["removal"]]
@@ -361,7 +371,15 @@ def _word_vectors(encoder: WordsEncoder, words: Sequence[str]) -> _WordEmbedding
 
 
 def _input_embeddings(subject: EncoderOnTask, words: Sequence[str]) -> _WordEmbeddings:
-    """Return the input word embeddings of a transformer; a word of several tokens has no row."""
+    """Return the input word embeddings of a transformer; a word of several tokens has no row.
+
+    Args:
+        subject: The encoder, a transformer.
+        words: The words, the most frequent first.
+
+    Returns:
+        The embeddings of all tokens of the vocabulary, and the row of each word among them.
+    """
     backbone = transformer_of(subject).backbone
     x: FloatArray = backbone.model.get_input_embeddings().weight.detach().float().cpu().numpy()
     # As inside a sentence: for some tokenizers a space belongs to the word behind it.

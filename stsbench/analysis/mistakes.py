@@ -69,7 +69,12 @@ def words_of(sentence: str) -> list[str]:
 
 
 def overlap(first: str, second: str) -> str:
-    """Classify the overlap of two sentences' words (Jaccard): low below 0.3, high from 0.6."""
+    """Classify the overlap of two sentences' words (Jaccard): low below 0.3, high from 0.6.
+
+    Args:
+        first: The first sentence.
+        second: The second sentence; two without words have a low overlap.
+    """
     first_words = set(words_of(first))
     second_words = set(words_of(second))
     share = len(first_words & second_words) / max(len(first_words | second_words), 1)
@@ -328,7 +333,12 @@ class Mistakes(EncoderAnalysis):
         return {"differ": rows}
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """Draw how many points a pair of each kind costs more than the mean pair does."""
+        """Draw how many points a pair of each kind costs more than the mean pair does.
+
+        Args:
+            tables: ``slices``, the cost of each kind of pairs by encoder.
+            title: The title of the picture.
+        """
         dots = []
         for row in tables["slices"]:
             kind = f"{row['slicing']}: {row['kind']}"
@@ -555,6 +565,7 @@ class Robustness(EncoderAnalysis):
         cosines_to_edited = subject.cosines_of(
             changed_texts, [edited_text[text] for text in changed_texts]
         )
+        # Both sentences of each pair are edited, in their order.
         edited_sides = ([edited_text[text] for text in side] for side in split.sides)
         cosines_after = subject.cosines_of(*edited_sides)
         # [None] makes them the (1, n) cosines of a single seed.
@@ -574,7 +585,15 @@ class Robustness(EncoderAnalysis):
     def _measure_suppression(self, subject: EncoderOnTask, split: PairSplit) -> dict[str, float]:
         """Measure the suppression of negations, with its 95% interval and the mean cosines.
 
-        The sentences are the first ones of positive pairs; pairs of equal sentences are omitted.
+        The sentences are the first ones of positive pairs. Pairs of equal sentences are omitted:
+        a paraphrase that is the sentence itself is always nearer than its negation.
+
+        Args:
+            subject: The encoder, on the task.
+            split: The task's pairs.
+
+        Raises:
+            DataError: There are no such pairs.
         """
         rows = subject.positives(split, self.above)
         pairs = [(split.sentences1[row], split.sentences2[row]) for row in rows]
@@ -601,7 +620,12 @@ class Robustness(EncoderAnalysis):
         }
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """Draw the change of the score by each edit."""
+        """Draw the change of the score by each edit.
+
+        Args:
+            tables: ``edits``, a row for each edit by encoder.
+            title: The title of the picture.
+        """
         dots = []
         for row in tables["edits"]:
             numbers = (100 * row[key] for key in ("score_change", "low", "high"))

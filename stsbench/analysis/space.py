@@ -139,7 +139,12 @@ class Spectrum(EncoderAnalysis):
         """Draw singular values as shares of the largest, one line per encoder.
 
         Values that are rounding errors are omitted.
+
+        Args:
+            tables: ``values``, the share of the largest by encoder and index.
+            title: The title of the picture.
         """
+        # Below are rounding errors: singular values are roots of eigenvalues in float64.
         rows = [row for row in tables["values"] if row["value"] > 1e-6]
         points = [
             LinePoint(series=row["encoder"], size=row["index"], value=row["value"]) for row in rows
@@ -254,7 +259,12 @@ class SentenceMap(EncoderAnalysis):
         return EncoderFindings({"encoders": [row], "points": point_rows})
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """Draw one panel per encoder."""
+        """Draw one panel per encoder, with a line between the two sentences of a pair.
+
+        Args:
+            tables: ``points``, the place of each sentence by encoder.
+            title: The title of the picture.
+        """
         points = [
             ScatterPoint(x=row["x"], y=row["y"], panel=row["encoder"], joined=f"{row['pair']}")
             for row in tables["points"]
@@ -381,7 +391,12 @@ class Neighbours(EncoderAnalysis):
         return {"side_by_side": side_by_side, "agreement": agreement}
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """Draw which encoders find the same neighbours."""
+        """Draw which encoders find the same neighbours.
+
+        Args:
+            tables: ``agreement``, the share of neighbours that each two encoders share.
+            title: The title of the picture.
+        """
         cells = [
             HeatCell(row["encoder"], column=row["other"], value=100 * row["shared"])
             for row in tables["agreement"]
@@ -453,7 +468,12 @@ class AlignmentAndUniformity(EncoderAnalysis):
         return EncoderFindings({"encoders": [row], "training": training})
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """Draw encoders coloured by score, and in a panel of its own the path of each training."""
+        """Draw encoders coloured by score, and in a panel of its own the path of each training.
+
+        Args:
+            tables: ``encoders``, a row each, and ``training``, a row for each validation.
+            title: The title of the picture.
+        """
         points = [
             _alignment_point(row, panel="", name=row["encoder"]) for row in tables["encoders"]
         ]
@@ -589,7 +609,12 @@ class GoldAgainstCosine(EncoderAnalysis):
             }
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """Draw one panel per encoder: its pairs, and the density of the cosines of each bin."""
+        """Draw one panel per encoder: its pairs, and the density of the cosines of each bin.
+
+        Args:
+            tables: ``pairs``, the gold score and cosine of each pair, and ``bins``, by encoder.
+            title: The title of the picture.
+        """
         pairs = tables["pairs"]
         points = [
             ScatterPoint(x=pair["gold"], y=pair["cosine"], panel=pair["encoder"]) for pair in pairs

@@ -108,7 +108,12 @@ class DomainShift(EncoderAnalysis):
         return {"encoders": rows}
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """Draw the differences from the first encoder."""
+        """Draw the differences from the first encoder.
+
+        Args:
+            tables: ``encoders``, the first encoder in the first row.
+            title: The title of the picture.
+        """
         from stsbench.plots.labels import drawn_name
 
         first, *further = tables["encoders"]
@@ -175,6 +180,10 @@ class SweepCells(Analysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """Draw a line over a number, dots over words, or a heat map over two keys or values.
+
+        Args:
+            tables: ``points`` and ``grid``, as :meth:`tables` returns them.
+            title: The title of the picture.
 
         Raises:
             UnknownName: ``by`` is no key of the results.
@@ -369,6 +378,11 @@ def _draw_line(points: Sequence[PlainRow], by: str, title: str) -> Chart:
     """Draw the mean scores over the values of one key, all of them numbers.
 
     The scale is logarithmic if all are positive and the largest is over 20 times the smallest.
+
+    Args:
+        points: The rows of the table ``points`` with this key.
+        by: The key.
+        title: The title of the picture.
     """
     values = [point["value"] for point in points]
     is_wide = min(values) > 0 and max(values) > 20 * min(values)

@@ -514,6 +514,10 @@ class TaskEmbedder:
         compared too. Results of earlier versions, which record no origin, count as current unless
         embeddings were archived.
 
+        Args:
+            result: A Result of the task with the encoder's fingerprint.
+            task: The task.
+
         Returns:
             None if this is known only after embedding the probe sentences, and the embedder is
             read-only.
@@ -521,6 +525,7 @@ class TaskEmbedder:
         origin = Origin.from_run(result.run)
         monitor = self.drift_monitor(task)
         encoder = self.encoder.encoder
+        # The base's stored embeddings say nothing of what a user's class does with them.
         is_changed_by_user_code = base_encoder(encoder) is not encoder and not is_own_class(
             type(encoder)
         )
@@ -533,8 +538,10 @@ class TaskEmbedder:
         stored = monitor.matches_stored(origin) if monitor is not None else None
         if stored is not None or origin is None:
             return stored is not False
+        # Nothing is stored, but the same code on the same machine embeds as it did.
         if origin.environment == self._current_origin.environment:
             return True
+        # No embeddings of probe sentences were recorded with which new ones could be compared.
         if not origin.samples:
             return False
         if self._read_only:

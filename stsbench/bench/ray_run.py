@@ -57,7 +57,14 @@ class EncoderJobs:
         *arguments: object,
         **fields: Any,  # noqa: ANN401 - of a Job
     ) -> Job:
-        """Make a job, which is called with the encoder before its other arguments."""
+        """Make a job, which is called with the encoder before its other arguments.
+
+        Args:
+            activity: What it does, as it is printed behind the encoder's name.
+            work: The function to call on a worker.
+            arguments: Its arguments after the encoder.
+            fields: Further fields of the job.
+        """
         return Job(
             encoder_jobs=self,
             label=f"{self.encoder_plan.name}: {activity}",

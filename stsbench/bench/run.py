@@ -266,7 +266,14 @@ class RunContext:
         tasks: Sequence[PlannedTask],
         callbacks: RunCallbacks | None = None,
     ) -> TaskEmbedder:
-        """Make the embedder of an encoder for tasks; without callbacks it is read-only."""
+        """Make the embedder of an encoder for tasks.
+
+        Args:
+            encoder: The encoder under its name in results.
+            tasks: The tasks, whose data are read already.
+            callbacks: Called with the progress of embedding. By default the embedder is read-only:
+                it counts what is missing, and reports to the run's own callbacks.
+        """
         return TaskEmbedder(
             encoder,
             tasks,

@@ -619,7 +619,13 @@ def _judge_encoder(
 
 
 def _is_checkable(row_key: str, score: PublishedScore, catalogue: Catalogue) -> bool:
-    """Return whether a published score was read in a text, and can be measured here."""
+    """Return whether a published score was read in a text, and can be measured here.
+
+    Args:
+        row_key: The published row; if it or its number for the task is a misprint, it cannot.
+        score: One score of it.
+        catalogue: The cards of tasks.
+    """
     is_misprint = not read_misprints().keys().isdisjoint({(row_key, ""), (row_key, score.task)})
     was_read = score.verified not in ("figure", "no")
     return (

@@ -80,7 +80,14 @@ class Verdict:
 
     @classmethod
     def of_cell(cls, cell: LockedCell, outcome: Outcome, reason: str, **fields: Any) -> Verdict:  # noqa: ANN401
-        """Return the verdict on a cell; ``fields`` replace those of the cell."""
+        """Return the verdict on a cell.
+
+        Args:
+            cell: The cell, new or old, that gives encoder, task, protocol and seeds.
+            outcome: The outcome.
+            reason: The reason, part of a sentence.
+            fields: Further fields of the verdict; they replace those of the cell.
+        """
         cell_fields = {
             "encoder": cell.encoder,
             "task": cell.task,
@@ -246,7 +253,12 @@ def apply_tolerance(verdict: Verdict, tolerance: Tolerance, n: int) -> Verdict:
 
 
 def classify(new: LockedCell, old: LockedCell) -> str:
-    """Return the class of the difference between two comparable scores, a key of ``TOLERANCES``."""
+    """Return the class of the difference between two comparable scores, a key of ``TOLERANCES``.
+
+    Args:
+        new: The new cell.
+        old: The old cell, of the same task, protocol and data.
+    """
     # By weights and settings; versions of packages belong to the environment.
     same_encoder = is_same_encoder(new.fingerprint, old.fingerprint)
     half_precision = any(cell.dtype in HALF_PRECISION for cell in (new, old))

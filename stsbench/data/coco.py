@@ -60,7 +60,16 @@ def convert_coco(source: Path, target: Path) -> list[ConvertedSplit]:
 
 
 def _convert(split: str, path: Path, target: Path) -> ConvertedSplit:
-    """Convert one pickle, and write the two files of its split."""
+    """Convert one pickle, and write the two files of its split.
+
+    Args:
+        split: The name of the split.
+        path: The pickle.
+        target: The folder for the new files.
+
+    Raises:
+        DataError: The pickle is broken, or has other contents.
+    """
     from safetensors.numpy import save_file
 
     content = read_pickle(path)

@@ -419,7 +419,15 @@ def _read_guessed_table(path: Path) -> TextTable:
 
 
 def _check_same_header(table: TextTable, first_table: TextTable) -> None:
-    """Check that a table has the columns of the first one; raises DataError if it has not."""
+    """Check that a table has the columns of the first one, in its order.
+
+    Args:
+        table: The table.
+        first_table: The first table of the dataset.
+
+    Raises:
+        DataError: The columns differ, or only one of the two has a header.
+    """
     if list(table.header) == list(first_table.header):
         return
     columns = format_names(table.header) or "not named"

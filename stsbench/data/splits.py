@@ -198,7 +198,12 @@ def _check_labels(split: LabelledSplit | LabelledPairSplit, where: str) -> None:
 
 
 def _check_images(split: CaptionSplit, where: str) -> None:
-    """Check that the image features are finite, and that each caption is of one of the images."""
+    """Check that the image features are finite, and that each caption is of one of the images.
+
+    Args:
+        split: The split, as a reader returned it.
+        where: The beginning of a message.
+    """
     features = split.image_features
     images = split.image_of_caption
     # An array without two axes never has the two numbers of this shape.
@@ -252,7 +257,18 @@ def _check_texts(values: object, where: str, name: str, n: int | None = None) ->
 def _check_array(
     values: object, where: str, name: str, dtype: type[np.generic], shape: tuple[int, ...]
 ) -> None:
-    """Raise DataError if a column is not an array of this type and shape."""
+    """Check that a column is an array of a type and shape.
+
+    Args:
+        values: The column, of any type.
+        where: The beginning of the message.
+        name: The name of the column.
+        dtype: The type of its numbers.
+        shape: Its shape.
+
+    Raises:
+        DataError: It is not.
+    """
     if not isinstance(values, np.ndarray):
         raise DataError(f"{where}: {name} is of type {type(values).__name__}, not an array")
     if values.dtype != dtype or values.shape != shape:
@@ -285,7 +301,15 @@ def _check_rows(
 
 
 def check_file(path: Path, section: FileSection) -> None:
-    """Check a file's lines and sha256 against its section in the card; raises DataError."""
+    """Check a file's lines and sha256 against its section in the card.
+
+    Args:
+        path: The file.
+        section: The facts of the file in the card.
+
+    Raises:
+        DataError: The file differs from them.
+    """
     check_lines(path, section)
     if difference := describe_difference(path, section.sha256):
         raise DataError(

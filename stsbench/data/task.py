@@ -328,9 +328,13 @@ def _archive_source(task: str, local: FileSource | None, hub: HubSource) -> File
 
 
 def _identifies_split(section: SplitSection, split_data: Split) -> bool:
-    """Return whether the facts in a card are enough to identify a split, without file hashes.
+    """Return whether a card identifies a split without the hashes of its files.
 
     It does so by the number of characters, with the mean score or the number of rows per class.
+
+    Args:
+        section: The facts of the split in the card.
+        split_data: The split, whose kind decides which facts it can have.
     """
     if not section.characters:
         return False

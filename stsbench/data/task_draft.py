@@ -129,7 +129,13 @@ def draft_task(
 def _recognise(
     source: Path | HubSource, columns: Mapping[str, str], *, labels: bool
 ) -> _RecognisedData:
-    """Read all tables of the data, and recognise splits and columns; see :func:`draft_task`."""
+    """Read all tables of the data, and recognise splits and columns.
+
+    Args:
+        source: The file, folder or dataset.
+        columns: The columns that the user gives, by role: ``{"gold": "rating"}``.
+        labels: Whether the target is a label, whatever it looks like.
+    """
     dataset = None
     if isinstance(source, Path):
         where = str(source)
@@ -158,14 +164,23 @@ def _recognise(
 def _describe_task(
     recognised: _RecognisedData, sections: Mapping[str, SplitSection], params: Params
 ) -> str:
-    """Return a line on the task, its splits and its columns."""
+    """Return a line on the task, its splits and its columns.
+
+    Args:
+        recognised: The tables of the data, and the roles of their columns.
+        sections: The facts of each split.
+        params: The parameters of the card's reader; columns that they do not name are not read.
+    """
     roles = recognised.roles
     items = "pairs" if len(roles.sentences) == 2 else "sentences"
     targets = "scores" if roles.is_gold else "labels"
     counts = ", ".join(f"{name} {section.n:,}" for name, section in sections.items())
     read_columns = ", ".join(map(str, (*roles.sentences, roles.target)))
     used_columns = [
-        value for key, value in params.items() if key not in ("classes", "split_values")
+        # All other parameters are columns.
+        value
+        for key, value in params.items()
+        if key not in ("classes", "split_values")
     ]
     unused = [str(column.key) for column in recognised.columns if column.key not in used_columns]
     omitted = f"; not read: {', '.join(unused)}" if unused else ""
@@ -303,7 +318,13 @@ def _task_card(
 
 
 def _file_source(source: Path, split_tables: SplitTables, params: Params) -> FileSource:
-    """Return the card's section on files, with their hashes."""
+    """Return the card's section on files, with their hashes.
+
+    Args:
+        source: The user's file, or folder of files.
+        split_tables: The tables that were read from it.
+        params: The parameters of the card's reader.
+    """
     files: dict[str, list[FileSection]] = {}
     for split, tables in split_tables.tables.items():
         paths = [Path(table.path) for table in tables]

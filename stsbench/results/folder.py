@@ -177,6 +177,10 @@ def record_current(result: Result, folder: Path) -> None:
 
     The only state of a cell needs no record.
 
+    Args:
+        result: The Result, whose file is in the folder.
+        folder: The results folder.
+
     Raises:
         OutputError: The folder cannot be written.
     """

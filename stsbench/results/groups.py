@@ -151,7 +151,12 @@ def _state_tags(states: Sequence[_State]) -> list[str]:
 
 
 def _state_tag(state: _State, states: Sequence[_State]) -> str:
-    """Return the parts of a state that distinguish it: fingerprint, card, versions of packages."""
+    """Return the parts of a state that distinguish it: fingerprint, card, versions of packages.
+
+    Args:
+        state: The state.
+        states: All states with its label, among them itself; the tag of a single one is empty.
+    """
     parts: list[str] = []
     prefix = _unique_prefix(state.fingerprint, {each.fingerprint for each in states})
     if prefix:

@@ -182,7 +182,15 @@ def _sorted(fields: bytes) -> str:
 def cell_id(
     protocol: Mapping[str, Any], fingerprint: str | None, train_seed: int | None, eval_seed: int
 ) -> str:
-    """Return the hash of a cell: eight hex digits over protocol fields, fingerprint and seeds."""
+    """Return the hash of a cell: eight hex digits over protocol fields, fingerprint and seeds.
+
+    Args:
+        protocol: The fields of the protocol, with its name.
+        fingerprint: The encoder's fingerprint; None for an encoder without one, or for a file that
+            all states of a cell share.
+        train_seed: The seed of training; None if nothing was trained.
+        eval_seed: The seed of evaluation.
+    """
     key = [dict(protocol), fingerprint, train_seed, eval_seed]
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:8]
 
@@ -219,7 +227,12 @@ def digest_fields(fields: Mapping[str, Any]) -> str:
 
 
 def current_record_path(result: Result, folder: Path) -> Path:
-    """Return the path of the file that records which of a cell's results is current."""
+    """Return the path of the file that records which of a cell's results is current.
+
+    Args:
+        result: A Result of the cell, in any state.
+        folder: The results folder.
+    """
     train_seed, eval_seed = result.seeds
     file_id = cell_id(result.protocol, fingerprint=None, train_seed=train_seed, eval_seed=eval_seed)
     return result_path(folder, result.encoder, result.task, result.split, file_id).with_suffix(
@@ -228,7 +241,11 @@ def current_record_path(result: Result, folder: Path) -> Path:
 
 
 def digest_columns(columns: ItemColumns) -> str:
-    """Return the sha256 of per-item columns, independent of their file format."""
+    """Return the sha256 of per-item columns, independent of their file format.
+
+    Args:
+        columns: Arrays of numbers, or texts, by name; their order does not matter.
+    """
     digest = hashlib.sha256()
     for name in sorted(columns):
         column = columns[name]

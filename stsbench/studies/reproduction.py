@@ -153,7 +153,15 @@ def load_ablation(name: str, catalogue: Catalogue, *, small: bool = False) -> Ab
 
 
 def _check_names(line: AblationLine, catalogue: Catalogue) -> None:
-    """Raise UnknownName if the line's published row, recipe or encoder does not exist."""
+    """Check that the published row, the recipe and the encoder that a line names exist.
+
+    Args:
+        line: The line.
+        catalogue: The cards of recipes and encoders.
+
+    Raises:
+        UnknownName: One of them does not exist.
+    """
     if line.published:
         look_up_published_row(line.published)
     if line.recipe:
@@ -247,6 +255,13 @@ def scored_on(ablation: Ablation, catalogue: Catalogue) -> list[RunPlan]:
     """Return plans for the tasks that fill an ablation's columns.
 
     Columns that are read from the record of a training need no task.
+
+    Args:
+        ablation: The ablation, whose table has the columns.
+        catalogue: The cards.
+
+    Returns:
+        One plan for each protocol and split, without encoders.
     """
     tasks_by_protocol: dict[tuple[str, str | None], list[str]] = {}
     for column in TableFiller.from_card(ablation.table, catalogue).task_columns:

@@ -630,7 +630,15 @@ def run_in_parallel(state: SweepState, on: str, cores: int, callbacks: TrialCall
 
 
 def _check_shared_files(ray: Any, sweep: Sweep) -> None:  # noqa: ANN401 - the module
-    """Check that all machines see the files that trainings read and the folders of their runs."""
+    """Check that all machines see the files that trainings read and the folders of their runs.
+
+    Args:
+        ray: The package ``ray``, which is connected to the cluster.
+        sweep: The sweep.
+
+    Raises:
+        StsbenchError: A machine lacks one of them.
+    """
     environment = sweep.environment
     read_folders = [
         Path(sweep.card.base or "."),

@@ -330,7 +330,7 @@ def select_columns(table: pa.Table, columns: Mapping[str, str | int], *, where: 
 
     Args:
         table: The table of a file.
-        columns: By our name, the name or the position of each column in the table.
+        columns: By our name, the name or the position of each column in the table, from 0.
         where: The beginning of a message.
 
     Raises:
@@ -406,7 +406,13 @@ def _read_content(path: Path, max_lines: int | None) -> bytes:
 
 
 def _parse_lines(path: Path, content: bytes, header: bool) -> pa.Table:
-    r"""Split text at ``\n`` alone: other Unicode line ends are text."""
+    """Split text at line feeds alone: other Unicode line ends are text.
+
+    Args:
+        path: Not used; all parsers have it.
+        content: The text in UTF-8.
+        header: Not used: lines have no header.
+    """
     text = pa.array([content.removesuffix(b"\n")], pa.large_binary()).cast(pa.large_string())
     return pa.table({"text": pc.split_pattern(text, "\n").flatten()})
 

@@ -339,7 +339,17 @@ def _iter_texts(value: object) -> Iterator[str]:
 
 
 def _check_names(names: Sequence[str], choices: Iterable[str], where: str, noun: str) -> None:
-    """Raise DataError if a name, of a split, column or configuration, is not among the choices."""
+    """Check that names of splits, columns or configurations exist.
+
+    Args:
+        names: The names that a card gives.
+        choices: Those of the dataset.
+        where: The beginning of the message.
+        noun: What they name, in the message.
+
+    Raises:
+        DataError: A name is not among the choices.
+    """
     choices = list(choices)
     for name in names:
         if name not in choices:
@@ -397,7 +407,13 @@ def fetch_archive(source: HubSource) -> HubPath:
 
 
 def _unpack_atomically(archive: Path, folder: Path, where: str) -> None:
-    """Unpack an archive to a scratch folder, and rename that, so that no folder is incomplete."""
+    """Unpack an archive to a scratch folder, and rename that, so that no folder is incomplete.
+
+    Args:
+        archive: The tar file.
+        folder: The folder for its contents.
+        where: The beginning of a message.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = make_scratch_path(folder)
     scratch.mkdir()

@@ -395,7 +395,12 @@ def read_parquet(path: Path, content: bytes) -> pa.Table:
 
 
 def _read_json_table(path: Path, content: bytes) -> TextTable:
-    """Read lines of JSON as a table of texts, whose rows have the numbers of their lines."""
+    """Read lines of JSON as a table of texts, whose rows have the numbers of their lines.
+
+    Args:
+        path: The file, for messages.
+        content: Its bytes.
+    """
     text = normalise_text(path, content, mixed_ends=True).removeprefix(BOM.encode())
     if text.lstrip().startswith(b"["):
         raise DataError(
@@ -507,7 +512,15 @@ class _SplitText(NamedTuple):
 
 
 def read_delimited(path: Path, layout: FileLayout, *, by_name: bool) -> TextTable:
-    """Read a file of delimited text; arguments and errors are those of :func:`read_table`."""
+    """Read a file of delimited text; errors are those of :func:`read_table`.
+
+    Without a delimiter in its layout, each possible one is tried.
+
+    Args:
+        path: The file.
+        layout: The layout in its card.
+        by_name: Whether columns are named, so that there is a header unless the layout denies it.
+    """
     text = read_text(path, mixed_ends=True).removeprefix(BOM)
     splits: dict[str, _SplitText] = {}
     failures: list[DataError] = []
@@ -586,6 +599,15 @@ def _split_at(path: Path, text: str, delimiter: str, layout: FileLayout) -> _Spl
 
     Quotes hold cells together if the layout states so or, without a statement, the content shows
     it. Empty lines are no rows.
+
+    Args:
+        path: The file, for messages.
+        text: Its text, with line ends of one kind.
+        delimiter: The delimiter.
+        layout: The layout in its card, with the number of fields and whether there are quotes.
+
+    Raises:
+        DataError: Quotes are not closed, or there is text beside a quoted cell.
     """
     numbered_lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line]
     numbers = [number for number, _ in numbered_lines]

@@ -544,7 +544,15 @@ def read_captions(
 
 
 def _read_features(path: Path, name: str) -> npt.NDArray[np.float32]:
-    """Read an array of image features, of shape (n_images, n_features), by its name."""
+    """Read an array of image features, of shape (n_images, n_features), by its name.
+
+    Args:
+        path: A ``.safetensors`` file.
+        name: The name of the array in it.
+
+    Raises:
+        DataError: The file is of another kind or broken, or has no such array of floats.
+    """
     from safetensors import SafetensorError, safe_open
 
     if path.suffix != ".safetensors":
