@@ -116,7 +116,7 @@ class EncoderOnTask:
 
         Args:
             split: The pairs.
-            above: The gold score.
+            above: The gold score, which itself is not above.
             least: The smallest number of pairs that is enough.
 
         Raises:
@@ -209,6 +209,7 @@ class EncoderAnalysis(Analysis):
         for subject in context.subjects():
             try:
                 findings = self.measure(subject)
+            # Of another kind than the analysis needs, or without valid embeddings: others continue.
             except EncoderError as error:
                 context.callbacks.on_failure(subject.name, error)
                 continue

@@ -500,6 +500,7 @@ def score_change(
         subset_weights=weigh_subsets(split.subset, aggregation="all"),
         metric="spearman",
     )
+    # Index 0 is before and 1 after; each row of their values is one seed.
     first, second = (
         ScoreSample(
             correlations.scores(index),

@@ -312,6 +312,7 @@ def recipe_value(name: str, key: str, catalogue: Catalogue) -> Any:  # noqa: ANN
         return None
     card: Mapping[str, Any] = msgspec.to_builtins(catalogue.recipe(name))
     key_section, _, field = key.rpartition(".")
+    # A key without a section is that of the first section which has it.
     sections = ["params", "training", "student", "data", "selection"]
     if key_section:
         sections = [key_section]

@@ -360,7 +360,14 @@ class TaskEmbedder:
         )
 
     def count_missing(self, tasks: Sequence[PlannedTask]) -> MissingSentences:
-        """Count the distinct sentences that :meth:`prepare` would embed."""
+        """Count the distinct sentences that :meth:`prepare` would embed.
+
+        Those that were counted for an earlier encoder of the run, with the same base, are not
+        counted again: they will be in the store by then.
+
+        Args:
+            tasks: The tasks that are to be scored.
+        """
         shared = self._known_engine
         if shared is None:
             nothing_to_do = self._base_engine is None and not tasks

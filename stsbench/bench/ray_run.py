@@ -401,7 +401,14 @@ class RayRun:
             *arguments: object,
             sentences: int = 0,
         ) -> list[Job]:
-            """Make a job for each share of the texts."""
+            """Make a job for each share of the texts.
+
+            Args:
+                activity: What the jobs do, as it is printed.
+                work: The function to call on workers.
+                arguments: Its arguments after the texts and the share.
+                sentences: The number of sentences that each job embeds.
+            """
             jobs = []
             for index in range(n_jobs):
                 label = f"{activity} {index + 1}/{n_jobs}" if n_jobs > 1 else activity

@@ -228,7 +228,11 @@ class RunContext:
         )
 
     def _select_believed(self, results: Mapping[Cell, Result]) -> dict[Cell, Result]:
-        """Select the results whose scores their items confirm; report why others are not."""
+        """Select the results whose scores their items confirm; report why others are not.
+
+        Args:
+            results: Current results of the results folder, by their cells.
+        """
         believed = believe(results.values(), self.plan.catalogue, self.callbacks.on_checking)
         for problem in believed.problems:
             self.callbacks.on_notice(f"scored again: {problem.message}")
@@ -241,6 +245,7 @@ class RunContext:
         if without_columns:
             subject = describe_missing_columns(without_columns)
             self.callbacks.on_notice(f"scored again: {subject}, and no score is believed without")
+        # By id(), because results cannot be in a set.
         believed_ids = set(map(id, believed.results)) - set(map(id, without_columns))
         return {cell: result for cell, result in results.items() if id(result) in believed_ids}
 

@@ -205,6 +205,7 @@ def compare_earlier(
     """
     notices = list[str]()
     callbacks = RunCallbacks(on_notice=notices.append)
+    # Neither a variant nor a post-processor, which could not be replaced by its loaded base.
     if base_encoder(named_encoder.encoder) is named_encoder.encoder:
         named_encoder = replace(named_encoder, encoder=get_encoder(named_encoder.encoder))
     embedder = TaskEmbedder(named_encoder, tasks, plan, callbacks)
@@ -581,6 +582,7 @@ def receive_checkpoint(sent_checkpoint: SentCheckpoint) -> Checkpoint:
     local_folders: dict[Path, Path] = {}
     for folder, reference in sent_checkpoint.reference_by_folder.items():
         local_folders[folder] = folder
+        # Some machine lacks the folder, but not necessarily this one.
         if not folder.is_dir():
             import ray
 

@@ -250,6 +250,7 @@ class CheckSide(NamedTuple):
             progress: Called after each result, as :func:`believe` does.
         """
         believed = believe(self.results(), catalogue, progress)
+        # By id(), because results cannot be in a set.
         believed_ids = set(map(id, believed.results))
         cells = [
             cell for cell in self.cells if cell.result is None or id(cell.result) in believed_ids
@@ -488,6 +489,7 @@ def read_side(path: Path, *, tasks: Sequence[str] | None = None) -> CheckSide:
     def is_requested(task: str) -> bool:
         return tasks is None or task in tasks
 
+    # A missing .json is read as a lock too: its error says how to make one.
     if not path.is_dir() and (path.exists() or path.suffix == ".json"):
         return CheckSide([cell for cell in read_lock(path) if is_requested(cell.task)], problems=[])
     folder = read_folder(path)

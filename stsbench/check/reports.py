@@ -88,6 +88,7 @@ def to_github_commands(check: CheckReport) -> list[str]:
         if fails or verdict.outcome == "higher":
             command = "error" if fails else "notice"
             title = _escape_message(f"{verdict.encoder}: {describe_cell(verdict)}")
+            # A colon or a comma would end the title.
             title = title.replace(":", "%3A").replace(",", "%2C")
             message = _escape_message(describe_verdict(verdict))
             lines.append(f"::{command} title={title}::{message}")

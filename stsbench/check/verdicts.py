@@ -148,6 +148,7 @@ class CheckReport:
         ]
         n_unverified = sum(bool(verdict.not_verified) for verdict in self.verdicts)
         suffix = ""
+        # By the strict rule they are counted as an outcome already.
         if n_unverified and not self.count("not verified"):
             suffix = f"; {n_unverified} not verified"
         return f"{subject}: {', '.join(counts) or 'none'}{suffix}"

@@ -220,6 +220,7 @@ def _choose_target(
     unnamed_targets = _rank_targets(
         [column for column in candidates if not column.is_id], numbers_first=numbers_first
     )
+    # A column with a usual name leaves no doubt about others that look like scores.
     alternatives = named_columns or unnamed_targets
     # If no column with a usual name has numbers or labels, its name alone must do.
     ranked = _rank_targets(named_columns, numbers_first=numbers_first) or alternatives

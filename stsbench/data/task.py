@@ -102,6 +102,7 @@ def load_split(task: str, card: TaskCard, split: str, *, data: Path | None) -> L
     except SourceError as error:
         problem = join_lines(error.problem)
         raise _missing_data_error(task, card, split, data, problem, error.hint) from error
+    # The card pins this commit.
     if loaded.revision in (None, card.hub.revision):
         return loaded
     note = (

@@ -124,6 +124,7 @@ def _as_array(column: pyarrow.Array) -> npt.NDArray[Any]:
     if types.is_integer(column.type) or types.is_floating(column.type):
         return np.from_dlpack(column)
     if types.is_dictionary(column.type) and not column.null_count:
+        # The distinct texts, and for each item the index of its own.
         texts: npt.NDArray[Any] = np.array(column.dictionary.to_pylist(), dtype=object)
         return np.asarray(texts[np.from_dlpack(column.indices)])
     return np.array(column.to_pylist(), dtype=object)

@@ -139,6 +139,7 @@ def _split_by(
         value = attribute(result)
         results_by_value.setdefault(value, []).append(result)
         values_by_seed.setdefault(result.train_seed, set()).add(value)
+    # None: nothing was trained, so results with other values are of other encoders.
     only_seeds_differ = None not in values_by_seed and all(
         len(values) == 1 for values in values_by_seed.values()
     )

@@ -350,6 +350,7 @@ def _value_problems(field: str, values: Mapping[str, float]) -> Iterator[str]:
         min_value, max_value = score_bounds(metric)
         if min_value <= value <= max_value:
             continue
+        # A metric without a greatest value, such as the mean squared error.
         expected = f"{min_value:.3g} or more"
         if max_value < ANY_VALUE[1]:
             expected = f"between {min_value:.3g} and {max_value:.3g}, never times 100"

@@ -353,8 +353,10 @@ def _make_columns(column: TableColumn, *, is_published: bool, is_small: bool) ->
         is_published: Whether one of the lines has a published number in it.
         is_small: Whether ours are made by small recipes, from which a difference says nothing.
     """
+    # Nothing to stand beside: our numbers alone, under the paper's head.
     if not is_published:
         return [replace(column, kind="task", spec=None)]
+    # Without a spec, as the cells hold numbers that are computed here.
     measured = replace(column, head=f"{column.head}, here", kind="task", spec=None)
     published = replace(measured, key=f"{column.key} printed", head=f"{column.head}, paper")
     if is_small:
@@ -405,6 +407,7 @@ def _compute_measured(
     results = _results(outcomes)
     runs = [outcome.run for outcome in outcomes if outcome.run is not None]
     numbers = (
+        # The columns need neither the name nor the card of the encoder.
         filler.measured_numbers(
             EncoderResults(encoder="", label="", state_tag="", card=None, results=results)
         )

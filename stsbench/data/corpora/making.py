@@ -189,6 +189,7 @@ def _make_long_documents(request: _CorpusRequest) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         progress = _read_progress(record, draft, key)
         with draft.open("ab") as stream:
+            # What lies beyond is of a file that was not done when the run was stopped.
             stream.truncate(progress.size)
             for name in list(hash_by_name)[progress.files :]:
                 request.on_progress(progress.files, len(hash_by_name))

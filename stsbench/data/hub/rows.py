@@ -394,6 +394,7 @@ def fetch_archive(source: HubSource) -> HubPath:
     """
     repository = _repository(source)
     where = repository.describe_file(source.archive)
+    # Without the Hub's hash, as offline, that of the file itself.
     digest = repository.listing.files.get(source.archive) or file_digest(
         repository.fetch(source.archive)
     )
