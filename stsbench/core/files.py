@@ -427,7 +427,10 @@ def _batch_size(batch: pa.RecordBatch) -> int:
 
 
 def _size(values: pa.Array) -> int:
-    """Return the bytes that an array's values need in memory, without sharing equal values."""
+    """Return the bytes that an array's values need in memory, without sharing equal values.
+
+    A text or list also counts 8 bytes, for where it begins.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

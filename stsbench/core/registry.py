@@ -137,7 +137,7 @@ def _current_folder() -> Iterator[None]:
     """
     current_folder = str(Path.cwd())
     is_added = not sys.flags.safe_path and {"", current_folder}.isdisjoint(sys.path)
-    sys.path += [current_folder] * is_added
+    sys.path += [current_folder] * is_added  # nothing is added if it is there already
     try:
         yield
     finally:

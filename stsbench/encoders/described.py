@@ -410,11 +410,15 @@ def _plain_pooling(config: Mapping[str, Any], *, has_prompt: bool) -> str | None
 def _plain_length(folder: Path) -> int | None:
     """Return the maximum number of tokens that a transformer's files set.
 
+    Args:
+        folder: The folder of the transformer within a checkpoint of sentence-transformers.
+
     Returns:
         0 if they set none, None if our engine cannot run the transformer.
     """
     own_paths = [folder / name for name in OWN_CONFIGS if (folder / name).is_file()]
     own_config = read_json(own_paths[0]) if own_paths else {}
+    # Taken out, so that the options that are left are those which our engine does not have.
     length = own_config.pop("max_seq_length", None) or 0
     config = read_optional_json(folder / "config.json")
     model_type = str(config.get("model_type", ""))

@@ -316,6 +316,9 @@ class FlowMethod(EmbeddingTransform):
         first plus that of its second sentences, in bits per dimension, as in the authors' code.
         Pairs that fill no whole batch are omitted, unless there are no others.
 
+        Args:
+            x: The embeddings, float32 (n, d); a last row without a partner is left out.
+
         Returns:
             The flow, and its loss at each step.
 

@@ -134,7 +134,11 @@ class WhiteningMethod(EmbeddingTransform):
         }
 
     def transform(self, learned: Tensors) -> RowFunction:
-        """Return the function that whitens embeddings, (n, d) to (n, k)."""
+        """Return the function that whitens embeddings, (n, d) to (n, k).
+
+        Args:
+            learned: ``mean`` (d,) and ``components`` (d, k), from :meth:`fit`.
+        """
 
         def whiten(embeddings: FloatArray) -> FloatArray:
             # Threads of a matrix product spin on for a while, and would take the cores from the
@@ -144,6 +148,7 @@ class WhiteningMethod(EmbeddingTransform):
                     np.asarray(embeddings, dtype=np.float64) - learned["mean"]
                 ) @ learned["components"]
             if self.normalise:
+                # Clipped, so that an embedding that equals the mean stays zero.
                 whitened /= np.linalg.norm(whitened, axis=1, keepdims=True).clip(min=1e-8)
             return whitened.astype(np.float32)
 

@@ -633,13 +633,18 @@ class Trainer(ABC):
         self,
         **measured: Any,  # noqa: ANN401 - the fields of a forecast
     ) -> TrainingForecast:
-        """Return a forecast from the fields that were measured; the others follow from them."""
+        """Return a forecast from the fields that were measured; the others follow from them.
+
+        Args:
+            measured: ``steps``, ``validations``, ``tokens``, the seconds of a step and of a
+                validation, and the other fields of :class:`TrainingForecast` that are not set here.
+        """
         if self.device.startswith("cuda"):
             import torch
 
             memory = torch.cuda.max_memory_allocated(self.device)
         else:
-            # It is in KiB on Linux, in bytes on macOS.
+            # The peak of this process, in KiB on Linux and in bytes on macOS.
             unit = 1 if sys.platform == "darwin" else 1024
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
         return TrainingForecast(

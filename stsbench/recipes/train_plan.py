@@ -229,6 +229,7 @@ def load_text(plan: TrainPlan) -> Corpus:
         DataError: The corpus cannot be read.
     """
     section = plan.card.data
+    # The order counts: words are limited in sentences, and rows are drawn from what is left.
     corpus = load_corpus(
         section.corpus, corpora=plan.corpora, data=plan.data, catalogue=plan.catalogue
     )
@@ -267,6 +268,7 @@ def _draw_rows(corpus: Corpus, n_rows: int, *, seed: int, upsample: bool) -> Cor
     # Ordered text stays in one piece: a sentence's neighbours are what is learned from.
     rows = np.arange(n_rows)
     if "document_id" not in corpus.columns:
+        # With a number of its own beside the seed: other draws of the run are independent of it.
         rng = np.random.default_rng([seed, 7])
         rows = np.sort(rng.choice(len(corpus), n_rows, replace=False))
     selected = corpus.take(rows.tolist())
@@ -318,7 +320,11 @@ def find_start(plan: TrainPlan) -> Checkpoint:
 
 
 def _find_user_start(plan: TrainPlan) -> Checkpoint:
-    """Find the checkpoint that the user names: a folder, the id of an encoder, or a Hub id."""
+    """Find the checkpoint that the user names: a folder, the id of an encoder, or a Hub id.
+
+    Raises:
+        CardError: The card of the encoder names no checkpoint.
+    """
     if Path(plan.base).is_dir() or plan.base not in plan.catalogue.paths("baselines"):
         return find_checkpoint(plan.base)
     params = plan.catalogue.encoder(plan.base).params
@@ -388,7 +394,14 @@ def make_validator(
 
 
 def find_missing(plan: TrainPlan) -> dict[str, StsbenchError]:
-    """Return the errors of development split, text and start, by which of them is missing."""
+    """Try to load all that a plan needs, and return the errors by what could not be loaded.
+
+    Args:
+        plan: The plan of a training.
+
+    Returns:
+        Errors by ``development split``, ``text`` and ``start``; empty if nothing is missing.
+    """
     loaders: dict[str, Callable[[TrainPlan], object]] = {
         "development split": load_validation,
         "text": load_text,

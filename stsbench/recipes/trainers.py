@@ -327,7 +327,11 @@ class RoundsTrainer(Trainer):
 
     @classmethod
     def _check_settings(cls, plan: TrainPlan) -> None:
-        """Raise an error if a plan has a setting that has no effect on the method."""
+        """Raise CardError if a plan has a setting that has no effect on the method.
+
+        Args:
+            plan: The plan of a method that trains itself, from nothing and in one process.
+        """
         subject = f"recipe {plan.name}: method '{plan.card.method}'"
         if plan.base:
             raise CardError(f"{subject} starts from nothing; leave out `base`")

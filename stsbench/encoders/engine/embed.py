@@ -332,6 +332,7 @@ class Engine:
             OutputError: The store cannot be written.
         """
         requested = set(sentences)
+        # Sorted, so that the batches do not depend on the order of the sentences.
         texts = sorted(requested.union(among))
         keys = text_keys(texts)
         is_stored = self.store.find(keys) >= 0
@@ -484,7 +485,11 @@ class _StoreWriter:
     """The cost of those that have come."""
 
     def add(self, rows: IndexArray, embeddings: npt.NDArray[Any]) -> None:
-        """Check and store the embeddings (m, d) of some texts, and report the progress.
+        """Check and store the embeddings of some texts, and report the progress.
+
+        Args:
+            rows: The texts, as indices of ``texts``, (m,).
+            embeddings: What the encoder returned for them, which should be (m, d).
 
         Raises:
             EncoderError: The embeddings are not valid.

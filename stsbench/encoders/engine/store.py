@@ -70,6 +70,7 @@ class StoredBlock:
         if self.path is None:
             return np.asarray(self.rows)
         try:
+            # The file is an array of one record, with the fields "key" and "embedding".
             return _map(self.path)["embedding"][0]  # type: ignore[no-any-return]
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "it is damaged"

@@ -499,7 +499,11 @@ class OpenAIEncoder:
                     self._write_history(History(self._history.changes, embedding))
 
     def _check_move(self, move: float) -> None:
-        """Raise EmbeddingsDiffer if a text that is sent again gets another embedding."""
+        """Raise EmbeddingsDiffer if a text that is sent again gets another embedding.
+
+        Args:
+            move: The distance of the two embeddings, as a share of the length of the first.
+        """
         # A move that is not a number is refused too.
         if not move <= MAX_SERVER_DRIFT:
             raise self._record_change(

@@ -598,7 +598,14 @@ def _refuse_missing_weights(folder: Path, missing_keys: Sequence[str], pooling: 
 
 
 def _make_bidirectional(model: Any) -> None:  # noqa: ANN401 - transformers is untyped
-    """Let each token attend to those after it; raises EncoderError if the model does not."""
+    """Let each token of a decoder attend to those after it.
+
+    Args:
+        model: A model of transformers, which is changed in place.
+
+    Raises:
+        EncoderError: Its attention stays causal.
+    """
     # As transformers does for a configuration that is not causal.
     model.config.is_causal = False
     for module in model.modules():
@@ -608,6 +615,8 @@ def _make_bidirectional(model: Any) -> None:  # noqa: ANN401 - transformers is u
     ids = torch.tensor([[1, 2, 3], [1, 2, 4]], device=model.device)
     with torch.inference_mode():
         states = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+    # The two sentences differ in their last token. If the states of the first one are equal, it
+    # does not see the last.
     first_states = states[:, 0]
     if torch.equal(first_states[0], first_states[1]):
         raise EncoderError(

@@ -100,9 +100,12 @@ def pack_linears(model: torch.nn.Module) -> None:
 
 
 def runs_on_tokens(model: torch.nn.Module) -> bool:
-    """Return whether a model of transformers runs.
+    """Try a model on two tokens; return whether it runs.
 
     With packed layers it does not, if it reads the weights of a layer itself.
+
+    Args:
+        model: A model of transformers.
     """
     try:
         with torch.inference_mode():
@@ -154,7 +157,11 @@ def _fuse_activation(module: Any) -> None:  # noqa: ANN401 - transformers is unt
 
 
 def _pack_output(module: Any) -> PackedOutput | None:  # noqa: ANN401 - transformers is untyped
-    """Return the packed end of a block of BERT; None if the module is another one."""
+    """Return the packed end of a block of BERT; None if the module is another one.
+
+    Args:
+        module: Any module; that end has the layers ``dense``, ``dropout`` and ``LayerNorm``.
+    """
     names = {name for name, _ in module.named_children()}
     if names != {"dense", "LayerNorm", "dropout"} or not _can_pack(module.dense):
         return None

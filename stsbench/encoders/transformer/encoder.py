@@ -179,6 +179,9 @@ class TransformerEncoder(CheckpointEncoder):
 
         None is returned if the checkpoint limits no length.
 
+        Args:
+            requested: The number of tokens that the user asks for; None for the checkpoint's own.
+
         Raises:
             CardError: The model does not have as many positions.
         """
@@ -251,7 +254,10 @@ class TransformerEncoder(CheckpointEncoder):
         return embed_all(self, sentences)
 
     def tokenize(self, sentences: Sequence[str]) -> TokenIds:
-        """Return the token ids of each sentence, prompt and special tokens included."""
+        """Return the token ids of each sentence, prompt and special tokens included.
+
+        If the second copy of the sentence is pooled, its tokens are noted as a span.
+        """
         # Tokens to pool follow the sentence, so the sentence is cut and they remain.
         pools_last_token = str(self.pooling) == "last_token"
         if self.prompt.n_copies == 2 or (self.prompt.template and pools_last_token):

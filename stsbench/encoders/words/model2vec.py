@@ -138,7 +138,7 @@ class Model2VecEncoder:
         embeddings = np.zeros((len(sentences), vectors.shape[1]), dtype=np.float32)
         texts = [valid_text(sentence) for sentence in sentences]
         if self.max_length is not None:
-            # The library cuts characters too.
+            # As model2vec does: a text is cut at so many characters before it is tokenised.
             token_length = int(np.median([len(token) for token in tokenizer.get_vocab()]))
             max_characters = self.max_length * token_length
             texts = [text[: max_characters or None] for text in texts]
@@ -149,5 +149,6 @@ class Model2VecEncoder:
             if len(ids):
                 embeddings[row] = vectors[ids].mean(axis=0)
         if self.normalise:
+            # The small number is the library's, and keeps zero vectors zero.
             embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True) + np.float32(1e-32)
         return embeddings
