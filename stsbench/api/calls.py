@@ -99,6 +99,7 @@ def compare(
     protocol: str | None = None,
     seed: int = 0,
     independent: bool = False,
+    margin: float | None = None,
     catalogue: Catalogue | None = None,
 ) -> EncoderComparison:
     """Compare every two encoders on the items that both were scored on.
@@ -111,6 +112,8 @@ def compare(
         protocol: Compare only results of this protocol.
         seed: The seed of the draws.
         independent: Treat items that share a sentence as independent.
+        margin: The largest difference that does not matter, in points. Each difference is also
+            judged by it: ``within``, ``not worse``, ``worse than`` or ``open``.
         catalogue: The cards to look names up in.
 
     Raises:
@@ -126,6 +129,7 @@ def compare(
         protocol=protocol,
         seed=seed,
         independent=independent,
+        margin=margin,
     )
 
 

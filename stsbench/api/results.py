@@ -22,6 +22,7 @@ from stsbench.boards.render.html import render_notebook_layout, render_notebook_
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError
 from stsbench.core.parameters import (
+    MARGIN,
     NAME,
     NAMES,
     PATH,
@@ -36,7 +37,8 @@ from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.results.folder import read_item_columns, write_result
 from stsbench.results.groups import EncoderResults, group_by_encoder, seed_means
 from stsbench.results.record import Result, items_path, protocol_key
-from stsbench.significance.comparison import Comparison, TestSettings, compare, describe_comparison
+from stsbench.significance.comparison import Comparison, TestSettings, compare
+from stsbench.significance.descriptions import describe_comparison
 from stsbench.significance.means import compute_mean_interval
 
 if TYPE_CHECKING:
@@ -258,7 +260,9 @@ class EncoderComparison(Comparison):
         return draw_comparison(self)
 
 
-@validate_arguments("compare", tasks=NAMES, protocol=NAME, seed=SEED, independent=SWITCH)
+@validate_arguments(
+    "compare", tasks=NAMES, protocol=NAME, seed=SEED, independent=SWITCH, margin=MARGIN
+)
 def build_comparison(
     encoders: Mapping[str, Sequence[Result]],
     catalogue: Catalogue,
@@ -267,6 +271,7 @@ def build_comparison(
     protocol: str | None = None,
     seed: int = 0,
     independent: bool = False,
+    margin: float | None = None,
 ) -> EncoderComparison:
     """Compare every two encoders by their names.
 
@@ -278,7 +283,11 @@ def build_comparison(
     if len(encoders) < 2:
         only_encoder = f"; there is '{next(iter(encoders))}' alone" if encoders else ""
         raise StsbenchError(f"compare needs at least two encoders{only_encoder}")
-    effort = TestSettings(seed=int(seed), dependence="none" if independent else "sentences")
+    effort = TestSettings(
+        seed=int(seed),
+        dependence="none" if independent else "sentences",
+        margin=None if margin is None else float(margin) / 100,
+    )
     task_names = expand_names(tasks, catalogue) if tasks is not None else None
     comparison = compare(encoders, tasks=task_names, protocol=protocol, effort=effort)
     return EncoderComparison(**vars(comparison))
@@ -452,6 +461,7 @@ class Results(Sequence[Result]):
         protocol: str | None = None,
         seed: int = 0,
         independent: bool = False,
+        margin: float | None = None,
     ) -> EncoderComparison:
         """Compare every two encoders on the items that both have; see :func:`stsbench.compare`."""
         results_by_name = {group.name: group.results for group in self.runs}
@@ -462,6 +472,7 @@ class Results(Sequence[Result]):
             protocol=protocol,
             seed=seed,
             independent=independent,
+            margin=margin,
         )
 
     def plot(self) -> Chart:

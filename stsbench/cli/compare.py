@@ -33,6 +33,7 @@ def compare_command(
     protocol: opt.OnlyProtocol = None,
     seed: opt.CompareSeed = 0,
     independent: opt.Independent = False,
+    margin: opt.DifferenceMargin = None,
     output: opt.CompareFormat = "terminal",
     out: opt.TableFile = None,
     plot: opt.Plot = None,
@@ -76,6 +77,7 @@ def compare_command(
         protocol=protocol,
         seed=seed,
         independent=independent,
+        margin=margin,
     )
     if plot is not None:
         # The line about the file is printed where stdout is for people, not beside JSON or CSV.
@@ -88,7 +90,7 @@ def compare_command(
 
 def _print_comparison(comparison: Comparison) -> None:
     """Print the differences of each pair of encoders, and a sentence on each pair."""
-    from stsbench.significance.comparison import describe_comparison, describe_notes
+    from stsbench.significance.descriptions import describe_comparison, describe_notes
 
     pairs = zip(comparison.pairs(), describe_comparison(comparison), strict=True)
     for (first, second, differences), sentence in pairs:
@@ -102,7 +104,7 @@ def _print_comparison(comparison: Comparison) -> None:
 
 def print_differences(differences: Sequence[Difference]) -> None:
     """Print a table with a line per difference."""
-    from stsbench.significance.comparison import difference_columns
+    from stsbench.significance.descriptions import difference_columns
 
     heads, rows = difference_columns(differences)
     print_rows(heads, rows, right=range(1, len(heads)))

@@ -323,6 +323,10 @@ DryTraining = Annotated[
     _work("Train nothing; print what is done, what is missing and how long it takes.", "--dry-run"),
 ]
 CompareSeed = Annotated[int, _option("Seed of all random draws.", min=0, max=MAX_SEED)]
+DifferenceMargin = Annotated[
+    float | None,
+    _option("Points that do not matter; each difference is judged by them too.", min=0, max=100),
+]
 Independent = Annotated[
     bool, _option("Treat items that share a sentence as independent.", "--independent")
 ]

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, time
-from numbers import Integral
+from numbers import Integral, Real
 from os import PathLike
 from typing import (
     Any,
@@ -201,6 +201,13 @@ SEED = ArgumentKind(
         isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < SEEDS
     ),
     f"a whole number from 0 to {SEEDS - 1}",
+)
+MARGIN = ArgumentKind(
+    lambda value: (
+        value is None
+        or (isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 100)
+    ),
+    expected="a number from 0 to 100 or None",
 )
 SWITCH = ArgumentKind(_is(bool), expected="True or False")
 PARAMETERS = ArgumentKind(

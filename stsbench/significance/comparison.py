@@ -1,8 +1,9 @@
-"""Compare encoders on the same items: differences, intervals, p-values, and a summary in words."""
+"""Compare encoders on the same items: differences, intervals, p-values and margins."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,8 @@ from stsbench.core.errors import DataError
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.results.folder import describe_missing_columns, format_rerun_command, without_columns
 from stsbench.results.record import Result, protocol_key
+from stsbench.significance import margins
+from stsbench.significance.differences import EstimatedDifference
 from stsbench.significance.items import (
     Dependence,
     ResultsByEncoder,
@@ -37,12 +40,15 @@ class TestSettings:
         seed: The seed of all permutations.
         level: The corrected p-value below which a difference counts as real.
         dependence: Which items are taken to vary together.
+        margin: The largest difference that does not matter, never times 100; None if differences
+            are not to be judged by a margin.
     """
 
     n_permutations: int = 9999
     seed: int = 0
     level: float = 0.05
     dependence: Dependence = "sentences"
+    margin: float | None = None
 
     def rng(self, task: str) -> np.random.Generator:
         """Return the generator of a task's draws, which depend on no other task."""
@@ -70,6 +76,8 @@ class Difference:
             mean over tasks.
         difference: The second score minus the first.
         interval: The 95% interval of the difference over other items and other seeds.
+        error: Its standard error; None if unknown, or if there are too few items to estimate it.
+        df: The degrees of freedom of the error; None if unknown or infinite.
         p: The p-value by Student's t. For one task with one seed per encoder, if no items share
             a sentence, that of the paired permutation test, which is McNemar's exact one if
             items are right or wrong.
@@ -79,6 +87,11 @@ class Difference:
         p_corrected: ``p`` after Holm's correction over ``family`` tests.
         real: The corrected p-value is below the level.
         family: The number of tests that the correction is over.
+        smallest_detectable: The smallest true difference that is real in 80% of samples, by
+            Student's t and at the first level of Holm's correction, which is the level divided by
+            ``family``; None if unknown, or if no difference could be found.
+        margin_verdict: The judgement by the margin of the comparison, without a correction; None
+            if there is no margin.
     """
 
     first: str
@@ -93,12 +106,24 @@ class Difference:
     deviations: tuple[float, float] | None
     difference: float
     interval: tuple[float, float] | None = None
+    error: float | None = None
+    df: float | None = None
     p: float | None = None
     p_williams: float | None = None
     one_run: Sequence[str] = ()
     p_corrected: float | None = None
     real: bool = False
     family: int = 0
+    smallest_detectable: float | None = None
+    margin_verdict: margins.MarginVerdict | None = None
+
+    @property
+    def estimate(self) -> EstimatedDifference | None:
+        """The difference with its error, infinite if there are too few items; None if unknown."""
+        if self.interval is None:
+            return None
+        error = math.inf if self.error is None else self.error
+        return EstimatedDifference(self.difference, error, math.inf if self.df is None else self.df)
 
     @property
     def is_average(self) -> bool:
@@ -115,6 +140,8 @@ class Comparison:
         differences: The differences by task, then those of means.
         level: The corrected p-value below which a difference counts as real.
         dependence: Which items were taken to vary together.
+        margin: The largest difference that does not matter, by which each one was judged, never
+            times 100; None if there is none.
         notes: Messages for the user, for example on tasks that were skipped.
     """
 
@@ -122,6 +149,7 @@ class Comparison:
     differences: Sequence[Difference]
     level: float
     dependence: Dependence = "sentences"
+    margin: float | None = None
     notes: Sequence[str] = field(default_factory=list)
 
     def pairs(self) -> Iterator[tuple[str, str, list[Difference]]]:
@@ -205,9 +233,10 @@ def compare(
         notes += _describe_equal_trainings(name, [results[name] for results in matched.results])
     return Comparison(
         encoders=list(encoders),
-        differences=[*_corrected(differences, effort.level), *_corrected(means, effort.level)],
+        differences=[*_corrected(differences, effort), *_corrected(means, effort)],
         level=effort.level,
         dependence=effort.dependence,
+        margin=effort.margin,
         notes=notes,
     )
 
@@ -275,11 +304,21 @@ def compare_on_task(cells: ResultsByEncoder, effort: TestSettings) -> Iterator[M
                 p = p if exact_p is None else exact_p
         # A probe's score is a mean of rounded folds and differs from its items' mean by rounding:
         # the interval is centred on the difference of the scores.
-        interval = estimate._replace(difference=untested.difference).interval()
+        centred = estimate._replace(difference=untested.difference)
         difference = replace(
-            untested, interval=interval, p=p, p_williams=williams.p if williams else None
+            _with_estimate(untested, centred), p=p, p_williams=williams.p if williams else None
         )
         yield MeasuredDifference(difference, items, williams)
+
+
+def _with_estimate(difference: Difference, estimate: EstimatedDifference) -> Difference:
+    """Return a difference with its interval, error and degrees of freedom."""
+    return replace(
+        difference,
+        interval=estimate.interval(),
+        error=_finite(estimate.error),
+        df=_finite(estimate.df),
+    )
 
 
 def _compare_without_test(cells: ResultsByEncoder, first: str, second: str) -> Difference:
@@ -344,14 +383,14 @@ def mean_difference(group: Sequence[MeasuredDifference]) -> Difference:
     tests = [measured.williams for measured in group if measured.williams is not None]
     first, second = differences[0].first, differences[0].second
     mean = float(np.mean([difference.difference for difference in differences]))
-    interval = p = p_williams = None
+    p = p_williams = None
+    estimate = None
     if len(items) == n_tasks:
         estimate = estimate_mean_difference(items, first, second)
-        interval = estimate._replace(difference=mean).interval()
         p = estimate.p
     if len(tests) == n_tasks:
         p_williams = combine_williams(tests, np.full(n_tasks, 1 / n_tasks)).p
-    return replace(
+    untested = replace(
         differences[0],
         task=f"mean of {n_tasks}",
         tasks=tuple(difference.task for difference in differences),
@@ -366,218 +405,48 @@ def mean_difference(group: Sequence[MeasuredDifference]) -> Difference:
         ),
         deviations=None,
         difference=mean,
-        interval=interval,
+        interval=None,
+        error=None,
+        df=None,
         p=p,
         p_williams=p_williams,
     )
+    if estimate is None:
+        return untested
+    return _with_estimate(untested, estimate._replace(difference=mean))
 
 
-def _corrected(differences: Sequence[Difference], level: float) -> list[Difference]:
-    """Return the differences with Holm's correction over those that were tested."""
+def _corrected(differences: Sequence[Difference], effort: TestSettings) -> list[Difference]:
+    """Return the differences with Holm's correction over those that were tested.
+
+    Each one also has the smallest difference that could have been found, and the judgement by the
+    margin.
+    """
     p_values = [difference.p for difference in differences if difference.p is not None]
     corrected_p_values = iter(holm(p_values))
     corrected = []
     for difference in differences:
         p = None if difference.p is None else next(corrected_p_values)
-        is_real = p is not None and p < level
-        corrected.append(replace(difference, p_corrected=p, real=is_real, family=len(p_values)))
+        is_real = p is not None and p < effort.level
+        smallest = verdict = None
+        estimate = difference.estimate
+        if estimate is not None:
+            first_level = effort.level / max(len(p_values), 1)
+            smallest = margins.smallest_detectable(estimate.error, estimate.df, first_level)
+            if effort.margin is not None:
+                verdict = margins.margin_verdict(estimate, effort.margin, effort.level)
+        judged = replace(
+            difference,
+            p_corrected=p,
+            real=is_real,
+            family=len(p_values),
+            smallest_detectable=_finite(smallest),
+            margin_verdict=verdict,
+        )
+        corrected.append(judged)
     return corrected
 
 
-DIFFERENCE_COLUMNS = ["task", "A", "B", "B - A", "95% interval", "p", "Williams", "Holm"]
-
-
-def describe_comparison(comparison: Comparison) -> list[str]:
-    """Describe for each pair of encoders which differences are significant, one text per pair."""
-    correction = _describe_correction(comparison)
-    texts = []
-    for first, second, differences in comparison.pairs():
-        single_runs = dict.fromkeys(
-            name for difference in differences for name in difference.one_run
-        )
-        warning = ""
-        if single_runs:
-            names = " and ".join(single_runs)
-            warning = f" {names}: one training seed, so this says nothing of the recipe."
-        texts.append(f"{_sentences(first, second, differences)}. {correction}.{warning}")
-    return texts
-
-
-def label_tasks(differences: Sequence[Difference]) -> Mapping[tuple[str, str], str]:
-    """Return the label of each task and split in tables and figures.
-
-    It contains the split if the task was scored on several.
-    """
-    splits_by_task: dict[str, set[str]] = {}
-    for difference in differences:
-        splits_by_task.setdefault(difference.task, set()).add(difference.split)
-    return {
-        (task, split): f"{task} ({split})" if len(splits) > 1 else task
-        for task, splits in splits_by_task.items()
-        for split in splits
-    }
-
-
-def _sentences(first: str, second: str, differences: Sequence[Difference]) -> str:
-    """Describe one pair: tasks won by each, tasks without a difference, untested ones, means."""
-    labels = label_tasks(differences)
-    on_tasks = [difference for difference in differences if not difference.is_average]
-    tested = [difference for difference in on_tasks if difference.p is not None]
-    significant = [difference for difference in tested if difference.real]
-    insignificant = [difference for difference in tested if not difference.real]
-    sentences = []
-    for winner, loser, sign in ((second, first, 1), (first, second, -1)):
-        won = [difference for difference in significant if sign * difference.difference > 0]
-        if won:
-            tasks = ", ".join(
-                f"{labels[difference.task, difference.split]} "
-                f"({_signed(100 * difference.difference * sign, decimals=2)})"
-                for difference in won
-            )
-            count = ""
-            if len(on_tasks) > 1:
-                count = f"{len(won)} of {_count(len(on_tasks), 'task')}: "
-            sentences.append(f"{winner} is better than {loser} on {count}{tasks}")
-    if insignificant:
-        sentences.append(_describe_insignificant(first, second, insignificant, len(significant)))
-    untested = [
-        labels[difference.task, difference.split] for difference in on_tasks if difference.p is None
-    ]
-    if untested:
-        sentences.append(f"No paired test is known for {', '.join(untested)}")
-    sentences += [
-        _describe_mean(difference)
-        for difference in differences
-        if difference.is_average and difference.p is not None
-    ]
-    return ". ".join(sentences)
-
-
-def _describe_correction(comparison: Comparison) -> str:
-    """Return the level, and over which families of tests Holm's correction was made."""
-    tested = [difference for difference in comparison.differences if difference.p is not None]
-    on_tasks = [difference for difference in tested if not difference.is_average]
-    n_means = len(tested) - len(on_tasks)
-    families = []
-    if on_tasks:
-        pairs = {(difference.first, difference.second) for difference in on_tasks}
-        tasks = {
-            (difference.task, difference.split, protocol_key(difference.protocol))
-            for difference in on_tasks
-        }
-        families.append(
-            f"{_count(len(on_tasks), 'test')} "
-            f"({_count(len(pairs), 'pair')} of encoders, {_count(len(tasks), 'task')})"
-        )
-    if n_means:
-        families.append(f"{_count(n_means, 'test')} of means")
-    level = f"Level {comparison.level:g}"
-    if not families:
-        return level
-    return f"{level}; Holm's correction over {' and, by itself, over '.join(families)}"
-
-
-def _describe_insignificant(
-    first: str, second: str, insignificant: Sequence[Difference], n_significant: int
-) -> str:
-    """Return the sentence on the tasks without a significant difference, and the lowest p."""
-    n_tasks = len(insignificant)
-    if n_significant:
-        return f"No significant difference on the other {_count(n_tasks, 'task')}"
-    p_values = [
-        difference.p if difference.p_corrected is None else difference.p_corrected
-        for difference in insignificant
-    ]
-    smallest = describe_p(min(p for p in p_values if p is not None))
-    tasks = insignificant[0].task if n_tasks == 1 else f"any of {n_tasks} tasks"
-    p_label = "p" if n_tasks == 1 else "lowest p"
-    return (
-        f"No significant difference between {first} and {second} on {tasks} ({p_label} {smallest})"
-    )
-
-
-def _describe_mean(mean: Difference) -> str:
-    better = mean.second if mean.difference > 0 else mean.first
-    points = f"{100 * abs(mean.difference):.2f} points"
-    p = describe_p(mean.p if mean.p_corrected is None else mean.p_corrected)
-    if mean.real:
-        return f"{better} is better by {points} in the {mean.task} tasks (p {p})"
-    return f"No significant difference in the {mean.task} tasks: {points} (p {p})"
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' if count != 1 else ''}"
-
-
-def describe_notes(comparison: Comparison) -> list[str]:
-    """Explain the columns of a comparison's table, after the comparison's own notes."""
-    dependence = "that share a sentence are not independent"
-    if comparison.dependence == "none":
-        dependence = "are taken as independent"
-    return [
-        *comparison.notes,
-        f"Scores are times 100; differences are of unrounded scores. Items {dependence}.",
-        "p: Student's t; of one task and one seed a side, whose items share no sentence, "
-        "a paired permutation test (McNemar's of right or wrong).",
-        "Holm: p corrected for all comparisons above; docs/statistics.md says more.",
-    ]
-
-
-def difference_columns(differences: Sequence[Difference]) -> tuple[list[str], list[list[str]]]:
-    """Return the heads and the rows of a table, one row per difference.
-
-    Columns without any value are omitted.
-    """
-    labels = label_tasks(differences)
-    rows = [_difference_row(difference, labels) for difference in differences]
-    filled = [
-        column
-        for column in range(len(DIFFERENCE_COLUMNS))
-        if any(row[column] != "–" for row in rows)
-    ]
-    heads = [DIFFERENCE_COLUMNS[column] for column in filled]
-    return heads, [[row[column] for column in filled] for row in rows]
-
-
-def _difference_row(difference: Difference, labels: Mapping[tuple[str, str], str]) -> list[str]:
-    """Return the cells of a difference, one per column of ``DIFFERENCE_COLUMNS``."""
-    # Bounds of a wide interval are not known to two decimals.
-    bounds = [
-        _signed(100 * bound, decimals=1 if abs(bound) >= 0.1 else 2)
-        for bound in difference.interval or ()
-    ]
-    deviations = ["", ""]
-    if difference.deviations:
-        deviations = [f"±{100 * deviation:.2f}" for deviation in difference.deviations]
-    scores = [
-        f"{100 * score:.2f}{deviation}"
-        for score, deviation in zip(difference.scores, deviations, strict=True)
-    ]
-    return [
-        labels[difference.task, difference.split],
-        *scores,
-        _signed(100 * difference.difference, decimals=2),
-        " to ".join(bounds) or "–",
-        format_p(difference.p),
-        format_p(difference.p_williams),
-        format_p(difference.p_corrected),
-    ]
-
-
-def _signed(points: float, decimals: int) -> str:
-    # What prints as zero has no sign.
-    text = f"{points:+.{decimals}f}"
-    return text if float(text) else text[1:]
-
-
-def describe_p(p: float | None) -> str:
-    """Return a p-value as part of a sentence: ``= .051`` or ``< .001``."""
-    text = format_p(p)
-    return f"< {text[1:]}" if text.startswith("<") else f"= {text}"
-
-
-def format_p(p: float | None) -> str:
-    """Return a p-value as printed in a table: three decimals, or ``<.001``; a dash for None."""
-    if p is None:
-        return "–"
-    return "<.001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
+def _finite(value: float | None) -> float | None:
+    """Return a number that is finite; None for another one, which JSON cannot hold."""
+    return value if value is not None and math.isfinite(value) else None

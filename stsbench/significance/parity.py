@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.numbers.similarity import paired_cosine, unit_rows
-from stsbench.numbers.statistics import Float64Array
+from stsbench.numbers.statistics import LEVEL, Float64Array
 from stsbench.significance.comparison import Comparison
+from stsbench.significance.margins import margin_verdict
 
 Matrix = npt.NDArray[np.floating]
 Sentences = Sequence[tuple[str, str]]
@@ -151,6 +152,8 @@ LENGTH_TOLERANCE = 0.01
 """If the median ratio of lengths differs from 1 by more, the cause is not rounding."""
 MAX_LISTED = 8
 """The maximum number of sentences to list."""
+ONE_SIDED_LEVEL = (1 - LEVEL) / 2
+"""The level of two one-sided tests that are significant if the 95% interval is in the margin."""
 SAME, PRACTICAL, DIFFERENT = "same to rounding", "same for practical purposes", "different"
 """The possible verdicts."""
 
@@ -288,11 +291,12 @@ def compare_embeddings(
 def _describe_changed_scores(comparison: Comparison, margin: float) -> Iterator[str]:
     """Yield a reason for each task whose score may have changed by more than the margin."""
     for difference in comparison.differences:
-        if difference.interval is None:
+        estimate = difference.estimate
+        if estimate is None or difference.interval is None:
             yield f"{difference.task}: no interval of the difference is known"
             continue
-        low, high = difference.interval
-        if not -margin <= low <= high <= margin:
+        if margin_verdict(estimate, margin, ONE_SIDED_LEVEL) != "within":
+            low, high = difference.interval
             interval = f"{100 * low:+.2f} to {100 * high:+.2f}"
             yield (
                 f"{difference.task}: the difference may be {interval} points, "

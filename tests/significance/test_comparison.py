@@ -26,9 +26,8 @@ from stsbench.significance.comparison import (
     Difference,
     TestSettings,
     compare,
-    describe_comparison,
-    difference_columns,
 )
+from stsbench.significance.descriptions import describe_comparison, difference_columns
 from stsbench.significance.items import one_per_seed
 from tests.boards.scored import drawn, probe, sts, write
 from tests.made import SIMCSE, make_result
@@ -318,9 +317,9 @@ def test_a_third_encoder_changes_only_the_correction():
     two = compare({"a": [a], "b": [b]}, effort=FEW).differences[0]
     three = compare({"a": [a], "b": [b], "c": [c]}, effort=FEW).differences
     assert [(d.first, d.second) for d in three] == [("a", "b"), ("a", "c"), ("b", "c")]
-    assert (
-        dataclasses.replace(three[0], p_corrected=two.p_corrected, real=two.real, family=1) == two
-    )
+    corrected = ("p_corrected", "real", "family", "smallest_detectable")
+    of_two = {name: getattr(two, name) for name in corrected}
+    assert dataclasses.replace(three[0], **of_two) == two
     assert (two.family, three[0].family) == (1, 3)
     assert three[0].p_corrected is not None and two.p_corrected is not None
     assert three[0].p_corrected >= two.p_corrected
@@ -464,7 +463,7 @@ def difference(
 ) -> Difference:
     return Difference(
         first="A1", second="B2", task=task, tasks=["t"] * tasks, split="test", protocol=SIMCSE, n=9, seeds=(1, 1),
-        scores=(0.5, 0.5 + size), deviations=None, difference=size, interval=(size - 0.01, size + 0.01),
+        scores=(0.5, 0.5 + size), deviations=None, difference=size, interval=(size - 0.01, size + 0.01), error=0.005,
         p=p, p_williams=None, p_corrected=p, real=real, family=tasks + 2 if p is not None else 0,
     )  # fmt: skip
 

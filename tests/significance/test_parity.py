@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from stsbench.significance.comparison import Comparison, Difference
 from stsbench.significance.parity import (
@@ -65,16 +66,19 @@ SENTENCES = [
 BASE = RNG.normal(size=(66, 16)).astype(np.float32)
 DIFFERENCE = Difference(
     first="a", second="b", task="pets", tasks=("pets",), split="test", protocol={"name": "simcse"}, n=60, seeds=(1, 1),
-    scores=(0.8, 0.8), deviations=None, difference=0.0, interval=(-0.001, 0.002), p=0.5, p_williams=None,
+    scores=(0.8, 0.8), deviations=None, difference=0.0, interval=(-0.001, 0.002), error=0.0008, p=0.5, p_williams=None,
 )  # fmt: skip
 
 
 def verdict(
     b: Any, *, interval: tuple[float, float] | None = (-0.001, 0.002), kept: str = "float32"
 ) -> Any:
-    comparison = Comparison(
-        encoders=["a", "b"], differences=[replace(DIFFERENCE, interval=interval)], level=0.05
-    )
+    difference = replace(DIFFERENCE, interval=interval)
+    if interval is not None:
+        low, high = interval
+        error = (high - low) / 2 / norm.ppf(0.975)
+        difference = replace(difference, difference=(low + high) / 2, error=error)
+    comparison = Comparison(encoders=["a", "b"], differences=[difference], level=0.05)
     first, second = (
         EncoderEmbeddings(EmbeddingForm("float32", 16), BASE),
         EncoderEmbeddings(EmbeddingForm(kept, b.shape[1]), b),

@@ -13,9 +13,8 @@ from stsbench.boards.tables.table import STANDING_KINDS, Show, Table
 from stsbench.core.errors import DataError, ProtocolError, look_up
 from stsbench.core.wording import escape_controls
 from stsbench.plots.draw import DotPoint, draw_dots, draw_panels
-from stsbench.significance.comparison import (
-    Comparison,
-    Difference,
+from stsbench.significance.comparison import Comparison, Difference
+from stsbench.significance.descriptions import (
     describe_comparison,
     describe_notes,
     difference_columns,
@@ -104,10 +103,14 @@ def _difference_record(difference: Difference) -> dict[str, Any]:
         "difference": difference.difference,
         "interval_low": low,
         "interval_high": high,
+        "error": difference.error,
+        "df": difference.df,
         "p": difference.p,
         "p_williams": difference.p_williams,
         "p_corrected": difference.p_corrected,
         "real": difference.real,
+        "smallest_detectable": difference.smallest_detectable,
+        "margin_verdict": difference.margin_verdict,
     }
 
 

@@ -1,0 +1,288 @@
+"""Comparisons as text: sentences on each pair of encoders, notes, and the cells of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from stsbench.results.record import protocol_key
+from stsbench.significance.comparison import Comparison, Difference
+from stsbench.significance.differences import MAX_DIFFERENCE
+from stsbench.significance.margins import MarginVerdict
+
+DIFFERENCE_COLUMNS = ["task", "A", "B", "B - A", "95% interval", "p", "Williams", "Holm", "margin"]
+
+
+def describe_comparison(comparison: Comparison) -> list[str]:
+    """Describe for each pair of encoders which differences are significant, one text per pair."""
+    correction = _describe_correction(comparison)
+    texts = []
+    for first, second, differences in comparison.pairs():
+        single_runs = dict.fromkeys(
+            name for difference in differences for name in difference.one_run
+        )
+        warning = ""
+        if single_runs:
+            names = " and ".join(single_runs)
+            warning = f" {names}: one training seed, so this says nothing of the recipe."
+        sentences = _sentences(first, second, differences)
+        if comparison.margin is not None:
+            sentences += _sentences_on_margin(first, second, differences, comparison.margin)
+        texts.append(f"{'. '.join(sentences)}. {correction}.{warning}")
+    return texts
+
+
+def label_tasks(differences: Sequence[Difference]) -> Mapping[tuple[str, str], str]:
+    """Return the label of each task and split in tables and figures.
+
+    It contains the split if the task was scored on several.
+    """
+    splits_by_task: dict[str, set[str]] = {}
+    for difference in differences:
+        splits_by_task.setdefault(difference.task, set()).add(difference.split)
+    return {
+        (task, split): f"{task} ({split})" if len(splits) > 1 else task
+        for task, splits in splits_by_task.items()
+        for split in splits
+    }
+
+
+def _sentences(first: str, second: str, differences: Sequence[Difference]) -> list[str]:
+    """Describe one pair: tasks won by each, tasks without a difference, untested ones, means."""
+    labels = label_tasks(differences)
+    on_tasks = [difference for difference in differences if not difference.is_average]
+    tested = [difference for difference in on_tasks if difference.p is not None]
+    significant = [difference for difference in tested if difference.real]
+    insignificant = [difference for difference in tested if not difference.real]
+    sentences = []
+    for winner, loser, sign in ((second, first, 1), (first, second, -1)):
+        won = [difference for difference in significant if sign * difference.difference > 0]
+        if won:
+            tasks = ", ".join(
+                f"{labels[difference.task, difference.split]} "
+                f"({_signed(100 * difference.difference * sign, decimals=2)})"
+                for difference in won
+            )
+            count = ""
+            if len(on_tasks) > 1:
+                count = f"{len(won)} of {_count(len(on_tasks), 'task')}: "
+            sentences.append(f"{winner} is better than {loser} on {count}{tasks}")
+    if insignificant:
+        sentences.append(_describe_insignificant(first, second, insignificant, len(significant)))
+    untested = [
+        labels[difference.task, difference.split] for difference in on_tasks if difference.p is None
+    ]
+    if untested:
+        sentences.append(f"No paired test is known for {', '.join(untested)}")
+    sentences += [
+        _describe_mean(difference)
+        for difference in differences
+        if difference.is_average and difference.p is not None
+    ]
+    return sentences
+
+
+def _sentences_on_margin(
+    first: str, second: str, differences: Sequence[Difference], margin: float
+) -> list[str]:
+    """Describe one pair by a margin: one sentence for each verdict with its tasks and means."""
+    labels = label_tasks(differences)
+    points = _describe_margin(margin)
+    beginning_by_verdict: dict[MarginVerdict, str] = {
+        "within": f"{first} and {second} differ by less than {points} on",
+        "not worse": f"{second} is not worse than {first} by {points} on",
+        "worse than": f"{second} is worse than {first} by more than {points} on",
+        "open": f"The margin of {points} leaves it open on",
+    }
+    sentences = []
+    for verdict, beginning in beginning_by_verdict.items():
+        tasks = [
+            ("the " if difference.is_average else "") + labels[difference.task, difference.split]
+            for difference in differences
+            if difference.margin_verdict == verdict
+        ]
+        if tasks:
+            sentences.append(f"{beginning} {', '.join(tasks)}")
+    return sentences
+
+
+def _describe_margin(margin: float) -> str:
+    points = f"{100 * margin:g}"
+    return f"{points} point" if points == "1" else f"{points} points"
+
+
+NOTHING_DETECTABLE = "no difference"
+
+
+def _describe_detectable(differences: Sequence[Difference]) -> str:
+    """Describe which differences could have been found; empty if unknown, or if errors are 0.
+
+    Args:
+        differences: The differences of one pair, which are not significant.
+    """
+    labels = label_tasks(differences)
+    sizes: dict[str, str] = {}
+    for difference in differences:
+        label = labels[difference.task, difference.split]
+        smallest = difference.smallest_detectable
+        if difference.estimate is not None and difference.error is None:
+            sizes[label] = NOTHING_DETECTABLE
+        elif smallest is not None and smallest > MAX_DIFFERENCE:
+            sizes[label] = NOTHING_DETECTABLE
+        elif smallest:
+            sizes[label] = f"{100 * smallest:.2f} points"
+    if not sizes:
+        return ""
+    if len(differences) > 1:
+        listed = ", ".join(f"{size} on {label}" for label, size in sizes.items())
+        return f"; found with 80% power: {listed}"
+    (size,) = sizes.values()
+    return f"; found with 80% power: {size}"
+
+
+def _describe_correction(comparison: Comparison) -> str:
+    """Return the level, and over which families of tests Holm's correction was made."""
+    tested = [difference for difference in comparison.differences if difference.p is not None]
+    on_tasks = [difference for difference in tested if not difference.is_average]
+    n_means = len(tested) - len(on_tasks)
+    families = []
+    if on_tasks:
+        pairs = {(difference.first, difference.second) for difference in on_tasks}
+        tasks = {
+            (difference.task, difference.split, protocol_key(difference.protocol))
+            for difference in on_tasks
+        }
+        families.append(
+            f"{_count(len(on_tasks), 'test')} "
+            f"({_count(len(pairs), 'pair')} of encoders, {_count(len(tasks), 'task')})"
+        )
+    if n_means:
+        families.append(f"{_count(n_means, 'test')} of means")
+    level = f"Level {comparison.level:g}"
+    if not families:
+        return level
+    return f"{level}; Holm's correction over {' and, by itself, over '.join(families)}"
+
+
+def _describe_insignificant(
+    first: str, second: str, insignificant: Sequence[Difference], n_significant: int
+) -> str:
+    """Return the sentence on the tasks without a significant difference, and the lowest p."""
+    n_tasks = len(insignificant)
+    detectable = _describe_detectable(insignificant)
+    if n_significant:
+        return f"No significant difference on the other {_count(n_tasks, 'task')}{detectable}"
+    p_values = [
+        difference.p if difference.p_corrected is None else difference.p_corrected
+        for difference in insignificant
+    ]
+    smallest = describe_p(min(p for p in p_values if p is not None))
+    tasks = insignificant[0].task if n_tasks == 1 else f"any of {n_tasks} tasks"
+    p_label = "p" if n_tasks == 1 else "lowest p"
+    return (
+        f"No significant difference between {first} and {second} on {tasks} "
+        f"({p_label} {smallest}){detectable}"
+    )
+
+
+def _describe_mean(mean: Difference) -> str:
+    better = mean.second if mean.difference > 0 else mean.first
+    points = f"{100 * abs(mean.difference):.2f} points"
+    p = describe_p(mean.p if mean.p_corrected is None else mean.p_corrected)
+    if mean.real:
+        return f"{better} is better by {points} in the {mean.task} tasks (p {p})"
+    detectable = _describe_detectable([mean])
+    return f"No significant difference in the {mean.task} tasks: {points} (p {p}){detectable}"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count != 1 else ''}"
+
+
+def describe_notes(comparison: Comparison) -> list[str]:
+    """Explain the columns of a comparison's table, after the comparison's own notes."""
+    dependence = "that share a sentence are not independent"
+    if comparison.dependence == "none":
+        dependence = "are taken as independent"
+    notes_on_size = []
+    if any(
+        difference.p is not None and not difference.real for difference in comparison.differences
+    ):
+        notes_on_size.append(
+            "Found with 80% power: the smallest true difference that is significant in 80% of "
+            "samples, at the first level of Holm's correction."
+        )
+    if comparison.margin is not None:
+        notes_on_size.append(
+            f"margin: one-sided t tests at level {comparison.level:g} of whether B is above "
+            f"A - {100 * comparison.margin:g}, and below A + {100 * comparison.margin:g}; each "
+            "row by itself, without Holm's correction."
+        )
+    return [
+        *comparison.notes,
+        f"Scores are times 100; differences are of unrounded scores. Items {dependence}.",
+        "p: Student's t; of one task and one seed a side, whose items share no sentence, "
+        "a paired permutation test (McNemar's of right or wrong).",
+        "Holm: p corrected for all comparisons above; docs/statistics.md says more.",
+        *notes_on_size,
+    ]
+
+
+def difference_columns(differences: Sequence[Difference]) -> tuple[list[str], list[list[str]]]:
+    """Return the heads and the rows of a table, one row per difference.
+
+    Columns without any value are omitted.
+    """
+    labels = label_tasks(differences)
+    rows = [_difference_row(difference, labels) for difference in differences]
+    filled = [
+        column
+        for column in range(len(DIFFERENCE_COLUMNS))
+        if any(row[column] != "–" for row in rows)
+    ]
+    heads = [DIFFERENCE_COLUMNS[column] for column in filled]
+    return heads, [[row[column] for column in filled] for row in rows]
+
+
+def _difference_row(difference: Difference, labels: Mapping[tuple[str, str], str]) -> list[str]:
+    """Return the cells of a difference, one per column of ``DIFFERENCE_COLUMNS``."""
+    # Bounds of a wide interval are not known to two decimals.
+    bounds = [
+        _signed(100 * bound, decimals=1 if abs(bound) >= 0.1 else 2)
+        for bound in difference.interval or ()
+    ]
+    deviations = ["", ""]
+    if difference.deviations:
+        deviations = [f"±{100 * deviation:.2f}" for deviation in difference.deviations]
+    scores = [
+        f"{100 * score:.2f}{deviation}"
+        for score, deviation in zip(difference.scores, deviations, strict=True)
+    ]
+    return [
+        labels[difference.task, difference.split],
+        *scores,
+        _signed(100 * difference.difference, decimals=2),
+        " to ".join(bounds) or "–",
+        format_p(difference.p),
+        format_p(difference.p_williams),
+        format_p(difference.p_corrected),
+        difference.margin_verdict or "–",
+    ]
+
+
+def _signed(points: float, decimals: int) -> str:
+    # What prints as zero has no sign.
+    text = f"{points:+.{decimals}f}"
+    return text if float(text) else text[1:]
+
+
+def describe_p(p: float | None) -> str:
+    """Return a p-value as part of a sentence: ``= .051`` or ``< .001``."""
+    text = format_p(p)
+    return f"< {text[1:]}" if text.startswith("<") else f"= {text}"
+
+
+def format_p(p: float | None) -> str:
+    """Return a p-value as printed in a table: three decimals, or ``<.001``; a dash for None."""
+    if p is None:
+        return "–"
+    return "<.001" if p < 0.001 else f"{p:.3f}".removeprefix("0")

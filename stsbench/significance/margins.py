@@ -1,0 +1,176 @@
+"""What a difference and its error say of a margin, and which differences could have been found.
+
+That a difference is not significant does not show that it is small. Two one-sided tests against a
+margin do (Schuirmann 1987, Journal of Pharmacokinetics and Biopharmaceutics 15); one of them alone
+shows that an encoder is not worse by the margin. How large a difference must be in order to be
+significant in most samples follows from the noncentral t distribution: its statistic is shifted by
+the true difference, in units of the error, and that error is itself estimated.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from functools import lru_cache
+from typing import Literal
+
+from stsbench.numbers.statistics import StandardError
+from stsbench.significance.differences import EstimatedDifference
+
+MarginVerdict = Literal["within", "not worse", "worse than", "open"]
+POWER = 0.8
+"""The share of samples in which a difference of the smallest detectable size is significant."""
+NORMAL_DF = 1e9
+"""With more degrees of freedom, Student's t is the normal distribution."""
+MAX_SERIES_QUANTILE = 1e3
+"""Above this quantile, the series of the noncentral t distribution may not converge."""
+MAX_ITEMS = 10**9
+MAX_SEEDS = 1000
+
+
+def margin_verdict(
+    estimate: EstimatedDifference, margin: float, level: float = 0.05
+) -> MarginVerdict:
+    """Judge a difference by a margin, with one-sided tests by Student's t.
+
+    If the error is 0, the difference itself is compared with the margin.
+
+    Args:
+        estimate: The difference, second minus first, with its error.
+        margin: The largest difference that does not matter, at least 0.
+        level: The level of each one-sided test.
+
+    Returns:
+        ``within``: the difference is between -margin and margin. ``not worse``: it is above
+        -margin. ``worse than``: it is below -margin. ``open``: none of these is significant.
+    """
+    from scipy import special
+
+    difference, error, df = estimate
+    if not error:
+        is_not_worse = difference >= -margin
+        is_not_better = difference <= margin
+        is_worse = difference < -margin
+    else:
+        lower_statistic = (difference + margin) / error
+        upper_statistic = (difference - margin) / error
+        is_not_worse = bool(special.stdtr(df, -lower_statistic) < level)
+        is_not_better = bool(special.stdtr(df, upper_statistic) < level)
+        is_worse = bool(special.stdtr(df, lower_statistic) < level)
+    if is_not_worse:
+        return "within" if is_not_better else "not worse"
+    return "worse than" if is_worse else "open"
+
+
+def smallest_detectable(
+    error: float, df: float, level: float = 0.05, power: float = POWER
+) -> float:
+    """Compute the smallest true difference that a two-sided test finds with some power.
+
+    Args:
+        error: The standard error of the estimated difference.
+        df: The degrees of freedom of that error, more than 0; infinite if it is known.
+        level: The level of the test. By Holm's correction over k tests it is 0.05 / k for the
+            first of them.
+        power: The share of samples in which the difference is significant, in its direction;
+            more than half of the level.
+
+    Returns:
+        The difference, in the unit of the error: 0 if the error is 0, NaN if an argument is NaN.
+    """
+    if math.isnan(error) or math.isnan(df):
+        return float("nan")
+    return _smallest_noncentrality(df, level, power) * error if error else 0.0
+
+
+@lru_cache(maxsize=4096)
+def _smallest_noncentrality(df: float, level: float, power: float) -> float:
+    """Compute the noncentrality at which Student's statistic exceeds its quantile with power."""
+    from scipy import optimize, special
+
+    if df > NORMAL_DF:
+        return float(special.ndtri(1 - level / 2) + special.ndtri(power))
+    quantile = float(special.stdtrit(df, 1 - level / 2))
+
+    def estimated_share(share: float) -> float:
+        """Return the quantile of the estimated error, as a share of the true one."""
+        return math.sqrt(special.chdtri(df, 1 - share) / df)
+
+    if quantile > MAX_SERIES_QUANTILE:
+        # The noise of the difference is nothing beside that of its estimated error.
+        return quantile * estimated_share(power)
+    # Error and difference are independent: both are below these quantiles with the power.
+    share = power**0.5
+    upper_bound = quantile * estimated_share(share) + float(special.ndtri(share))
+    return float(
+        optimize.brentq(
+            lambda noncentrality: 1 - special.nctdtr(df, noncentrality, quantile) - power,
+            0.0,
+            upper_bound + 1.0,
+        )
+    )
+
+
+def required_items(
+    items: StandardError,
+    n_items: int,
+    difference: float,
+    level: float = 0.05,
+    power: float = POWER,
+) -> int | None:
+    """Compute how many items like those of a comparison a smaller or larger difference needs.
+
+    The squared error falls, and the degrees of freedom rise, in proportion to the number of items.
+
+    Args:
+        items: The error of the comparison, with one seed per encoder.
+        n_items: The number of items of the comparison.
+        difference: The difference to find, more than 0, in the unit of the error.
+        level: The level of the test.
+        power: The share of samples in which the difference is to be significant.
+
+    Returns:
+        The number of items; None if it is above ``MAX_ITEMS``.
+    """
+
+    def is_found(n_required: int) -> bool:
+        scale = n_required / n_items
+        df = (items.df + 1) * scale - 1
+        if df < 1:
+            return False
+        error = items.error / scale**0.5
+        return smallest_detectable(error, df, level, power) <= difference
+
+    n_required = bisect_left(range(MAX_ITEMS + 1), True, lo=1, key=is_found)
+    return None if n_required > MAX_ITEMS else n_required
+
+
+def required_seeds(
+    items: StandardError,
+    deviation: float,
+    difference: float,
+    level: float = 0.05,
+    power: float = POWER,
+) -> int | None:
+    """Compute how many seeds per encoder a difference needs on given items.
+
+    Args:
+        items: The error of the difference over items alone.
+        deviation: The deviation of each encoder's score over seeds, in the unit of the error.
+        difference: The difference to find, in the unit of the error.
+        level: The level of the test.
+        power: The share of samples in which the difference is to be significant.
+
+    Returns:
+        The number of seeds, at least 2; None if it is above ``MAX_SEEDS``, as it is if the items
+        are too few for any number of seeds.
+    """
+    item_variance = items.error**2
+    for n_seeds in range(2, MAX_SEEDS + 1):
+        seed_variance = deviation**2 / n_seeds
+        variance = item_variance + 2 * seed_variance
+        satterthwaite_sum = item_variance**2 / items.df + 2 * seed_variance**2 / (n_seeds - 1)
+        df = variance**2 / satterthwaite_sum if satterthwaite_sum > 0 else math.inf
+        if smallest_detectable(variance**0.5, df, level, power) <= difference:
+            return n_seeds
+    return None
