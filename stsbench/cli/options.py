@@ -325,7 +325,9 @@ DryTraining = Annotated[
 CompareSeed = Annotated[int, _option("Seed of all random draws.", min=0, max=MAX_SEED)]
 DifferenceMargin = Annotated[
     float | None,
-    _option("Points that do not matter; each difference is judged by them too.", min=0, max=100),
+    _option(
+        "A difference of at most these points does not matter; judge by it too.", min=0, max=100
+    ),
 ]
 Independent = Annotated[
     bool, _option("Treat items that share a sentence as independent.", "--independent")

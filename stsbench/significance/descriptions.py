@@ -120,23 +120,25 @@ def _describe_detectable(differences: Sequence[Difference]) -> str:
         differences: The differences of one pair, which are not significant.
     """
     labels = label_tasks(differences)
-    sizes: dict[str, str] = {}
-    for difference in differences:
-        label = labels[difference.task, difference.split]
-        smallest = difference.smallest_detectable
-        if difference.estimate is not None and difference.error is None:
-            sizes[label] = NOTHING_DETECTABLE
-        elif smallest is not None and smallest > MAX_DIFFERENCE:
-            sizes[label] = NOTHING_DETECTABLE
-        elif smallest:
-            sizes[label] = f"{100 * smallest:.2f} points"
-    if not sizes:
-        return ""
-    if len(differences) > 1:
-        listed = ", ".join(f"{size} on {label}" for label, size in sizes.items())
-        return f"; found with 80% power: {listed}"
-    (size,) = sizes.values()
-    return f"; found with 80% power: {size}"
+    size_by_label = {
+        labels[difference.task, difference.split]: _describe_smallest(difference)
+        for difference in differences
+    }
+    sizes = [f"{size} on {label}" for label, size in size_by_label.items() if size]
+    if len(differences) == 1:
+        sizes = list(filter(None, size_by_label.values()))
+    return f"; found with 80% power: {', '.join(sizes)}" if sizes else ""
+
+
+def _describe_smallest(difference: Difference) -> str:
+    """Describe the smallest detectable difference; empty if unknown, or if its error is 0."""
+    smallest = difference.smallest_detectable
+    if smallest is None:
+        has_too_few_items = difference.interval is not None and difference.error is None
+        return NOTHING_DETECTABLE if has_too_few_items else ""
+    if smallest > MAX_DIFFERENCE:
+        return NOTHING_DETECTABLE
+    return f"{100 * smallest:.2f} points" if smallest else ""
 
 
 def _describe_correction(comparison: Comparison) -> str:
@@ -205,7 +207,8 @@ def describe_notes(comparison: Comparison) -> list[str]:
         dependence = "are taken as independent"
     notes_on_size = []
     if any(
-        difference.p is not None and not difference.real for difference in comparison.differences
+        difference.p is not None and not difference.real and _describe_smallest(difference)
+        for difference in comparison.differences
     ):
         notes_on_size.append(
             "Found with 80% power: the smallest true difference that is significant in 80% of "

@@ -12,6 +12,7 @@ import pytest
 
 import stsbench as package
 from stsbench.cli.main import main
+from stsbench.core.errors import StsbenchError
 from tests.boards.scored import drawn, probe, sts, write as write_results
 from tests.cli.commands import HASHED, PAIR_TABLE, QUICK, TABLE, Command, make_own, sha256, write
 
@@ -51,6 +52,33 @@ def test_compare_takes_folders(stsbench):
     assert left == right and by_folder["encoders"] == ["mine/good", "mine/bad"]
     mixed = stsbench.json("compare", "good", "mine/good", "--protocol", "simcse")
     assert mixed["differences"][0]["p"] == 1.0
+
+
+def test_compare_answers_on_a_margin_in_points_as_python_does(stsbench):
+    fill(Path("results"))
+    pair = ("good", "bad", "--tasks", "sts12,mr")
+    by_python = package.compare("good", "bad", tasks="sts12,mr", margin=15)
+    assert by_python.margin == 0.15
+    judged = stsbench.json("compare", *pair, "--margin", "15")
+    plain = stsbench.json("compare", *pair)
+    verdicts = {row["task"]: row["margin_verdict"] for row in judged["differences"]}
+    assert verdicts == {row.task: row.margin_verdict for row in by_python.differences}
+    assert verdicts == {"sts12": "worse than", "mr": "within"}
+    for row, without in zip(judged["differences"], plain["differences"], strict=True):
+        assert {**row, "margin_verdict": None} == without
+    assert list(by_python.to_frame().margin_verdict) == list(verdicts.values())
+    assert by_python.sentences == judged["sentences"]
+    printed = stsbench.fine("compare", *pair, "--margin", "15")
+    assert "margin" in printed and "good and bad differ by less than 15 points on mr. " in printed
+    assert "bad is worse than good by more than 15 points on sts12. " in printed
+
+
+@pytest.mark.parametrize("margin", ["-1", "101", "nan", "inf", "wide"])
+def test_compare_refuses_a_margin_that_is_no_number_of_points(stsbench, margin):
+    fill(Path("results"))
+    assert "margin" in stsbench.refused("compare", "good", "bad", "--margin", margin)
+    with pytest.raises(StsbenchError, match="margin must be a number from 0 to 100 or None"):
+        package.compare("good", "bad", margin=margin)
 
 
 def test_compare_of_a_folder_of_training_says_that_it_holds_no_results(stsbench):

@@ -163,19 +163,19 @@ def literal_smallest(error: float, df: float, level: float, power: float) -> flo
     return float(optimize.brentq(lacking, 0, 1e3 * error))
 
 
-@pytest.mark.parametrize("df", [0.9, 1.0, 2.0, 3.7, 59.0, 1e5])
+@pytest.mark.parametrize("df", [1.0, 2.0, 3.7, 59.0, 1e5])
 @pytest.mark.parametrize("level", [0.05, 0.05 / 21])
 @pytest.mark.parametrize("power", [0.5, 0.8, 0.95])
 def test_the_smallest_difference_is_the_root_of_the_noncentral_t(df, level, power):
-    if df < 1 and power > 0.9:
-        pytest.skip("beyond the bracket of the reference")
     assert smallest_detectable(0.02, df, level, power) == pytest.approx(
         literal_smallest(0.02, df, level, power), rel=1e-6
     )
 
 
-@pytest.mark.parametrize(("df", "level"), [(0.1, 0.05), (0.5, 1e-4), (0.9, 5e-5), (2.0, 1e-7)])
-def test_far_quantiles_are_those_of_the_errors_own_distribution(df, level):
+@pytest.mark.parametrize(
+    ("df", "level"), [(0.1, 0.05), (0.5, 0.05), (0.9, 0.05), (0.5, 1e-4), (0.9, 5e-5), (2.0, 1e-7)]
+)
+def test_below_one_degree_of_freedom_and_far_out_power_is_the_mean_over_estimated_errors(df, level):
     quantile = stats.t.ppf(1 - level / 2, df)
     shares = (np.arange(20_000) + 0.5) / 20_000
     estimated_errors = np.sqrt(stats.chi2.ppf(shares, df) / df)
