@@ -18,7 +18,7 @@ from torch import Tensor
 
 from stsbench.core.errors import StsbenchError
 
-_PAST_DRAWS = 2.0
+_ABOVE_ALL_DRAWS = 2.0
 """A number above every draw; draws are below 1."""
 
 
@@ -45,7 +45,7 @@ def token_shuffle(
     # Two orders of the columns of a row, with all tokens first. The id of the k-th column of the
     # random order goes to the k-th one of the plain order; padding is in the same order in both.
     token_order = torch.where(is_token, positions, positions + t).argsort(dim=1)
-    random_order = torch.where(is_token, draws, _PAST_DRAWS + positions).argsort(dim=1)
+    random_order = torch.where(is_token, draws, _ABOVE_ALL_DRAWS + positions).argsort(dim=1)
     return torch.empty_like(ids).scatter_(1, token_order, ids.gather(1, random_order))
 
 
@@ -146,7 +146,7 @@ def _draw_exact_share(eligible: Tensor, rate: float, generator: torch.Generator)
     # The result are the positions of the ``counts`` smallest draws. Those below ``rate`` are nearly
     # as many, and the positions that are missing or too many are nearest to it. This is three
     # times as fast as sorting every element of a batch.
-    draws = _uniform_draws(eligible, generator).masked_fill(~eligible, _PAST_DRAWS)
+    draws = _uniform_draws(eligible, generator).masked_fill(~eligible, _ABOVE_ALL_DRAWS)
     is_drawn = draws < rate
     n_missing = counts - is_drawn.sum(dim=1, keepdim=True)
     # If positions are missing, only those that are not drawn yet can be added; otherwise only drawn

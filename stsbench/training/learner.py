@@ -260,7 +260,11 @@ class Learner(_Traits):
         )
         is_random = is_chosen & (replacement_draws >= 0.8) & (replacement_draws < 0.9)
         hidden_ids = torch.where(is_random, random_ids, hidden_ids)
-        return {**tokens, "input_ids": hidden_ids, "labels": torch.where(is_chosen, ids, IGNORED)}
+        return {
+            **tokens,
+            "input_ids": hidden_ids,
+            "labels": torch.where(is_chosen, ids, IGNORED_LABEL),
+        }
 
     def guessing_loss(self, hidden: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Compute the mean cross-entropy of guessing the tokens that :meth:`hide` has hidden.
@@ -414,7 +418,7 @@ def weighted_sum(parts: Losses, weights: Mapping[str, float]) -> Losses:
     }
 
 
-IGNORED = -100
+IGNORED_LABEL = -100
 """The label of a token that is not hidden, as in transformers."""
 
 
@@ -426,7 +430,7 @@ def row_losses(model: Any, states: torch.Tensor, labels: torch.Tensor) -> torch.
         states: Its last hidden states (b, t, h).
         labels: The ids of the hidden tokens (b, t), -100 at the others.
     """
-    is_hidden = labels != IGNORED
+    is_hidden = labels != IGNORED_LABEL
     logits = language_model_head(model)(states[is_hidden]).float()
     token_losses = torch.nn.functional.cross_entropy(logits, labels[is_hidden], reduction="none")
     losses = torch.zeros(labels.shape, device=token_losses.device)
@@ -440,7 +444,7 @@ def mean_of_rows(losses: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         losses: The losses of :func:`row_losses`, (b,).
         labels: The labels (b, t) that they were computed from.
     """
-    return joint_mean(losses.sum(), (labels != IGNORED).sum())
+    return joint_mean(losses.sum(), (labels != IGNORED_LABEL).sum())
 
 
 def language_model_head(model: Any) -> Any:  # noqa: ANN401

@@ -257,8 +257,7 @@ def mixed_info_nce(
         return (mixing * rows + (1 - mixing) * rows.roll(-1, 0)).detach()
 
     similarities = [cosines(anchor, positive)]
-    # True for ``released``.
-    if look_up("variant", variant, FORMULAS):
+    if look_up("variant", variant, IS_RELEASED):
         is_own = _diagonal_mask(anchor)
         # With a share below a half, mix i is mostly sentence i + 1: its cosine with that sentence
         # is the one that is set to 0.
@@ -374,7 +373,7 @@ def quick_thoughts(first: Tensor, second: Tensor) -> Tensor:
 
 MIN_PROBABILITY = 1e-7
 """The least probability, and the least sum of exponentials, in the released code."""
-FORMULAS = {"paper": False, "released": True}
+IS_RELEASED = {"paper": False, "released": True}
 """Whether the formulas are those of the released code, by name."""
 Formulas = Literal["paper", "released"]
 
@@ -416,8 +415,7 @@ def ranking_consistency(
     similarities = rankings(view_a, view_b, temperature=temperature)
     # The logarithms of P and Q, (2, b, b), and that of M.
     log_rankings = torch.stack([similarities.log_softmax(dim=1), similarities.T.log_softmax(dim=1)])
-    # True for ``released``.
-    if look_up("formulas", formulas, FORMULAS):
+    if look_up("formulas", formulas, IS_RELEASED):
         log_rankings = log_rankings.exp().clamp(min=MIN_PROBABILITY).log()
         log_middle = torch.full_like(log_rankings[0], MIN_PROBABILITY)
     else:
@@ -466,9 +464,8 @@ def list_mle(student: Tensor, teacher: Tensor, *, formulas: Formulas = "paper") 
     """
     check_rows(student=student, teacher=teacher)
     ranked_scores = student.gather(1, teacher.argsort(dim=1, descending=True, stable=True))
-    # Sums over the sentences from rank k on: cumulative sums from the end, by flipping twice. The
-    # condition is true for ``released``.
-    if look_up("formulas", formulas, FORMULAS):
+    # Sums over the sentences from rank k on: cumulative sums from the end, by flipping twice.
+    if look_up("formulas", formulas, IS_RELEASED):
         ranked_scores = ranked_scores - ranked_scores.amax(dim=1, keepdim=True)
         log_remainders = (ranked_scores.exp().flip(1).cumsum(dim=1) + MIN_PROBABILITY).log().flip(1)
     else:
@@ -504,7 +501,7 @@ def self_guided(cls: Tensor, hidden: Tensor, *, temperature: float, variant: str
     Raises:
         UnknownName: There is no such variant.
     """
-    loss = look_up("self-guided variant", variant, SELF_GUIDED)
+    loss = look_up("self-guided variant", variant, SELF_GUIDED_LOSSES)
     check_rows(cls=cls, **{"each layer of hidden": hidden[:, 0]})
     return loss(cls, hidden, temperature)
 
@@ -555,7 +552,7 @@ def _opt3(cls: Tensor, hidden: Tensor, temperature: float) -> Tensor:
     return -F.logsigmoid(logits[is_own] - negatives[:, None]).mean()
 
 
-SELF_GUIDED: Mapping[str, Callable[[Tensor, Tensor, float], Tensor]] = {
+SELF_GUIDED_LOSSES: Mapping[str, Callable[[Tensor, Tensor, float], Tensor]] = {
     "base": lambda cls, hidden, temperature: nt_xent(cls, hidden[:, 0], temperature=temperature),
     "opt1": _opt1,
     "opt2": lambda cls, hidden, temperature: info_nce(cls, hidden[:, 0], temperature=temperature),

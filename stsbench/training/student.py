@@ -36,7 +36,7 @@ from stsbench.training.loop.on_cpu import (
     padding_computed,
 )
 
-DROPOUT = re.compile(
+DROPOUT_FIELD = re.compile(
     r"(?!classifier|summary|pooler|qa|seq_classif)\w*(dropout(_prob|_rate)?|pdrop)"
 )
 """The names of the dropouts of a model's body in configurations: BERT's ``hidden_dropout_prob``,
@@ -48,7 +48,9 @@ Transform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 def dropouts(config: Mapping[str, Any]) -> dict[str, float]:
     """Return the dropout rates of a configuration by name."""
-    values_by_name = {name: value for name, value in config.items() if DROPOUT.fullmatch(name)}
+    values_by_name = {
+        name: value for name, value in config.items() if DROPOUT_FIELD.fullmatch(name)
+    }
     return {
         name: float(value)
         for name, value in values_by_name.items()

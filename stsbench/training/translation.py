@@ -33,8 +33,8 @@ from stsbench.encoders.engine.embed import ProgressCallback
 from stsbench.encoders.transformer.backbone import load_model, load_tokenizer
 
 Mode = Literal["greedy", "sampling"]
-VOCABULARY = ("source.spm", "target.spm", "vocab.json")
-PACKAGES = ("sentencepiece", "sacremoses")
+VOCABULARY_FILES = ("source.spm", "target.spm", "vocab.json")
+VOCABULARY_PACKAGES = ("sentencepiece", "sacremoses")
 """The packages that read Marian's vocabularies."""
 
 
@@ -116,7 +116,7 @@ class Translator:
             EncoderError: The folder is no checkpoint of a Marian model.
         """
         # Checked now, because the tokenizer that needs them is loaded much later.
-        for package in PACKAGES:
+        for package in VOCABULARY_PACKAGES:
             if find_spec(package) is None:
                 raise StsbenchError(
                     f"translation needs {package}; "
@@ -128,9 +128,9 @@ class Translator:
         self.decoding = decoding or Decoding()
         self.batch_size = batch_size
         self.device = pick_device(device)
-        self.checkpoint = find_checkpoint(model, revision=revision, extra_names=VOCABULARY)
+        self.checkpoint = find_checkpoint(model, revision=revision, extra_names=VOCABULARY_FILES)
         folder = self.checkpoint.folder
-        missing_files = [name for name in VOCABULARY if not (folder / name).is_file()]
+        missing_files = [name for name in VOCABULARY_FILES if not (folder / name).is_file()]
         if missing_files:
             raise EncoderError(
                 f"{folder}: no {missing_files[0]}; is it a Marian translation model?"
@@ -398,7 +398,7 @@ def write_back_translations(
             "batch_size": forward.batch_size,
             "versions": {
                 **versions(),
-                **{package: metadata.version(package) for package in PACKAGES},
+                **{package: metadata.version(package) for package in VOCABULARY_PACKAGES},
             },
         },
     }

@@ -79,7 +79,7 @@ class ConvergedProtocol(ProbeProtocol):
         )
 
 
-_FAST: dict[str, Any] = {
+_FAST_SETTINGS: dict[str, Any] = {
     "kfold": 5,
     "optimiser": "rmsprop",
     "batch_size": 128,
@@ -92,7 +92,7 @@ PROTOCOLS: dict[str, ProbeProtocol] = {
     # The same under torch of 2018, which summed the loss over a batch.
     "senteval-sum": MinibatchProtocol(name="senteval-sum", loss="sum"),
     # README: "prototyping"; SimCSE's dev and fasttest modes.
-    "senteval-fast": MinibatchProtocol(name="senteval-fast", **_FAST),
+    "senteval-fast": MinibatchProtocol(name="senteval-fast", **_FAST_SETTINGS),
     "logreg": ConvergedProtocol(name="logreg"),
 }
 

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Features = Literal["u", "abs_mul", "concat_mul_abs"]
-BLOCKS: dict[Features, int] = {"u": 1, "abs_mul": 2, "concat_mul_abs": 4}
+FEATURE_WIDTHS: dict[Features, int] = {"u": 1, "abs_mul": 2, "concat_mul_abs": 4}
 """The width of each kind of features, in embedding sizes."""
-LANES = 16
+SIMD_LANES = 16
 """The compiled loops need rows of weights whose length is a multiple of this."""
-CHUNK_BYTES = 128 << 20
+MAX_CHUNK_BYTES = 128 << 20
 """The maximum number of bytes of embeddings read at once."""
-CHUNK_VALUES = 1 << 22
+MAX_CHUNK_VALUES = 1 << 22
 """The maximum number of features, over all items, made at once."""
 
 
@@ -70,7 +70,7 @@ class FeaturePool:
     @property
     def width(self) -> int:
         """The number of features of an item."""
-        return BLOCKS[self.features] * int(self.sides[0].shape[1])
+        return FEATURE_WIDTHS[self.features] * int(self.sides[0].shape[1])
 
 
 class ItemBlock(NamedTuple):
@@ -157,7 +157,7 @@ class ProbeItems:
             )
             return
         # 4 bytes per float32, on each side.
-        size = CHUNK_BYTES // (4 * sides[0].shape[1] * len(sides))
+        size = MAX_CHUNK_BYTES // (4 * sides[0].shape[1] * len(sides))
         size = max(1, size // multiple_of) * multiple_of
         for start in range(0, len(self), size):
             chunk = self.indices[start : start + size]
@@ -175,7 +175,7 @@ class ProbeItems:
             )
 
     def features(
-        self, device: torch.device | str = "cpu", size: int = CHUNK_VALUES
+        self, device: torch.device | str = "cpu", size: int = MAX_CHUNK_VALUES
     ) -> Iterator[Tensor]:
         """Yield the items' features in order, (<= size, w) float64, at most 32 MiB at once.
 
@@ -186,7 +186,7 @@ class ProbeItems:
         import torch
 
         kind = self.pool.features
-        size = max(1, min(size, CHUNK_VALUES // self.pool.width))
+        size = max(1, min(size, MAX_CHUNK_VALUES // self.pool.width))
         for block in self.blocks():
             for start in range(0, len(block.rows), size):
                 rows = block.rows[start : start + size]
@@ -363,12 +363,12 @@ def starting_weights(seed: int, width: int, classes: int) -> FloatArray:
         classes: The number of classes.
 
     Returns:
-        One row per class: its ``width`` weights, its bias, and zeros up to a multiple of ``LANES``
-        columns.
+        One row per class: its ``width`` weights, its bias, and zeros up to a multiple of
+        ``SIMD_LANES`` columns.
     """
     (weight, bias), _ = first_weights(seed, (width, classes))
     # 1 for the bias.
-    n_columns = math.ceil((width + 1) / LANES) * LANES
+    n_columns = math.ceil((width + 1) / SIMD_LANES) * SIMD_LANES
     start: FloatArray = np.zeros((classes, n_columns), dtype=np.float32)
     start[:, :width] = weight.numpy()
     start[:, width] = bias.numpy()

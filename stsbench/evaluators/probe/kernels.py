@@ -32,7 +32,7 @@ import numpy as np
 from numba import njit, types
 
 from stsbench.encoders.base import FloatArray, IndexArray
-from stsbench.evaluators.probe.items import LANES, Features
+from stsbench.evaluators.probe.items import SIMD_LANES, Features
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -375,7 +375,7 @@ def are_features_embeddings(u: FloatArray, kind: int) -> bool:
 
     They are those of single sentences whose size fills whole SIMD lanes.
     """
-    return kind == U and u.shape[1] % LANES == 0
+    return kind == U and u.shape[1] % SIMD_LANES == 0
 
 
 @helper

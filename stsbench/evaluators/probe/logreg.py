@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from stsbench.encoders.base import IndexArray
-from stsbench.evaluators.probe.items import CHUNK_VALUES, ProbeItems, ProbeRun, SearchResult
+from stsbench.evaluators.probe.items import MAX_CHUNK_VALUES, ProbeItems, ProbeRun, SearchResult
 
 _LBFGS_PAIRS = 10
 """The number of last steps that L-BFGS remembers, with the changes of the gradient."""
@@ -280,7 +280,7 @@ class ConvergedSolver:
         """
         classes = []
         # Chunks of r items, (r, w), so small that their logits fit the memory for them.
-        for x in items.features(self.device, CHUNK_VALUES // weights[..., 0].numel()):
+        for x in items.features(self.device, MAX_CHUNK_VALUES // weights[..., 0].numel()):
             z = torch.einsum("nw,pkw->npk", x, weights[..., :-1]) + weights[..., -1]
             if weights.shape[1] > 1:
                 classes.append(z.argmax(dim=-1))
@@ -337,7 +337,7 @@ class _LogisticLosses:
             [column_by_set[id(problem.train)] for problem in problems], device=device
         )
         # Divided by the number of problems, because each has logits of its own for an item.
-        self._chunk_size = CHUNK_VALUES // len(problems)
+        self._chunk_size = MAX_CHUNK_VALUES // len(problems)
         self._features: list[Tensor] = []
         # Features that fit the memory are made once; others again in each evaluation. 8: float64.
         if len(indices) * pool.width * 8 <= _MAX_FEATURE_BYTES:

@@ -259,7 +259,7 @@ class MinibatchSolver(Solver, ABC):
 
 _MAX_LOCKSTEP_ROWS = 64
 """The maximum number of weight rows in lockstep, so that they stay in the core's own cache."""
-_NOT_SOFT = np.empty((0, 0), dtype=np.float32)
+_NO_SOFT_LABELS = np.empty((0, 0), dtype=np.float32)
 """The soft labels of items with hard labels."""
 
 
@@ -371,7 +371,7 @@ class Lockstep:
         from stsbench.evaluators.probe import kernels
 
         labels = block.labels
-        soft_labels = _NOT_SOFT
+        soft_labels = _NO_SOFT_LABELS
         if block.labels.ndim > 1:
             # The loops read no labels then; any array of indices does.
             labels = block.rows

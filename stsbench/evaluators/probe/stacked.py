@@ -35,7 +35,7 @@ from stsbench.evaluators.probe.minibatch import (
     train_until_stopped,
 )
 
-STACK_VALUES = 1 << 26
+MAX_STACK_VALUES = 1 << 26
 """The maximum number of weights, and of activations, of one stack.
 
 These are 256 MiB each, and several times that with moments and gradients.
@@ -98,7 +98,9 @@ class StackedSolver(MinibatchSolver):
             # The size of a stack is limited by its weights, and by the activations of a batch.
             n_weights = p * sum(tensor.numel() for tensor in self.start)
             n_activations = self.run.width + p * (self.protocol.nhid + self.run.classes)
-            size = max(1, STACK_VALUES // max(n_weights, self.protocol.batch_size * n_activations))
+            size = max(
+                1, MAX_STACK_VALUES // max(n_weights, self.protocol.batch_size * n_activations)
+            )
             for start in range(0, len(fold_indices), size):
                 stack_indices = fold_indices[start : start + size]
                 stack = _Stack(self, [folds[index] for index in stack_indices])

@@ -119,7 +119,7 @@ def prepare_step(learner: Learner, section: TrainingSection) -> None:
     speed_up(learner, compiled=section.compile)
 
 
-REPORTS = "reports"
+REPORTS_FOLDER = "reports"
 """The folder of TensorBoard's files in a run's folder; ``TENSORBOARD_LOGGING_DIR`` overrides it."""
 
 
@@ -221,7 +221,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
         for callback in self.callback_handler.callbacks:
             # The library's default is a folder among the checkpoints, which are deleted at the end.
             if getattr(callback, "logging_dir", "") is None:
-                callback.logging_dir = str(settings.folder / REPORTS)
+                callback.logging_dir = str(settings.folder / REPORTS_FOLDER)
         # So the library divides a loss by the number of accumulated batches.
         self.model_accepts_loss_kwargs = False
         if settings.report_to:

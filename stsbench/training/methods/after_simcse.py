@@ -21,7 +21,7 @@ from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.encoders.tokens import TokenIds
 from stsbench.training import objectives
 from stsbench.training.learner import (
-    IGNORED,
+    IGNORED_LABEL,
     Batch,
     ContrastiveLearner,
     HiddenShare,
@@ -398,7 +398,7 @@ class DiffCSE(TwoViews):
             tokens: The model inputs of the sentences, (b, t) each.
             hidden: The same with tokens hidden, and the labels of these.
         """
-        is_replaced = hidden["labels"] != IGNORED
+        is_replaced = hidden["labels"] != IGNORED_LABEL
         if self.released:
             # All tokens but the first, [CLS].
             is_replaced = tokens["attention_mask"].bool().clone()

@@ -31,7 +31,7 @@ from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.objectives import nt_xent
 from stsbench.training.spans import Span, Spans, Strategy, sample_spans
 
-CHECKED = 2000
+N_CHECKED_DOCUMENTS = 2000
 """The number of documents, the shortest, whose length in tokens is checked before training."""
 TOKENIZE_AT_ONCE = 64
 """The number of documents that are tokenised in one call."""
@@ -105,7 +105,7 @@ class DeCLUTR(Learner):
         super().prepare(columns)
         lengths = np.fromiter(map(len, columns["document"]), dtype=np.int64)
         # In the order of the corpus, so that the first one is named.
-        shortest = np.sort(np.argsort(lengths, kind="stable")[:CHECKED])
+        shortest = np.sort(np.argsort(lengths, kind="stable")[:N_CHECKED_DOCUMENTS])
         for start in range(0, len(shortest), TOKENIZE_AT_ONCE):
             rows = shortest[start : start + TOKENIZE_AT_ONCE]
             # The spans themselves are not used: drawing them raises the error.

@@ -17,7 +17,7 @@ from stsbench.core.cards import Share
 from stsbench.core.errors import EncoderError
 from stsbench.encoders.words.words import make_tokeniser
 from stsbench.training.learner import (
-    IGNORED,
+    IGNORED_LABEL,
     Batch,
     HiddenShare,
     Learner,
@@ -115,9 +115,9 @@ class TSDAE(Learner):
         damaged = self.inputs_of_texts([self.damage(text, rng) for text in self.texts_of(rows)])
         original = self.inputs(("text",), rows)
         # The label at a position is the token behind it; the last token and padding have none.
-        labels = torch.full_like(original["input_ids"], IGNORED)
+        labels = torch.full_like(original["input_ids"], IGNORED_LABEL)
         is_next_token = original["attention_mask"][:, 1:] == 1
-        labels[:, :-1] = original["input_ids"][:, 1:].where(is_next_token, IGNORED)
+        labels[:, :-1] = original["input_ids"][:, 1:].where(is_next_token, IGNORED_LABEL)
         return {"damaged": damaged, "original": {**original, "labels": labels}}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made

@@ -25,7 +25,7 @@ from stsbench.training.learner import (
     weighted_sum,
 )
 from stsbench.training.loop.gather import gather_pairs, gather_views, has_many_ranks
-from stsbench.training.methods.simcse import PAIRING
+from stsbench.training.methods.simcse import COLUMNS_BY_VIEWS
 from stsbench.training.objectives import (
     feature_names,
     library_loss,
@@ -65,7 +65,7 @@ class ScoredPairs(Learner):
         }
 
 
-LABELS = {"contradiction": 0, "entailment": 1, "neutral": 2}
+NLI_LABELS = {"contradiction": 0, "entailment": 1, "neutral": 2}
 """The classes, numbered as in the authors' code."""
 
 
@@ -87,7 +87,7 @@ class SBERT(Learner):
         """Make the classifier: an output for each class, over the features of pairs."""
         self.features = feature_names(self.features)
         self.classifier = torch.nn.Linear(
-            self.student.backbone.width * len(self.features), len(LABELS)
+            self.student.backbone.width * len(self.features), len(NLI_LABELS)
         )
         if not self.bias:
             self.classifier.register_parameter("bias", None)
@@ -103,11 +103,11 @@ class SBERT(Learner):
             UnknownName: A label is not one of the three.
         """
         super().prepare(columns)
-        unknown_labels = [str(name) for name in columns["label"] if name not in LABELS]
+        unknown_labels = [str(name) for name in columns["label"] if name not in NLI_LABELS]
         if unknown_labels:
-            hint = f"known: {', '.join(LABELS)} (leave out pairs without one)"
-            raise UnknownName("label", unknown_labels[0], LABELS, hint=hint)
-        self.labels = torch.tensor([LABELS[name] for name in columns["label"]])
+            hint = f"known: {', '.join(NLI_LABELS)} (leave out pairs without one)"
+            raise UnknownName("label", unknown_labels[0], NLI_LABELS, hint=hint)
+        self.labels = torch.tensor([NLI_LABELS[name] for name in columns["label"]])
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Make a batch: first sentences above second ones, and the labels (b,)."""
@@ -178,7 +178,7 @@ class SBERTTriplets(ContrastiveLearner):
 
     def __post_init__(self) -> None:
         """Choose the columns by ``views``, and make the library's loss."""
-        self.needs = PAIRING[self.views]
+        self.needs = COLUMNS_BY_VIEWS[self.views]
         self.batch_negatives = "joint" if len(self.needs) < 3 else ""
         self.loss = make_loss("MultipleNegativesRankingLoss", scale=self.scale)
 

@@ -43,7 +43,7 @@ class TwoViews(ContrastiveLearner):
         return {"views": self.inputs(("text", "text"), rows)}
 
 
-PAIRING: dict[str, tuple[str, ...]] = {
+COLUMNS_BY_VIEWS: dict[str, tuple[str, ...]] = {
     "dropout": ("text",),
     "pairs": ("anchor", "positive"),
     "triplets": ("anchor", "positive", "negative"),
@@ -86,7 +86,7 @@ class SimCSE(ContrastiveLearner):
 
     def __post_init__(self) -> None:
         """Check that the settings fit each other, and choose the loss."""
-        self.names = self.needs = PAIRING[self.views]
+        self.names = self.needs = COLUMNS_BY_VIEWS[self.views]
         # Hard negatives are of a row's own, so even a batch of one row has something to contrast.
         self.batch_negatives = "joint" if len(self.names) < 3 else ""
         if self.loss == "symmetric" and len(self.names) > 2:

@@ -180,7 +180,7 @@ def test_a_task_read_from_disk_scores_the_same_within_bounded_memory(protocol, m
 
     rules = SMALL if protocol == "small" else PROTOCOLS[protocol]
     whole = ProbeEvaluator(rules, features="concat_mul_abs")(splits, embed, seed=0)
-    monkeypatch.setattr(pool_module, "CHUNK_BYTES", 40 * 2 * 6 * 4)  # forty pairs
+    monkeypatch.setattr(pool_module, "MAX_CHUNK_BYTES", 40 * 2 * 6 * 4)  # forty pairs
     monkeypatch.setattr("stsbench.encoders.base.ROWS_AT_ONCE", 80)
     read = ProbeEvaluator(rules, features="concat_mul_abs", memory=0)(splits, watched, seed=0)
     assert np.array_equal(predictions(whole), predictions(read))
@@ -222,7 +222,7 @@ def test_features_of_many_pairs_are_never_all_in_memory(monkeypatch, tmp_path):
         assert scores.score > 0.8
         return peak
 
-    monkeypatch.setattr(pool_module, "CHUNK_BYTES", 1 << 18)
+    monkeypatch.setattr(pool_module, "MAX_CHUNK_BYTES", 1 << 18)
     monkeypatch.setattr("stsbench.encoders.base.ROWS_AT_ONCE", 128)
     peak_of(small, 0)  # imports
     # The embeddings are 10 MB and their features 20 MB; orders and labels take some dozens of bytes a pair.

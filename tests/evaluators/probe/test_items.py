@@ -21,7 +21,7 @@ from tests.evaluators.probe.helpers import Embedder, make_pairs, make_split
 
 def test_rows_come_by_chunks_where_memory_is_short(monkeypatch):
     monkeypatch.setattr(
-        items_module, "CHUNK_BYTES", 7 * 2 * 6 * 4
+        items_module, "MAX_CHUNK_BYTES", 7 * 2 * 6 * 4
     )  # seven pairs of six numbers a side
     split, embed = make_pairs(40)
     whole = [np.asarray(embed(side)) for side in split.sides]

@@ -173,7 +173,7 @@ def test_stacked_tensors_train_what_torch_trains(
 @pytest.mark.parametrize("make", [CompiledSolver, stacked_on("cpu")])
 def test_chunks_from_disk_train_the_same(make, monkeypatch):
     monkeypatch.setattr(
-        pool_module, "CHUNK_BYTES", 50 * 2 * 6 * 4
+        pool_module, "MAX_CHUNK_BYTES", 50 * 2 * 6 * 4
     )  # fifty pairs a chunk: 48, whole batches
     assert len(list(check_against_reference(make, protocol(), "concat_mul_abs", 3, memory=0))) == 4
 
@@ -239,7 +239,7 @@ def test_folds_of_one_stack_end_each_at_its_own_check():
 
 
 def test_stacks_are_cut_to_the_memory_granted(monkeypatch):
-    monkeypatch.setattr("stsbench.evaluators.probe.stacked.STACK_VALUES", 1)
+    monkeypatch.setattr("stsbench.evaluators.probe.stacked.MAX_STACK_VALUES", 1)
     assert len(list(check_against_reference(stacked_on("cpu"), protocol(), "u", 2))) == 4
 
 

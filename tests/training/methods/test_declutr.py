@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from stsbench.core.errors import CardError, DataError
-from stsbench.training.learner import IGNORED
+from stsbench.training.learner import IGNORED_LABEL
 from stsbench.training.methods.declutr import DeCLUTR
 from stsbench.training.spans import sample_spans
 from tests.training.methods.runs import first_batch, literal_guessing, literal_nt_xent, values
@@ -63,7 +63,7 @@ def test_losses_term_by_term_with_hidden_tokens_in_the_contrast(masked_lm):
     made = learner(masked_lm, mlm_rate=0.3)
     batch = first_batch(made, 4)
     anchors, positives = batch["anchors"], batch["positives"]
-    at = anchors["labels"] != IGNORED
+    at = anchors["labels"] != IGNORED_LABEL
     assert (anchors["input_ids"][at] == made.student.backbone.mask_token).any()
     assert not (positives["input_ids"] == made.student.backbone.mask_token).any()
     special = torch.isin(anchors["input_ids"], torch.tensor([0, 2, 3]))
@@ -110,7 +110,7 @@ def test_a_document_too_short_is_named_and_spans_have_a_length(masked_lm):
 def test_of_many_documents_the_shortest_are_checked_first_and_the_others_as_they_come(
     masked_lm, monkeypatch
 ):
-    monkeypatch.setattr("stsbench.training.methods.declutr.CHECKED", 2)
+    monkeypatch.setattr("stsbench.training.methods.declutr.N_CHECKED_DOCUMENTS", 2)
     # Long in letters, short in tokens.
     letters = " ".join(["antidisestablishmentarianism" * 30] * 20)
     made = learner(masked_lm, documents=[*DOCUMENTS[:4], letters])

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from stsbench.core.errors import EncoderError
-from stsbench.training.learner import IGNORED
+from stsbench.training.learner import IGNORED_LABEL
 from stsbench.training.loop import loop
 from stsbench.training.methods.after_simcse import DiffCSE
 from stsbench.training.objectives import info_nce
@@ -29,7 +29,7 @@ def learner(folder: Path, *, dropout: float = 0.0, **params: Any) -> DiffCSE:
 def test_the_paper_draws_what_is_hidden_and_leaves_the_rest(masked_lm):
     made = learner(masked_lm, mask_rate=0.5)
     batch = first_batch(made, 12)
-    ids, hidden = batch["views"]["input_ids"], batch["hidden"]["labels"] != IGNORED
+    ids, hidden = batch["views"]["input_ids"], batch["hidden"]["labels"] != IGNORED_LABEL
     drawn = torch.stack([made.edit(batch["views"], batch["hidden"]) for _ in range(40)])
     assert torch.equal(drawn[:, ~hidden], ids[~hidden].expand(40, -1))
     # It draws: where a token is hidden, several others come.
@@ -53,7 +53,7 @@ def test_the_released_code_replaces_every_token_by_the_likeliest(masked_lm):
     likeliest[:, 0] = ids[:, 0]
     edited = made.edit(batch["views"], batch["hidden"])
     assert torch.equal(edited, torch.where(mask, likeliest, ids))
-    assert bool((edited != ids)[batch["hidden"]["labels"] == IGNORED].any())
+    assert bool((edited != ids)[batch["hidden"]["labels"] == IGNORED_LABEL].any())
 
 
 def test_the_generator_of_the_paper_has_no_dropout_and_none_learns(masked_lm, tmp_path):

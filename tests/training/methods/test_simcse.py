@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from stsbench.core.errors import CardError
-from stsbench.training.learner import IGNORED
+from stsbench.training.learner import IGNORED_LABEL
 from stsbench.training.methods.simcse import SimCSE, SimCSEPositives
 from stsbench.training.objectives import info_nce, nt_xent
 from tests.training.methods.runs import embedded, first_batch, literal_guessing, values
@@ -94,7 +94,7 @@ def test_masked_language_modelling_hides_nothing_from_the_contrast(masked_lm):
     plain = learner(masked_lm).collate(np.arange(8), RNG(0))["views"]["input_ids"]
     hidden, labels = batch["hidden"]["input_ids"], batch["hidden"]["labels"]
     assert torch.equal(batch["views"]["input_ids"], plain) and not torch.equal(hidden, plain)
-    chosen = labels != IGNORED
+    chosen = labels != IGNORED_LABEL
     assert torch.equal(labels[chosen], plain[chosen]) and torch.equal(
         hidden[~chosen], plain[~chosen]
     )
@@ -128,7 +128,7 @@ def test_masking_shares_are_the_papers(masked_lm):
     batch = learner(masked_lm).hide(
         {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, RNG(0), rate=0.15
     )
-    hidden, chosen = batch["input_ids"], batch["labels"] != IGNORED
+    hidden, chosen = batch["input_ids"], batch["labels"] != IGNORED_LABEL
     assert float(chosen.float().mean()) == pytest.approx(0.15, abs=0.003)
     assert float((hidden[chosen] == 4).float().mean()) == pytest.approx(0.8, abs=0.01)
     assert float((hidden[chosen] == 7).float().mean()) == pytest.approx(0.1, abs=0.01)
