@@ -132,6 +132,7 @@ class VerifiedFile:
             labels: The column ``label`` from the data, if they are available and have one.
         """
         try:
+            # Anybody may have written the columns: any number may be in them.
             with np.errstate(all="ignore"):
                 recomputed = evaluator.recompute(_with_labels(result, items, labels=labels or {}))
             bounds = score_range(evaluator, recomputed, result.split)
@@ -143,6 +144,7 @@ class VerifiedFile:
             self.problems.append(f"its columns are not those of its evaluator: {join_lines(error)}")
         else:
             self.problems += _find_differences(result, recomputed, bounds)
+            # An interval by an earlier version's method cannot be recomputed; that is no fault.
             if recomputed.interval_method != result.interval_method:
                 self.other_interval = result.interval_method
 

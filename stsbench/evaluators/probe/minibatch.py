@@ -276,6 +276,12 @@ class CompiledSolver(MinibatchSolver):
         """Train one classifier per fold and weight decay of it.
 
         A job trains several weight decays of one fold in lockstep, on one thread.
+
+        Args:
+            folds: The folds, each with its weight decays.
+
+        Returns:
+            The classifiers of each fold, in the order of its weight decays.
         """
         n_classes = len(self._starting_weights)
         n_classifiers = sum(len(fold.decays) for fold in folds)

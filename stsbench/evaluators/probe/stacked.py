@@ -87,6 +87,12 @@ class StackedSolver(MinibatchSolver):
         """Train one classifier per fold and weight decay of it.
 
         Folds with the same orders are trained in one stack, as many as fit the memory for it.
+
+        Args:
+            folds: The folds, each with its p weight decays.
+
+        Returns:
+            The classifiers of each fold, in the order of its weight decays.
         """
         groups: dict[tuple[int, int, int, object], list[int]] = defaultdict(list)
         for index, fold in enumerate(folds):
@@ -106,6 +112,7 @@ class StackedSolver(MinibatchSolver):
                 stack = _Stack(self, [folds[index] for index in stack_indices])
                 classifiers = train_until_stopped(stack, self.protocol)
                 for position, index in enumerate(stack_indices):
+                    # The stack's classifiers are fold after fold, p of each.
                     trained_by_fold[index] = classifiers[p * position : p * (position + 1)]
         return [trained_by_fold[index] for index in range(len(folds))]
 

@@ -512,6 +512,7 @@ def _attend(
         return torch_result
     if options.get("sliding_window") is not None:
         raise ValueError("an attention with a sliding window is left to its model")
+    # From (1, h, N, d) to (N, h, d).
     q, k, v = (tensor[0].transpose(0, 1) for tensor in arguments[1:4])
     _, heads, size = q.shape
     scale = size**-0.5 if options.get("scaling") is None else options["scaling"]

@@ -102,7 +102,9 @@ class ConSERT(Learner):
             )
         self.names = ("first", "second") if self.classifies else ("text",)
         self.needs = (*self.names, "label") if self.classifies else self.names
+        # Fast gradient value: noise along the gradient.
         self.noise = partial(fgv_noise, norm=self.noise_norm, normalise=self.noise_normalised)
+        # ``nt_xent`` is the mean over both sides' views, half the sum of their means.
         self.weight = self.contrastive_weight * (2 if self.sides == "sum" else 1)
         self.features = feature_names(self.features)
         # The passes over each sentence before any noise is known: the other views, and, if noise is
