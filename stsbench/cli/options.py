@@ -325,9 +325,7 @@ DryTraining = Annotated[
 CompareSeed = Annotated[int, _option("Seed of all random draws.", min=0, max=MAX_SEED)]
 DifferenceMargin = Annotated[
     float | None,
-    _option(
-        "A difference of at most these points does not matter; judge by it too.", min=0, max=100
-    ),
+    _option("Also test whether differences are smaller than these points.", min=0, max=100),
 ]
 Independent = Annotated[
     bool, _option("Treat items that share a sentence as independent.", "--independent")
