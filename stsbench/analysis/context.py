@@ -108,7 +108,7 @@ class EncoderOnTask:
         cosines = [np.empty(0)]
         for start in range(0, len(first), ROWS_AT_ONCE):
             rows = slice(start, start + ROWS_AT_ONCE)
-            cosines.append(paired_cosine(self.array(first[rows]), self.array(second[rows]))[0])
+            cosines.append(paired_cosine(self.array(first[rows]), self.array(second[rows])).values)
         return np.concatenate(cosines)
 
     def positives(self, split: PairSplit, above: float, least: int = 1) -> list[int]:

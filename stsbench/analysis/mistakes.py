@@ -320,7 +320,11 @@ class Mistakes(EncoderAnalysis):
         )
 
     def compare_encoders(self, measurements: Mapping[str, _RankErrors]) -> Tables:
-        """Find the pairs that two encoders rank most differently."""
+        """Find the pairs that two encoders rank most differently.
+
+        Args:
+            measurements: By encoder, the rank errors of the same pairs.
+        """
         rows: list[PlainRow] = []
         for (first_name, first), (second_name, second) in combinations(measurements.items(), 2):
             names = {"encoder": first_name, "other": second_name}

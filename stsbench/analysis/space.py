@@ -371,7 +371,11 @@ class Neighbours(EncoderAnalysis):
         )
 
     def compare_encoders(self, measurements: Mapping[str, _NeighbourLists]) -> Tables:
-        """Return the neighbours side by side, and the share that each two encoders share."""
+        """Return the neighbours side by side, and the share that each two encoders share.
+
+        Args:
+            measurements: By encoder, the neighbours of the same queries and sentences.
+        """
         side_by_side: list[PlainRow] = []
         row_lists = [measurement.rows for measurement in measurements.values()]
         # The rows of one query and rank, by each encoder.

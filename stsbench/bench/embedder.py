@@ -467,6 +467,7 @@ class TaskEmbedder:
         encoder = self.encoder.encoder
         if self._base_engine is None:
             return self._fitted_engine(task)
+        # Made smaller without any text: there is nothing to fit.
         if isinstance(encoder, VariantEncoder):
             return transform_embeddings(self._base_engine.view, encoder.transform)
         if not self._texts_by_task:
@@ -506,7 +507,15 @@ class TaskEmbedder:
         )
 
     def origin(self, task: PlannedTask) -> Origin | None:
-        """Return the origin of a task's embeddings, as a Result records it; None if unknown."""
+        """Return the origin of a task's embeddings, as a Result records it.
+
+        Args:
+            task: The task.
+
+        Returns:
+            The code and the machine that embeds now, and the probe sentences' embeddings that are
+            stored; None if nothing identifies the encoder.
+        """
         monitor = self.drift_monitor(task)
         current = self._current_origin
         if self.encoder.fingerprint is None or current == Origin():

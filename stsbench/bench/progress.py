@@ -215,6 +215,7 @@ class RunCallbacks:
         def report(
             activity: str, fraction: float = 0.0, *, sentences: int = 0, cells: int = 0
         ) -> None:
+            """Record the progress of the only job of this process, whose id is 0, and report it."""
             tracker.update(
                 0,
                 JobProgress(

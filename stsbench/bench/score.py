@@ -115,6 +115,7 @@ def find_current_result(
         and result.task_card == task.task.card_digest
         and result.encoder_card == encoder.card_digest
     )
+    # None, which is not known before the encoder embeds, counts as current until it does.
     if not has_same_inputs or embedder.is_current(result, task) is False:
         return None
     return result

@@ -553,6 +553,7 @@ def serve_files(ray: Ray) -> Iterator[None]:
     """Ray's reference to the files of a folder; None if every machine sees the folder."""
 
     def send_checkpoint(checkpoint: Checkpoint) -> SentCheckpoint:
+        """Return what Ray sends of a checkpoint, with the files that some machine lacks."""
         folders = {checkpoint.folder, *(path.parent for path in checkpoint.weights)}
         for folder in folders.difference(reference_by_folder):
             reference_by_folder[folder] = None

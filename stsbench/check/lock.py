@@ -325,6 +325,7 @@ def _range_of_row(
     if column.column == "recall":
         # The score is the mean over images, whose ranks a row does not hold.
         low = high = float(np.mean(values))
+        # A level stands for values up to half a level away, and so does their mean.
         error = (column.high - column.low) / MAX_LEVEL / 2 + BOUND_TOLERANCE
     else:
         scores = evaluator.recompute({**columns, column.column: values})

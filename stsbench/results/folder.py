@@ -71,6 +71,7 @@ def to_parquet(columns: ItemColumns) -> bytes:
             )
         else:
             texts = [str(text).encode() for text in values]
+            # Where each text begins in the joined bytes, and where the last one ends.
             offsets = np.cumsum([0, *map(len, texts)], dtype=np.int32)
             arrow_columns[name] = pyarrow.StringArray.from_buffers(
                 len(texts), pyarrow.py_buffer(offsets), pyarrow.py_buffer(b"".join(texts))

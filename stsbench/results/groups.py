@@ -200,6 +200,7 @@ def _distinguishing_packages(states: Sequence[_State]) -> list[str]:
         package: len({state.versions.get(package) for state in states}) for package in packages
     }
     if len(states) > 1:
+        # One package that has another version in each state tells them all apart.
         sufficient = [package for package in packages if n_versions[package] == len(states)]
         if sufficient:
             return sufficient[-1:]

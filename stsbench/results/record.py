@@ -234,6 +234,7 @@ def current_record_path(result: Result, folder: Path) -> Path:
         folder: The results folder.
     """
     train_seed, eval_seed = result.seeds
+    # Without the fingerprint, by which the states of a cell differ.
     file_id = cell_id(result.protocol, fingerprint=None, train_seed=train_seed, eval_seed=eval_seed)
     return result_path(folder, result.encoder, result.task, result.split, file_id).with_suffix(
         ".current"

@@ -137,6 +137,7 @@ def _make_first_rows(request: _CorpusRequest) -> int:
     section = request.section
     source_card = look_up("corpus", section.of, request.cards)
     source = fetch_corpus(section.of, source_card, corpora=request.corpora)
+    # The other corpus is lines of text: its one column is written as lines again.
     table = read_training_text(source, header=False, limit=section.rows)
     lines = table.column(0).to_pylist()
     write_atomically(request.path, "".join(f"{line}\n" for line in lines).encode())

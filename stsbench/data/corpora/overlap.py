@@ -310,6 +310,7 @@ def _iter_texts(corpus: Corpus) -> Iterator[str]:
     for name in corpus.columns:
         if name == "document":
             for document in corpus.column(name):
+                # A document may hold a sentence of a task among others.
                 yield from split_sentences(document)
         elif name in TEXT_COLUMNS:
             yield from corpus.column(name)

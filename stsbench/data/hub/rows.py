@@ -163,6 +163,7 @@ def _fetch_data_files(repository: Repository, config: str) -> Path:
             than is allowed.
     """
     files = repository.files
+    # They tell the library which files belong to which split.
     descriptions = [name for name in _DESCRIPTION_FILES if name in files]
     names = sorted(
         name for name in files if _DATA_FILE.fullmatch(name) and name not in _DESCRIPTION_FILES

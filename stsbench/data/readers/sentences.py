@@ -382,6 +382,7 @@ def read_class_files(files: Sequence[DataFile], *, classes: Sequence[str]) -> La
             )
     rows: list[_Row] = []
     for file in files:
+        # As SentEval's f.read().splitlines() (senteval/binary.py).
         lines = read_text(file.path, encoding="latin-1").splitlines()
         rows += [_Row(target=file.label, where="", sentences=[line]) for line in lines]
     return _to_labelled(rows, classes)
@@ -399,6 +400,7 @@ def read_trec(files: Sequence[DataFile], *, classes: Sequence[str]) -> Labelled:
     """
     rows: list[_Row] = []
     for where, line in _iter_lines(files, encoding="latin-1"):
+        # As SentEval's trec.py: the fine label ends at the first blank.
         coarse_label, colon, rest = line.strip().partition(":")
         _, blank, question = rest.partition(" ")
         if not colon or not blank:
