@@ -242,7 +242,7 @@ class CorpusCard(StrictRecord, frozen=True, kw_only=True):
     note: str = ""
 
 
-DECIDING = ("method", "base", "data", "student", "training", "selection", "params")
+DECIDING_TABLES = ("method", "base", "data", "student", "training", "selection", "params")
 """The parts of a recipe that decide what is trained; the others describe it."""
 
 
@@ -513,7 +513,7 @@ def recipe_digest(card: RecipeCard, *, other_base: Mapping[str, str] | None = No
         other_base: The sha256, by name, of the files that training started from in place of the
             base that the card names; None if it is that base.
     """
-    fields = {key: strip_defaults(getattr(card, key)) for key in DECIDING}
+    fields = {key: strip_defaults(getattr(card, key)) for key in DECIDING_TABLES}
     return _digest(fields if other_base is None else {**fields, "start": other_base})
 
 

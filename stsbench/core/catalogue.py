@@ -67,7 +67,7 @@ class Catalogue:
             for folder in self._folders(kind):
                 for path in sorted(folder.glob("*.toml"), key=lambda path: path.stem):
                     card_id = path.stem
-                    if card_id in RESERVED:
+                    if card_id in RESERVED_IDS:
                         continue
                     # Our cards and a user's may not have one id: which is meant would be unclear.
                     if paths_by_id.setdefault(card_id, path) != path:
@@ -223,7 +223,7 @@ class Catalogue:
 
 
 CARD_FOLDERS = ("tasks", "baselines", "trainers")
-RESERVED = frozenset({"suites", "families", "corpora"})
+RESERVED_IDS = frozenset({"suites", "families", "corpora"})
 """Stems of files that hold several records, and are no ids of cards."""
 
 

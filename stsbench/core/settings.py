@@ -14,7 +14,7 @@ from stsbench.core.errors import CardError, StsbenchError
 from stsbench.core.secrets import REDACTED, SECRET_NAME
 from stsbench.core.wording import join_lines
 
-KERNEL = frozenset({"proc", "sys"})
+KERNEL_FOLDERS = frozenset({"proc", "sys"})
 """The folders of Linux that the kernel shows, in which no file can be stored."""
 
 
@@ -32,7 +32,7 @@ def _folder(variable: str) -> Path | None:
         # A path that the system cannot look up raises here, where the variable is known.
         folder.exists()
         top_folders = set(folder.absolute().parts[1:2])
-        if top_folders & KERNEL:
+        if top_folders & KERNEL_FOLDERS:
             raise OSError(errno.EINVAL, "it is the kernel's, which keeps no files")
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or join_lines(error)
@@ -174,7 +174,7 @@ def find_key_problem(params: Mapping[str, object]) -> str:
     # The name of a variable that is set may have any spelling; an unset one only the usual one.
     variable = params.get("key_variable")
     if variable and not (
-        isinstance(variable, str) and (variable in os.environ or _VARIABLE.fullmatch(variable))
+        isinstance(variable, str) and (variable in os.environ or _VARIABLE_NAME.fullmatch(variable))
     ):
         return (
             "key_variable names no environment variable that is set, and may be the key itself; "
@@ -205,13 +205,13 @@ def _holds_key(value: object, name: str = "") -> bool:
         return any(_holds_key(nested_value, name) for nested_value in value)
     if not isinstance(value, str) or not value:
         return False
-    return bool(SECRET_NAME.fullmatch(name) or _KEY.search(value))
+    return bool(SECRET_NAME.fullmatch(name) or _KEY_PATTERN.search(value))
 
 
 _KEY_BELONGS = "put the key into an environment variable and name that: `params=key_variable=NAME`"
-_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{,63}")
+_VARIABLE_NAME = re.compile(r"[A-Z_][A-Z0-9_]{,63}")
 """The usual spelling of variables; a name of another spelling is shown only if it is set."""
-_KEY = re.compile(
+_KEY_PATTERN = re.compile(
     r"(?=\S*\d)(\b(sk|pk|hf|pa|gsk|xai|jina|nvapi)[-_][\w-]{8,}|[\w-]{32,})|\bbearer\s",
     re.IGNORECASE,
 )

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stsbench.core.catalogue import CARD_FOLDERS, RESERVED, Catalogue
+from stsbench.core.catalogue import CARD_FOLDERS, RESERVED_IDS, Catalogue
 from stsbench.core.errors import OutputError, StsbenchError
 from stsbench.core.files import write_atomically
 from stsbench.core.wording import shorten
@@ -75,7 +75,7 @@ def locate_card(folder: Path, kind: str, name: str) -> CardLocation:
     Raises:
         StsbenchError: The name cannot be an id, or is that of another card or suite.
     """
-    if not CARD_NAME.fullmatch(name) or name in RESERVED:
+    if not CARD_NAME.fullmatch(name) or name in RESERVED_IDS:
         raise StsbenchError(
             f"'{shorten(name)}' cannot be the name of a card; "
             "give letters, digits, - _ . with `name`"

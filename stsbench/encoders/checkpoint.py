@@ -482,7 +482,7 @@ if TYPE_CHECKING:
     import torch
 
 
-LARGE = 64 << 20
+MIN_CACHED_BYTES = 64 << 20
 """The size in bytes from which a file's hash is cached."""
 
 
@@ -499,7 +499,7 @@ def cached_digest(path: Path) -> str:
     cached: dict[str, Any] = {}
     try:
         file_stat = path.stat()
-        if file_stat.st_size < LARGE or os.name != "posix":
+        if file_stat.st_size < MIN_CACHED_BYTES or os.name != "posix":
             return file_digest(path)
         resolved_path = str(path.resolve())
         stamp = [

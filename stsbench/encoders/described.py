@@ -77,11 +77,11 @@ def write_saved(folder: Path, kind: str, params: Mapping[str, Any]) -> None:
 
 
 LIBRARY_CONFIG = "config_sentence_transformers.json"
-_POOLINGS = {
+_POOLINGS_BY_MODE = {
     kind.library: name for name, kind in POOLINGS.items() if kind.library and not kind.through_head
 }
 """Our poolings by the library's names; its ``cls`` never goes through the model's head."""
-_OLD_POOLINGS = {
+_MODES_BY_OLD_KEY = {
     f"pooling_mode_{old}": re.sub("_tokens?$", "", old)
     for old in (
         "cls_token",
@@ -108,7 +108,7 @@ _STS_PROMPTS = {
     "semantic-similarity",
 }
 """The names of prompts for STS in checkpoints, in lower case."""
-_LIBRARY = re.compile(r"sentence_transformers\.(\w+\.)*(models|modules)(\.\w+)+")
+_LIBRARY_CLASS = re.compile(r"sentence_transformers\.(\w+\.)*(models|modules)(\.\w+)+")
 """The addresses of the library's modules, old and new."""
 _TORCH_CLASS = re.compile(r"torch\.nn\.[\w.]*")
 MAX_PATH_LENGTH = 200
@@ -171,7 +171,7 @@ def _iter_checked(folder: Path, module: CheckpointModule) -> Iterator[Checkpoint
     module_folder = folder / module.path
     for address in class_addresses(folder, module):
         name = address.rpartition(".")[2]
-        if not _LIBRARY.fullmatch(address) or name not in MODULES:
+        if not _LIBRARY_CLASS.fullmatch(address) or name not in MODULES:
             raise EncoderError(
                 f"{folder}: asks for code outside sentence-transformers' modules ('{address}'), "
                 "which is never run; write an encoder class of your own for it"
@@ -389,7 +389,7 @@ def _plain_pooling(config: Mapping[str, Any], *, has_prompt: bool) -> str | None
         "word_embedding_dimension",
         "pooling_mode",
         "include_prompt",
-        *_OLD_POOLINGS,
+        *_MODES_BY_OLD_KEY,
     }
     if not known_keys >= set(config):
         return None
@@ -398,13 +398,13 @@ def _plain_pooling(config: Mapping[str, Any], *, has_prompt: bool) -> str | None
     modes = config.get("pooling_mode")
     if not modes:
         # The library pools by the mean if nothing is set.
-        modes = [name for key, name in _OLD_POOLINGS.items() if config.get(key)] or "mean"
+        modes = [name for key, name in _MODES_BY_OLD_KEY.items() if config.get(key)] or "mean"
     if isinstance(modes, str):
         modes = [modes]
     # Several modes give embeddings one after another, which no pooling of ours does.
     if not isinstance(modes, list) or len(modes) != 1:
         return None
-    return _POOLINGS.get(str(modes[0]))
+    return _POOLINGS_BY_MODE.get(str(modes[0]))
 
 
 def _plain_length(folder: Path) -> int | None:

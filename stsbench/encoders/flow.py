@@ -40,7 +40,7 @@ EPSILON = 1e-6
 """Added to the deviations of channels, which may be zero."""
 WEIGHTS_DEVIATION = 0.05
 """The standard deviation of the first weights of coupling networks."""
-BETAS = (0.9, 0.999)
+ADAM_BETAS = (0.9, 0.999)
 """The decay rates of the first and second moments of Adam."""
 Decay = Literal["tf", "port"]
 PositiveFloat = Annotated[float, msgspec.Meta(gt=0)]
@@ -268,8 +268,8 @@ class DecayedAdam:
                 self.parameters, self.moments, gradients, strict=True
             ):
                 g = gradient * clip_factor
-                m.mul_(BETAS[0]).add_(g, alpha=1 - BETAS[0])
-                v.mul_(BETAS[1]).addcmul_(g, g, value=1 - BETAS[1])
+                m.mul_(ADAM_BETAS[0]).add_(g, alpha=1 - ADAM_BETAS[0])
+                v.mul_(ADAM_BETAS[1]).addcmul_(g, g, value=1 - ADAM_BETAS[1])
                 update = m / (v.sqrt() + self.method.epsilon)
                 # Only the biases of the last layers are left out, as in the port.
                 if self.method.decay == "tf" or not name.endswith("last.bias"):

@@ -456,7 +456,7 @@ def _is_known_by_hashes(card: EncoderCard, catalogue: Catalogue) -> bool:
     return bool(params.get("sha256")) and "model" not in params
 
 
-_BASES: WeakValueDictionary[str, Encoder] = WeakValueDictionary()
+_BASES_OF_VARIANTS: WeakValueDictionary[str, Encoder] = WeakValueDictionary()
 """The bases of variants that are in use, by kind and parameters: variants share one base."""
 
 
@@ -495,7 +495,7 @@ def _build(
     }
     own_params = {key: value for key, value in params.items() if key not in variant_params}
     cache_key = f"{kind} {sorted(own_params.items())} {catalogue.folders if catalogue else ()}"
-    encoder = _BASES.get(cache_key) if variant_params else None
+    encoder = _BASES_OF_VARIANTS.get(cache_key) if variant_params else None
     if encoder is None:
         encoder = check_encoder(_call(factory, name, own_params, where, catalogue), where)
         record_factory(encoder, factory, own_params, name=kind)
@@ -504,7 +504,7 @@ def _build(
     variant: Variant = call_with_params(Variant, variant_params, where=where)
     with suppress(TypeError):
         # An encoder that takes no weak references is made anew for each variant.
-        _BASES[cache_key] = encoder
+        _BASES_OF_VARIANTS[cache_key] = encoder
     if isinstance(encoder, FittableEncoder):
         raise CardError(
             f"{where}: '{min(variant_params)}' is for encoders that are not fitted on texts, "

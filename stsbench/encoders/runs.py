@@ -16,7 +16,7 @@ import msgspec
 
 from stsbench.core import settings
 from stsbench.core.cards import (
-    DECIDING,
+    DECIDING_TABLES,
     Overlap,
     RecipeCard,
     SelectionSection,
@@ -298,7 +298,7 @@ DEFAULTS_BY_TABLE: dict[str, dict[str, Any]] = {
         if not key.required
     }
     for table in msgspec.structs.fields(RecipeCard)
-    if table.name in DECIDING
+    if table.name in DECIDING_TABLES
     and isinstance(table.type, type)
     and issubclass(table.type, msgspec.Struct)
 }

@@ -42,7 +42,7 @@ from stsbench.encoders.network import (
     output_name,
 )
 
-OLD_NAMES = {LAST: "token_embeddings"}
+OLD_OUTPUT_NAMES = {LAST: "token_embeddings"}
 """The names of outputs in older exports."""
 
 
@@ -77,7 +77,8 @@ class RuntimeModel(torch.nn.Module):
         with translate_errors(f"{file.path}: {runtime} cannot load it", EncoderError):
             self.inputs, outputs, self.call = open(file)
         self.file_names = {
-            name: name if name in outputs else OLD_NAMES.get(name, name) for name in network.outputs
+            name: name if name in outputs else OLD_OUTPUT_NAMES.get(name, name)
+            for name in network.outputs
         }
         """The names of the needed outputs in the file, by their names in the network."""
         missing = [name for name, file_name in self.file_names.items() if file_name not in outputs]
@@ -165,7 +166,7 @@ class RuntimeModel(torch.nn.Module):
 
 _OTHER_FILE_HINT = "give another file, or leave 'backend' out"
 _COLOUR_CODES = re.compile(r"\x1b\[[\d;]*m")
-COMPARED = (
+COMPARED_SENTENCES = (
     "A man is playing a guitar.",
     "No",
     "The committee said on Monday that the report would be read again.",
@@ -185,7 +186,7 @@ def check_against_torch(model: RuntimeModel, network: Network, max_difference: f
     Raises:
         EncoderError: The difference is larger.
     """
-    for sentence in COMPARED:
+    for sentence in COMPARED_SENTENCES:
         encoded = network.tokenizer(sentence, truncation=True, max_length=32, verbose=False)
         ids = torch.tensor([encoded["input_ids"]])
         inputs: Any = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}

@@ -22,7 +22,7 @@ import msgspec
 
 from stsbench.bench.embedder import open_store
 from stsbench.core import provenance, settings
-from stsbench.core.cards import DECIDING, Overlap, RecipeCard
+from stsbench.core.cards import DECIDING_TABLES, Overlap, RecipeCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError, TrainingError
 from stsbench.core.files import write_atomically
@@ -367,7 +367,7 @@ def _describe_other_text(plan: TrainPlan, finished: TrainedRun) -> str:
 def deciding_tables(card: RecipeCard) -> dict[str, Any]:
     """Return the tables of a recipe that decide what is trained, as plain values."""
     tables: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(card))
-    return {key: tables[key] for key in DECIDING}
+    return {key: tables[key] for key in DECIDING_TABLES}
 
 
 def _write_start(plan: TrainPlan, trainer: Trainer) -> None:

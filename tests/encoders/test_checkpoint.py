@@ -380,7 +380,7 @@ def test_a_model_that_its_weights_cannot_fill_is_refused_before_memory_is_asked_
 def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A sealed folder of an old file that counts as large."""
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(checkpoint, "LARGE", 4)
+    monkeypatch.setattr(checkpoint, "MIN_CACHED_BYTES", 4)
     # What is younger than two seconds is not remembered: here nothing is young.
     monkeypatch.setattr(time, "time_ns", lambda: 2**62)
     made = tmp_path / "made"

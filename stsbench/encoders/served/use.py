@@ -22,7 +22,7 @@ LIBRARIES = ("tensorflow", "tensorflow-cpu", "tensorflow-text")
 GRAPH_FILE = "saved_model.pb"
 MODULE_FILE = "tfhub_module.pb"
 SIGNATURES = ("default", "serving_default")
-OUTPUTS = ("outputs", "default", "output_0")
+EMBEDDING_OUTPUTS = ("outputs", "default", "output_0")
 """The names of the embeddings in releases that return several outputs."""
 
 
@@ -114,8 +114,8 @@ class UniversalSentenceEncoder:
             )
         outputs = function(text)
         if isinstance(outputs, dict):
-            names = [name for name in OUTPUTS if name in outputs] or list(outputs)
-            if len(outputs) > 1 and names[0] not in OUTPUTS:
+            names = [name for name in EMBEDDING_OUTPUTS if name in outputs] or list(outputs)
+            if len(outputs) > 1 and names[0] not in EMBEDDING_OUTPUTS:
                 raise EncoderError(
                     f"{self.folder}: returns {', '.join(sorted(names))}; "
                     "none is known to be the embeddings"

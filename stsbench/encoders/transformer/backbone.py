@@ -239,7 +239,7 @@ class TokenCounter:
         return [len(ids) for ids in encoded["input_ids"]]
 
 
-LENGTHS = (5, 12)
+PADDING_TEST_LENGTHS = (5, 12)
 """The lengths in tokens of the two sentences that show whether padding changes states."""
 ModelInputs = Mapping[str, torch.Tensor]
 """The inputs of a model of transformers, each (b, t), by name."""
@@ -257,14 +257,17 @@ def depends_on_padding(model: Any, pad: int, device: torch.device) -> bool:  # n
         pad: The id of the padding token.
         device: The device of the model.
     """
-    short, long = LENGTHS
+    short, long = PADDING_TEST_LENGTHS
     vocabulary_size = int(model.get_input_embeddings().num_embeddings)
     # As many ids from the end of the vocabulary as needed, and one more, as pad is left out.
     first_token = max(vocabulary_size - long - 1, 0)
     tokens = [token for token in range(first_token, vocabulary_size) if token != pad]
     # Two equal rows of the long length; tokens repeat if the vocabulary has fewer.
     ids = torch.tensor([(tokens * long)[:long]] * 2, device=device)
-    mask = torch.arange(long, device=device) < torch.tensor(LENGTHS, device=device)[:, None]
+    mask = (
+        torch.arange(long, device=device)
+        < torch.tensor(PADDING_TEST_LENGTHS, device=device)[:, None]
+    )
     is_training = bool(getattr(model, "training", False))
     if is_training:
         model.eval()

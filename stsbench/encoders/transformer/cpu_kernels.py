@@ -23,7 +23,7 @@ PACKED_BATCH_TOKENS = 2048
 """The number of tokens in a batch for which the layout of packed weights is best."""
 Unary = tuple[str, str]
 """An activation in oneDNN: its name and its kind."""
-NONE: Unary = ("none", "")
+NO_ACTIVATION: Unary = ("none", "")
 ACTIVATIONS: Mapping[Unary, Callable[[torch.Tensor], torch.Tensor]] = {
     ("gelu", "none"): functional.gelu,
     ("gelu", "tanh"): partial(functional.gelu, approximate="tanh"),
@@ -43,7 +43,7 @@ SUPPORTED_TYPES: Mapping[torch.dtype, Callable[[], bool]] = {
 class PackedLinear(torch.nn.Module):
     """A linear layer for inference with weights in oneDNN's layout, and perhaps an activation."""
 
-    def __init__(self, linear: torch.nn.Linear, activation: Unary = NONE) -> None:
+    def __init__(self, linear: torch.nn.Linear, activation: Unary = NO_ACTIVATION) -> None:
         """Take over the weights of a layer.
 
         Args:

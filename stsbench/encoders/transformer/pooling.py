@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ALIASES = {"first_last": "mean(1,-1)", "static_last": "mean(0,-1)", "last2": "mean(-2,-1)"}
 """Further names of poolings."""
-_CALL = re.compile(r"(\w+)\((-?\d+(?:\s*,\s*-?\d+)*)\)")
+_NAME_WITH_LAYERS = re.compile(r"(\w+)\((-?\d+(?:\s*,\s*-?\d+)*)\)")
 """A pooling's name with layers, for example ``mean(1,-1)``."""
 
 
@@ -68,7 +68,7 @@ class Pooling(ABC):
         name = ALIASES.get(name.strip(), name.strip())
         if name in POOLINGS and POOLINGS[name].works_without_layers:
             return POOLINGS[name]()
-        if match := _CALL.fullmatch(name):
+        if match := _NAME_WITH_LAYERS.fullmatch(name):
             layers = tuple(int(layer) for layer in match[2].split(","))
             for pooling_class in POOLINGS.values():
                 # 'mean(i,j)' takes any number of layers, 'max(i)' one. 'cls(i)' is not the class
@@ -338,7 +338,7 @@ WINDOW = 2
 """The distance in layers up to which states are neighbours."""
 MIN_LAYERS = 3
 """With two states there is only one cosine of adjacent layers, whose variance is zero."""
-CHUNK = 128
+TOKENS_AT_ONCE = 128
 """The number of tokens whose states are float64 at a time: 7 MB for 9 layers of 768."""
 _MIN_SQUARED_SINE = 1e-12
 """A squared sine below this is rounding: the state lies in the span of its neighbours."""
@@ -373,8 +373,8 @@ def wk_pool(states: Sequence[torch.Tensor], mask: torch.Tensor | None) -> torch.
     neighbours = _layer_neighbours(len(states))
     weighted_sum = np.zeros((b, h))
     weight_sum = np.zeros((b, 1))
-    for start in range(0, len(pooled_tokens), CHUNK):
-        tokens = pooled_tokens[start : start + CHUNK]
+    for start in range(0, len(pooled_tokens), TOKENS_AT_ONCE):
+        tokens = pooled_tokens[start : start + TOKENS_AT_ONCE]
         x = np.stack([array[tokens] for array in arrays], axis=1, dtype=np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
             layer_weights, token_weights = _wk_weights(x, neighbours)
@@ -502,7 +502,7 @@ def _squared_parts(near_cosines: Floats) -> tuple[Floats, Floats]:
 
 PLACEHOLDER = "{}"
 """The place of the sentence in a template."""
-ENDINGS = (".", "?", '"', "'")
+SENTENCE_ENDINGS = (".", "?", '"', "'")
 """The ends of a sentence for PromptBERT's evaluation; an exclamation mark is not among them."""
 
 
@@ -567,7 +567,7 @@ def with_full_stop(sentence: str) -> str:
 
     The empty sentence stays empty.
     """
-    return sentence if not sentence or sentence.endswith(ENDINGS) else f"{sentence}."
+    return sentence if not sentence or sentence.endswith(SENTENCE_ENDINGS) else f"{sentence}."
 
 
 def cut_to_fit(

@@ -39,9 +39,9 @@ from stsbench.encoders.transformer.encoder import CheckpointEncoder
 
 LIBRARY_CODE = 2
 """As ``CODE_VERSION``, for checkpoints that sentence-transformers runs."""
-BATCH = 32
+TEXTS_PER_BATCH = 32
 """The number of texts per batch in sentence-transformers."""
-_MISSING = re.compile(r"^(\S+) *\| *(?:\x1b\[\d+m)?MISSING", re.MULTILINE)
+_MISSING_WEIGHT = re.compile(r"^(\S+) *\| *(?:\x1b\[\d+m)?MISSING", re.MULTILINE)
 """The lines of transformers' loading report that name missing weights."""
 
 
@@ -237,7 +237,7 @@ class SentenceTransformerEncoder(CheckpointEncoder):
             list(texts),
             # Passed even if empty: by default the library would use the checkpoint's own prompt.
             prompt=self.prompt,
-            batch_size=BATCH,
+            batch_size=TEXTS_PER_BATCH,
             show_progress_bar=False,
             normalize_embeddings=self.normalise is True,
         )
@@ -282,7 +282,7 @@ def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN
         )
     # Transformers only logs that weights are missing, and draws them at random.
     reported_keys = chain.from_iterable(
-        _MISSING.findall(record.getMessage()) for record in log_records
+        _MISSING_WEIGHT.findall(record.getMessage()) for record in log_records
     )
     missing_keys = [key for key in reported_keys if "pooler" not in key]
     if missing_keys:

@@ -31,8 +31,8 @@ from stsbench.encoders.words.words import find_vectors, write_word_folder
 
 TABLE_FILES = {"uni": "utable.npy", "bi": "btable.npy"}
 """The word tables of the halves of Skip-Thoughts."""
-UNKNOWN = "UNK"
-EOS = "<eos>"
+UNKNOWN_WORD = "UNK"
+END_WORD = "<eos>"
 
 
 def convert_infersent(
@@ -131,9 +131,11 @@ def convert_skip_thoughts(source: Path, out: Path) -> Path:
         for index, weights in enumerate(directions):
             for key, weight in weights.items():
                 tensors[f"{name}.gru.directions.{index}.gru.{key}"] = torch.from_numpy(weight)
-    config = HalvesConfig(halves=halves, unknown=UNKNOWN, eos=EOS if EOS in rows_by_word else "")
-    if UNKNOWN not in rows_by_word:
-        raise EncoderError(f"{source / 'dictionary.txt'}: lacks the word {UNKNOWN}")
+    config = HalvesConfig(
+        halves=halves, unknown=UNKNOWN_WORD, eos=END_WORD if END_WORD in rows_by_word else ""
+    )
+    if UNKNOWN_WORD not in rows_by_word:
+        raise EncoderError(f"{source / 'dictionary.txt'}: lacks the word {UNKNOWN_WORD}")
     network = fill_network(lambda: config.network(len(rows_by_word)), tensors, where=source)
     return write_word_folder(
         out,

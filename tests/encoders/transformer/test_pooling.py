@@ -213,7 +213,7 @@ def test_chunks_change_nothing(chunk, monkeypatch):
     rng = np.random.default_rng(2)
     states, mask = padded([rng.normal(size=(4, tokens, 8)) for tokens in (5, 4, 5, 1, 3)])
     whole = wk_pool(states, mask)
-    monkeypatch.setattr(pooling, "CHUNK", chunk)
+    monkeypatch.setattr(pooling, "TOKENS_AT_ONCE", chunk)
     assert torch.equal(wk_pool(states, mask), whole)
 
 
