@@ -119,7 +119,7 @@ def drawn_errors(n_items: int) -> list[EstimatedDifference]:
 
 def drawn_estimates(true_difference: float, n_items: int) -> list[EstimatedDifference]:
     return [
-        estimate._replace(difference=estimate.difference + true_difference)
+        EstimatedDifference(estimate.difference + true_difference, estimate.error, estimate.df)
         for estimate in drawn_errors(n_items)
     ]
 
