@@ -621,13 +621,25 @@ def _parse_added_row(
 
 
 def _find_first_match(name: str, encoders: EncoderDirectory, resolver: NameResolver) -> set[int]:
-    """Return the ``id`` of each result that a name stands for; empty if its meaning is unclear."""
+    """Return the Python ``id`` of each result that a name stands for.
+
+    The meanings of the name are tried in order, and the first that has results counts.
+
+    Args:
+        name: The name, as a user wrote it.
+        encoders: The encoders of the results.
+        resolver: Knows what the name may mean.
+
+    Returns:
+        The ids; empty if no meaning has results, or if the name is unclear.
+    """
     try:
         for candidate in resolver.iter_candidates(name):
             if result_ids := candidate.find_in(encoders):
                 return result_ids
     except StsbenchError:
-        # The name is a row of tables of several encoders or of none.
+        # The name is the label of rows in papers' tables. These rows are of more than one encoder,
+        # or of an encoder without a card, so the label stands for no single one.
         return set()
     return set()
 

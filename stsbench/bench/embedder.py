@@ -343,9 +343,11 @@ class TaskEmbedder:
     def _known_engine(self) -> SharedEngine | None:
         """The engine for all tasks; None if the embedded texts are unknown before fitting.
 
-        A user's own post-processor may embed when it is fitted.
+        They are known for an encoder that is not fitted, and for the package's own post-processors.
         """
         encoder = self.encoder.encoder
+        # PostProcessed is fitted on stored embeddings of the base, so it embeds only known texts.
+        # A user's own class may embed any texts with its base while it is fitted.
         if isinstance(encoder, FittableEncoder) and not isinstance(encoder, PostProcessed):
             return None
         return self._base_engine

@@ -585,15 +585,19 @@ def _resolve_encoders(
 ) -> list[NamedEncoder | str]:
     """Return loaded encoders, and the names of those to load later.
 
-    The names of several encoders are only checked. A single name is loaded at once.
+    The names of several encoders are only checked, so that one at a time is in memory. A single
+    name is loaded at once.
 
     Args:
-        encoders: The encoders as a program passes them.
-        name: The name of a single encoder in results; None for its own.
+        encoders: The encoders as a program passes them: one, a list, a dict by their names in
+            results, or a text of names with commas.
+        name: The name in results of a single encoder; None for its own. An encoder that is given by
+            a name or path has its name already: it is refused with this, and as a dict's value.
         catalogue: The cards of encoders.
 
     Raises:
-        StsbenchError: There is no encoder, one cannot be loaded, or two cannot be distinguished.
+        StsbenchError: There is no encoder, one cannot be loaded or cannot have its name, or two
+            cannot be distinguished.
     """
     # A text that is too long for a path is no path; Path.exists would raise an error for it.
     if isinstance(encoders, str) and not os.path.exists(encoders):  # noqa: PTH110
@@ -610,17 +614,20 @@ def _resolve_encoders(
             "no encoder is given; give a name such as minilm, an encoder, or a list of them"
         )
     has_several = len(named_encoders) > 1
+    # Each encoder of a list was given the name above, so only a list of one may have a name.
     if name is not None and (has_several or isinstance(encoders, Mapping)):
         raise StsbenchError(
             f"name='{name}' is for one encoder; name several by a dict, {{'first': …, 'second': …}}"
         )
     resolved: list[NamedEncoder | str] = []
     seen_encoders = SeenEncoders()
+    # The name in results, which a dict or `name` gives, and the encoder or its own name or path.
     for own_name, encoder in named_encoders:
         if has_several and own_name is None and isinstance(encoder, str | Path):
             check_loadable(str(encoder), catalogue)
             resolved.append(str(encoder))
         else:
+            # It refuses a text that a dict or `name` gives another name.
             named_encoder = resolve_encoder(encoder, catalogue, name=own_name)
             resolved.append(named_encoder)
             seen_encoders.add(named_encoder)

@@ -355,12 +355,18 @@ def _judge_by_test(
 ) -> list[Verdict]:
     """Return the final verdicts by the rule ``statistical``: falls beyond the tolerance are tested.
 
-    p-values are corrected over all scores that were compared, untested ones with a p-value of 1.
+    A fall of one and the same encoder is not tested, and stays a regression. p-values are corrected
+    over all scores that were compared, untested ones with a p-value of 1.
 
     Args:
         tolerance_verdicts: The verdicts by tolerance, on all cells or on all means.
         effort: The settings of the tests, among them the level of significance.
+
+    Returns:
+        The verdicts in the same order; those of untested scores are unchanged.
     """
+    # A test asks whether a fall may be due to the choice of the items. The same encoder embeds the
+    # same items on both sides, so its scores differ for another reason, which no test measures.
     tests = {
         index: difference_test(judged.pairs, effort)
         for index, judged in enumerate(tolerance_verdicts)
@@ -368,6 +374,7 @@ def _judge_by_test(
         and judged.verdict.tolerance not in SAME_ENCODER_TOLERANCES
     }
     compared = [index for index, judged in enumerate(tolerance_verdicts) if judged.pairs]
+    # Only scores that were compared can be a regression, so each test has its p-value here.
     # Holm's correction counts all comparisons, so that a fall is not picked out by its size.
     p_values = [tests[index].p if index in tests else 1.0 for index in compared]
     corrected = dict(zip(compared, holm(p_values), strict=True))

@@ -56,17 +56,36 @@ def convert_command(
 def _convert_published(
     source: Path, out: Path, version: int | None = None, vectors: str = ""
 ) -> None:
-    """Convert published weights, of Skip-Thoughts if there is no version of InferSent."""
+    """Convert published weights, of Skip-Thoughts if there is no version of InferSent.
+
+    Args:
+        source: The released file or folder.
+        out: The folder to write.
+        version: InferSent's version, 1 or 2; None for Skip-Thoughts.
+        vectors: The path of InferSent's file of word vectors; empty for the one that it was trained
+            with.
+    """
     from stsbench.encoders.words.convert import convert_infersent, convert_skip_thoughts
 
     if version is None:
         convert_skip_thoughts(source, out)
     else:
+        # The option allows 1 and 2 only; its type is int, and the function's the two literals.
         convert_infersent(source, out, version=1 if version == 1 else 2, vectors=vectors)
 
 
 def _expand_vocabulary(source: Path, out: Path, vectors: str, limit: int | None) -> None:
-    """Write a copy of a recurrent encoder whose vocabulary has the words of a file of vectors."""
+    """Write a copy of a recurrent encoder whose vocabulary has the words of a file of vectors.
+
+    Args:
+        source: The folder or name of the encoder.
+        out: The folder to write.
+        vectors: The path of the file of word vectors.
+        limit: Use only this many of its vectors; None for all.
+
+    Raises:
+        CardError: The encoder is of another kind, or there is no file of vectors.
+    """
     from stsbench.encoders.load import load_encoder
     from stsbench.encoders.words.convert import expand_vocabulary
     from stsbench.encoders.words.recurrent import GruHalvesEncoder
@@ -83,7 +102,17 @@ def _expand_vocabulary(source: Path, out: Path, vectors: str, limit: int | None)
 
 
 def _quantise(source: Path, out: Path, text: str | None = None, corpora: Path | None = None) -> str:
-    """Convert a transformer to int8, for OpenVINO if there is a text, otherwise for ONNX."""
+    """Convert a transformer to int8, for OpenVINO if there is a text, otherwise for ONNX.
+
+    Args:
+        source: The folder or name of the encoder.
+        out: The folder to write.
+        text: The corpus or file on which activations are measured; None for ONNX, which needs none.
+        corpora: The folder of corpora; None for the default one.
+
+    Returns:
+        The options with which ``stsbench run`` runs the converted encoder.
+    """
     from stsbench.data.corpora.corpus import load_corpus
     from stsbench.encoders.quantise import (
         ONNX_FILE,

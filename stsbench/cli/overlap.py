@@ -23,7 +23,7 @@ KINDS: Sequence[MatchKind] = ("exact", "normalised", "near")
 ITEM_COLUMNS = ("task", "item", "first", "second", "pair", "sentence1", "sentence2")
 """The columns of the file of items that training text contains."""
 SHARED_COLUMNS = ("task", "sentences", "in", "shared", "percent", "items", "held", "pairs")
-"""The columns of what tests share with each other."""
+"""The columns of what tests share with each other: ``in`` is the other test."""
 NUMBERS = ("sentences", "shared", "percent", *KINDS, "items", "held", "pairs", "graded", "left")
 """The columns that are numbers."""
 Record = dict[str, Any]
@@ -194,8 +194,11 @@ class _TestKeys(NamedTuple):
     """The sentences of a test, as keys that are equal for texts with the same letters."""
 
     items: list[tuple[bytes, ...]]
+    """The keys of each item's one or two sentences."""
     sentences: set[bytes]
+    """The distinct keys of all sentences, without the empty key."""
     pairs: set[frozenset[bytes]]
+    """Both keys of each item with two sentences, which may be in either order."""
 
 
 def _find_in_tests(splits: Mapping[str, Split]) -> OverlapReport:
@@ -218,6 +221,7 @@ def _find_in_tests(splits: Mapping[str, Split]) -> OverlapReport:
 
 
 def _make_keys(split: Split) -> _TestKeys:
+    """Make the keys by which the sentences of a test are found in other tests."""
     from stsbench.data.corpora.overlap import text_key
 
     items = [tuple(map(text_key, sentences)) for sentences in zip(*split.sides, strict=True)]
@@ -230,16 +234,28 @@ def _make_keys(split: Split) -> _TestKeys:
 
 
 def _shared_record(task: str, keys: _TestKeys, other_task: str, other_keys: _TestKeys) -> Record:
-    """Count the sentences and items of a test that another test has too."""
+    """Count the sentences and items of a test that another test has too.
+
+    Args:
+        task: The name of the test.
+        keys: The keys of its sentences.
+        other_task: The name of the other test.
+        other_keys: The keys of the other test's sentences.
+
+    Returns:
+        The cells of a row by ``SHARED_COLUMNS``. All counts are of the first test.
+    """
     shared = keys.sentences & other_keys.sentences
     cells = (
         task,
         len(keys.sentences),
-        other_task,
+        other_task,  # the column "in"
         len(shared),
         round(100 * len(shared) / len(keys.sentences), 1),
         len(keys.items),
+        # "held": the items with at least one shared sentence.
         sum(not shared.isdisjoint(item) for item in keys.items),
+        # "pairs": the items whose two sentences are also one item of the other test.
         sum(frozenset(item) in other_keys.pairs for item in keys.items),
     )
     return dict(zip(SHARED_COLUMNS, cells, strict=True))

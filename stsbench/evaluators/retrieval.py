@@ -304,15 +304,19 @@ def fold_scores(ranks: IndexArray) -> list[float]:
 
 
 def summed_recall(folds: Sequence[IndexArray]) -> float:
-    """Return the sum of the six recalls in points, averaged over folds; it chooses the weights.
+    """Return the sum of the six recalls in points, averaged over folds.
 
-    The terms are added in the toolkit's order, because two epochs are compared by ``>``.
+    Training computes it after each epoch on the validation split, and keeps the maps of the epoch
+    where it is highest. The terms are added in the toolkit's order, because two epochs are compared
+    by ``>``.
 
     Args:
-        folds: The ranks of each fold, (i, 1 + c), as :func:`rank_fold` returns them.
+        folds: The ranks of each fold, as :func:`rank_fold` returns them: a row for each image, with
+            one column for image to text and one for each of its captions.
     """
     total = 0.0
-    # i: image to text, t: text to image; the median ranks are left out.
+    # i1, i5, i10: recalls of image to text at these depths; t1, t5, t10: of text to image.
+    # The median rank behind each three is left out.
     for i1, i5, i10, _, t1, t5, t10, _ in map(fold_scores, folds):
         total += (i1 + i5 + i10 + t1 + t5 + t10) / len(folds)
     return total
@@ -322,7 +326,8 @@ def mean_scores(folds: Sequence[IndexArray]) -> dict[str, float]:
     """Return the ``SCORE_NAMES`` averaged over folds, with recalls in [0, 1].
 
     Args:
-        folds: The ranks of each fold, (i, 1 + c), as :func:`rank_fold` returns them.
+        folds: The ranks of each fold, as :func:`rank_fold` returns them: (i, 1 + c) for i images
+            with c captions each.
     """
     means = np.mean([fold_scores(ranks) for ranks in folds], axis=0).tolist()
     return {

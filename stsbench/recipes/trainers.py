@@ -292,6 +292,7 @@ class RoundsTrainer(Trainer):
     """A method with a training of its own; it starts from nothing, and learns from text only."""
 
     training: StandaloneMethod
+    """The method, made with the recipe's values."""
     columns: Mapping[str, Sequence[Any]]
     """All columns of the corpus by name."""
 
@@ -306,10 +307,14 @@ class RoundsTrainer(Trainer):
 
         Args:
             plan: The plan of the training.
-            method: Makes a method that trains itself.
+            method: The class of a method that trains itself.
+
+        Returns:
+            The trainer; it validates only if the recipe keeps the best encoder.
         """
         cls._check_settings(plan)
         training = make_training(plan.name, plan.card, method)
+        # A function that scores an encoder on the development split.
         validate = load_validation(plan)
         corpus = load_text(plan)
         corpus.require(*training.needs)
@@ -317,6 +322,7 @@ class RoundsTrainer(Trainer):
         columns: dict[str, Sequence[Any]] = {}
         for name, values in read_columns(corpus, corpus.columns).items():
             columns[name] = values.tolist() if isinstance(values, np.ndarray) else list(values)
+        # A recipe that keeps the last encoder chooses none, so it needs no validation.
         return cls(
             plan=plan,
             training=training,

@@ -61,6 +61,9 @@ def build_table(
 ) -> Table:
     """Build a table of published numbers as printed, with the numbers of results beside them.
 
+    If the card asks for it, a column has the difference of each row to one published row. Intervals
+    are computed only if there are results.
+
     Args:
         name: The name of a table, or of its TOML file.
         results: The results to show; those that fit no cell are omitted.
@@ -79,10 +82,13 @@ def build_table(
     filler = TableFiller.from_card(card, catalogue)
     encoder_groups = group_by_encoder(results, catalogue)
     groups = make_groups(filler, results, encoder_groups, added_rows)
+    # Notes on scores that exclude the items of a training text.
     measured_notes = list(describe_clean_scores(filler, encoder_groups)) if card.board else []
     rows = [row for group in groups for row in group.rows]
     has_published = any(row.source for row in rows)
     has_overlap = any(row.overlap in OVERLAP_SYMBOLS for row in rows)
+    # Published rows get no symbol of overlap in a table without STS tests, because their overlap
+    # with other tests is unknown. A missing symbol must not be read as "no overlap".
     if has_published and has_overlap and not filler.has_sts_tests:
         measured_notes.append(
             f"{' and '.join(OVERLAP_SYMBOLS.values())} are on measured rows alone: "
@@ -100,6 +106,7 @@ def build_table(
         terms=filler.terms,
     )
     if card.delta:
+        # The key of the published row that is subtracted from the others.
         key = f"{card.paper}/{card.table}/{card.delta.row}"
         table = _add_differences(table, key, column_key=card.delta.column or AVERAGE)
     return add_intervals(table, progress) if results else table
@@ -134,6 +141,13 @@ def format_table_number(card: TableCard) -> str:
 
 def _add_differences(table: Table, row_key: str, column_key: str) -> Table:
     """Return the table with the difference of each row to one row, in one column.
+
+    Rows of another protocol, the baseline and the row itself get no difference.
+
+    Args:
+        table: The table.
+        row_key: The ``published_key`` of the row that is subtracted from the others.
+        column_key: The column whose numbers are subtracted.
 
     Raises:
         CardError: The table has no such row.

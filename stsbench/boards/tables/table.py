@@ -282,11 +282,13 @@ SYMBOL_LEGENDS = {
 def add_standings(table: Table, standings: Mapping[int, RowStanding]) -> Table:
     """Return a copy with a column of rank intervals and one of letters, and with marked best rows.
 
-    On a board without published numbers, the rows of each group are sorted by their ranks.
+    Each group of a board that shows no published number is sorted by ranks. A group with published
+    numbers keeps its order, because its published rows have no rank.
 
     Args:
         table: The table, whose other columns stay as they are.
-        standings: How rows stand to each other, by the index of the row in the table.
+        standings: How rows stand to each other, by the index of the row among the rows of all
+            groups. A row that cannot be ranked has none, and gets no cells.
     """
     ranks_column = TableColumn(
         key=RANKS,
@@ -298,12 +300,15 @@ def add_standings(table: Table, standings: Mapping[int, RowStanding]) -> Table:
         method=STANDINGS_METHOD,
     )
     letters_column = replace(ranks_column, key=LETTERS, head="Ties", kind="letters")
+    # It counts on from group to group, as the keys of the standings do.
     row_indices = count()
     groups = []
     for group in table.groups:
         standing_and_row = [(standings.get(next(row_indices)), row) for row in group.rows]
         if table.is_board and not _has_published_number(group):
-            # A row without a score on one of the tasks has no mean, but it has a rank.
+            # The rows were sorted by mean. A row that lacks the score of a task has no mean, so it
+            # stood last; it may have a rank all the same, by the tasks that it shares with others.
+            # A row without a standing takes the number behind a rank for each row of the group.
             last_rank = len(standing_and_row) + 1
             standing_and_row.sort(key=lambda pair: pair[0].rank if pair[0] else last_rank)
         rows = [
@@ -314,6 +319,7 @@ def add_standings(table: Table, standings: Mapping[int, RowStanding]) -> Table:
 
 
 def _has_published_number(group: Group) -> bool:
+    """Return whether any cell of a group has a published number."""
     return any(cell.published for row in group.rows for cell in row.cells.values())
 
 

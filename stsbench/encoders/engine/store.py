@@ -117,12 +117,15 @@ class EmbeddingStore:
     def __init__(
         self, folder: Path | None, monitor: DriftMonitor | None = None, *, read_only: bool = False
     ) -> None:
-        """Open the store and find its blocks; files that are no valid blocks are removed.
+        """Open the store and find its blocks.
+
+        Files that are no valid blocks are removed, and so are blocks of another width than the
+        first one. Other files are left, except those that killed processes left half written.
 
         Args:
             folder: The folder of one encoder; None keeps the embeddings in memory only.
             monitor: The check that the encoder still embeds as it did; None if there is none.
-            read_only: Change nothing on disk.
+            read_only: Change nothing on disk: neither make the folder nor remove files.
 
         Raises:
             OutputError: The folder cannot be made or read.
@@ -131,8 +134,11 @@ class EmbeddingStore:
         self.monitor = monitor
         self.read_only = read_only
         self._blocks: list[StoredBlock] = []
+        # Made when a key is first searched.
         self._index: _Index | None = None
+        # The rows that are not yet written as a block, with their keys.
         self._pending: list[tuple[Keys, FloatArray]] = []
+        # When they were last written.
         self._flushed = time.monotonic()
         if folder is None:
             return
@@ -143,9 +149,11 @@ class EmbeddingStore:
             for path in sorted(folder.glob("*.npy")):
                 block = _open_block(path)
                 # A block of another width is of another encoder, or of what this one was before.
+                # The property `width` is that of the first block; None while there is no block.
                 if block is not None and self.width in (None, block.width):
                     self._blocks.append(block)
                 else:
+                    # A read-only store leaves the file.
                     self._discard(path)
         except OSError as error:
             raise OutputError(
@@ -161,6 +169,7 @@ class EmbeddingStore:
         return self._blocks[0].width if self._blocks else None
 
     def _discard(self, path: Path | None) -> None:
+        """Remove the file of a block, unless the block is in memory or the store is read-only."""
         if path is not None and not self.read_only:
             remove(path)
 

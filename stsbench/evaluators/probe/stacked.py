@@ -140,9 +140,12 @@ class StackedSolver(MinibatchSolver):
         classes = []
         for block in items.blocks():
             embeddings = self.move_to_device(items.pool, block)
+            # The row of each item in the embeddings of the block.
             block_rows = torch.from_numpy(block.rows).to(self.device)
             for rows in torch.split(block_rows, _ROWS_PREDICTED_AT_ONCE):
                 x = combine_sides(embeddings.u[rows], embeddings.v[rows], items.pool.features)
+                # The features x are (b, w) for b items; the axis of the only fold is put before.
+                # The logits are (1, b, p, c), so the classes of these items are (b, p).
                 classes.append(_logits(weights, x[None])[0].argmax(dim=-1))
         return torch.cat(classes)
 
@@ -150,10 +153,15 @@ class StackedSolver(MinibatchSolver):
         """Return a block's embeddings as tensors; those of a pool in memory are moved once.
 
         A pool that is read by chunks has other embeddings in each block, so these are not stored.
+
+        Args:
+            pool: The pool of the block's items.
+            block: The items with their embeddings in memory.
         """
         embeddings = self._embeddings_by_pool.get(id(pool))
         if embeddings is None:
             u = torch.tensor(block.u, device=self.device)
+            # Single sentences have one array for both sides, which is moved once.
             v = u if block.u is block.v else torch.tensor(block.v, device=self.device)
             embeddings = DeviceEmbeddings(u, v)
         if pool.is_resident:
