@@ -595,6 +595,9 @@ def _resolve_encoders(
             a name or path has its name already: it is refused with this, and as a dict's value.
         catalogue: The cards of encoders.
 
+    Returns:
+        An element per encoder, in order: a text is a name that was checked.
+
     Raises:
         StsbenchError: There is no encoder, one cannot be loaded or cannot have its name, or two
             cannot be distinguished.
@@ -606,6 +609,7 @@ def _resolve_encoders(
     if isinstance(encoders, Mapping):
         named_encoders += encoders.items()
     elif isinstance(encoders, list | tuple):
+        # A list of one encoder may have ``name``; the check below refuses it for a longer list.
         named_encoders += [(name, encoder) for encoder in encoders]
     else:
         named_encoders.append((name, encoders))
@@ -630,6 +634,8 @@ def _resolve_encoders(
             # It refuses a text that a dict or `name` gives another name.
             named_encoder = resolve_encoder(encoder, catalogue, name=own_name)
             resolved.append(named_encoder)
+            # Raises an error for two that nothing distinguishes. An equal one stays in the list:
+            # it is scored once.
             seen_encoders.add(named_encoder)
     return resolved
 

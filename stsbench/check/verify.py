@@ -133,7 +133,9 @@ def _verify_result(
         read_data: Returns the data of a Result; None if they are not available locally.
 
     Returns:
-        The hash of the columns that are the data's; None if it has none, or a problem.
+        The hash of the columns ``gold`` and ``subset``, which are the data's. None if it has
+        neither, or if its card, protocol, data or columns have a problem: other Results are
+        compared only with sound columns. Scores that differ do not matter for that.
     """
     _verify_card(file, result, catalogue)
     evaluator = file.load_evaluator(result, catalogue)
@@ -143,11 +145,14 @@ def _verify_result(
     else:
         with _collect_errors(file.problems):
             columns = read_item_columns(result)
+    # The data's labels of the items, for evaluators that compare predictions with them.
     labels = _verify_data(file, result, columns, read_data)
     digest = None
+    # The problems so far: from unsound columns nothing is recomputed.
     if columns is not None and not file.problems:
         if evaluator is not None:
             file.compare_with_items(result, columns, evaluator, labels)
+        # Set by the comparison, for a method of an earlier version.
         if file.other_interval:
             method = shorten(file.other_interval)
             file.unknown.append(f"its interval was made in another way ('{method}')")
@@ -156,6 +161,7 @@ def _verify_result(
         }
         if data_columns:
             digest = digest_columns(data_columns)
+    # Last, because fields that contradict each other say nothing about the columns.
     file.check_fields(result)
     return digest
 

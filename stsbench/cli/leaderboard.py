@@ -138,6 +138,7 @@ def _read_directory(folder: Path, catalogue: Catalogue, *, is_optional: bool) ->
 
 
 def _read_mteb(folder: Path, catalogue: Catalogue) -> ImportedScores:
+    """Read a result file of MTEB's, or all below a folder; the reader is imported only then."""
     from stsbench.boards.exports.mteb import read_mteb
 
     return read_mteb(folder, catalogue)
@@ -175,6 +176,13 @@ def _check_options(
 
 
 def _print_boards(tables: Sequence[Table], show: Show | None, *, exact: bool) -> None:
+    """Print tables in the terminal, and what ± means if a score is a mean over seeds.
+
+    Args:
+        tables: The tables.
+        show: Which numbers to show, published or measured ones; None for the table's own choice.
+        exact: Show exact averages instead of those rounded as in the paper.
+    """
     from stsbench.boards.tables.layout import build_layout
 
     for table in tables:

@@ -52,17 +52,24 @@ def line_width(*, stderr: bool = False) -> int:
 def print_facts(rows: Iterable[Sequence[str]]) -> None:
     """Print names and their values in two columns without a head.
 
-    No word is broken, so that it can be copied.
+    A long value goes on below itself, in the second column. No word is broken, so that it can be
+    copied: a word too wide for that column begins further left, on a line of its own.
+
+    Args:
+        rows: The name and the value of each row; a value may have several lines.
     """
     pairs = [(escape_controls(name), escape_controls(value)) for name, value in rows]
     width = line_width()
+    # The second column begins two spaces after the longest name.
     indent = max((len(name) for name, _ in pairs), default=0) + 2
     for name, value in pairs:
+        # Each at most as wide as the second column, unless it is a single word.
         lines = [part for line in value.split("\n") for part in fold_lines(line, width - indent)]
-        # A word too long for the second column begins further left, on a line of its own.
+        # The text beside the name; none if it is a word too wide to stand there.
         first = lines.pop(0) if len(lines[0]) <= width - indent else ""
         print_text(f"{name:<{indent}}{first}".rstrip())
         for line in lines:
+            # Too wide a word ends at the right edge, or begins at the left one if it is wider yet.
             print_text(" " * max(min(indent, width - len(line)), 0) + line)
 
 
@@ -158,6 +165,12 @@ def error_prefix(about: str, problem: object) -> str:
 
 
 def _shorten_line(prefix: str, message: object) -> str:
+    """Return a message on one line behind its prefix; very long words and lines are cut.
+
+    Args:
+        prefix: What precedes the message.
+        message: An error or a text.
+    """
     words = escape_controls(join_lines(f"{prefix}{message}")).split(" ")
     line = " ".join(
         word if len(word) <= MAX_WORD else f"{word[:200]}…{word[-50:]}" for word in words
@@ -188,6 +201,9 @@ def fold_lines(text: str, width: int = 0, *, indent: str = "") -> list[str]:
         text: The text.
         width: The columns of a line; 0 for those of the terminal.
         indent: What precedes each line but the first.
+
+    Returns:
+        The lines, each at most as wide as ``width`` unless it is a single word.
     """
     width = width or line_width()
     if len(text) <= width:

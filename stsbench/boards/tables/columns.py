@@ -138,6 +138,7 @@ def make_column_spec(
 
 
 def _is_extra_or_suite(task: str, catalogue: Catalogue) -> bool:
+    """Return whether a column's task has no card: a task of a paper only, or a suite."""
     return task in read_sources().extras or task in catalogue.suites()
 
 
@@ -427,18 +428,31 @@ class TableFiller:
 def _check_computed_columns(
     card: TableCard, columns: Sequence[TableColumn], terms: AverageTerms
 ) -> None:
-    """Raise CardError if the average or the differences are not of columns of the table."""
+    """Check that the average and the differences can be computed from the columns.
+
+    Args:
+        card: The table's card; it says what to average and to subtract.
+        columns: The columns of scores.
+        terms: The keys of the columns that the average is over, in terms.
+
+    Raises:
+        CardError: The average or the differences name a column that the table lacks, or the average
+            is over columns scored in different ways without being declared a composite.
+    """
     specs_by_key = {column.key: column.spec for column in columns}
     averaged_keys = list(chain(*terms))
     if unknown_keys := [key for key in averaged_keys if key not in specs_by_key]:
         raise CardError(f"[average]: 'of' names '{unknown_keys[0]}', which is not a column")
+    # Each column of scores has a spec; only computed columns, which are not among these, lack it.
     averaged_specs = [spec for spec in map(specs_by_key.get, averaged_keys) if spec]
     ways_to_score = {(spec.protocol, spec.metric) for spec in averaged_specs}
     if card.average and len(ways_to_score) > 1 and not card.average.composite:
+        # A way is named by its protocol and metric; without a protocol, by the metric alone.
         words = " and ".join(sorted(" ".join(filter(None, names)) for names in ways_to_score))
         raise CardError(
             f"[average]: over columns scored by {words}; say composite = true if the paper does so"
         )
+    # Without a column the differences are in the average.
     if card.delta and card.delta.column not in ("", *specs_by_key):
         raise CardError(f"[delta]: 'column' is '{card.delta.column}', which is not a column")
 
@@ -537,6 +551,7 @@ def _measured_number(
 
 
 def _printed_number(score: PublishedScore, row: PublishedRow) -> TableNumber:
+    """Return a published score as a number of a table, with the key of its row."""
     return TableNumber(score.value, score.deviation, score.decimals, published_key=row.key)
 
 
@@ -599,6 +614,7 @@ def is_scored_as_mteb(columns: Sequence[TableColumn]) -> bool:
 
 
 def _is_mteb_spec(spec: ColumnSpec) -> bool:
+    """Return whether MTEB computes the scores of a column; the protocol's name does not matter."""
     if spec.protocol_fields:
         return {**spec.protocol_fields, "name": MTEB_PROTOCOL["name"]} == MTEB_PROTOCOL
     return spec.metric == "spearman" and published_protocol(spec.protocol).aggregation == "all"

@@ -270,6 +270,7 @@ class OpenAIEncoder:
 
     @property
     def _report_path(self) -> Path:
+        """The file of what the server last said of itself."""
         # By the report of its last embeddings, a run finds them if the server is gone.
         location = json.dumps((self.client.url, self.api_name, self.model))
         digest = hashlib.sha256(location.encode()).hexdigest()[:32]
@@ -326,15 +327,18 @@ class OpenAIEncoder:
 
     @property
     def _history_path(self) -> Path:
+        """The file of the model's history: its changes, and its embedding of the probe."""
         # By no address: a model may be served at several.
         digest = hashlib.sha256(self._model_fingerprint.encode()).hexdigest()[:32]
         return settings.cache_folder() / "served" / f"history-{digest}.json"
 
     @cached_property
     def _history(self) -> History:
+        """The history in the file; a new one if there is no file."""
         return read_record(self._history_path, History) or History()
 
     def _write_history(self, history: History) -> None:
+        """Replace the history, here and in its file."""
         self._history = history
         write_atomically(self._history_path, msgspec.json.encode(history))
 
@@ -472,6 +476,7 @@ class OpenAIEncoder:
         is_missing = np.array([bool(text.strip()) for text in texts[:-1]] + [False])
 
         def take_answer(rows: IndexArray, answer: Answer) -> None:
+            """Check an answer, and pass on what is new in it; the probe and repeats are not."""
             is_finite = np.isfinite(answer.embeddings).all(axis=1)
             self._check_move(repeated.largest_move(rows[is_finite], answer.embeddings[is_finite]))
             is_new = is_finite & is_missing[rows]
@@ -594,7 +599,8 @@ def _run_requests(
 ) -> None:
     """Send requests and take their answers as they come; raise the first failure at the end.
 
-    A request that is too large is halved.
+    A request that is too large is halved. After a failure no more are sent, but those that were
+    sent are waited for and their answers are taken: they are paid for.
 
     Args:
         requests: The rows of the texts of each request.
@@ -611,6 +617,7 @@ def _run_requests(
                 try:
                     answer = future.result()
                 except RequestTooLarge:
+                    # After a failure the halves would be new requests.
                     if len(rows) == 1 or failure is not None:
                         raise
                     pending |= {send(half): half for half in np.array_split(rows, 2)}
@@ -620,6 +627,8 @@ def _run_requests(
         except BaseException as error:  # Ctrl-C too: requests that are under way are paid for
             failure = failure or error
             stop.set()
+            # cancel() is True only for a request that has not begun. Those under way or done stay
+            # pending, and the next turn takes their answers.
             pending = {future: rows for future, rows in pending.items() if not future.cancel()}
     if failure is not None:
         raise failure

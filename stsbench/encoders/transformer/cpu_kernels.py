@@ -65,7 +65,10 @@ class PackedLinear(torch.nn.Module):
 
 
 class PackedOutput(torch.nn.Module):
-    """The end of a block of BERT: a linear layer, the block's input added, and a normalisation."""
+    """The end of a block of BERT: a linear layer, the block's input added, and a normalisation.
+
+    The linear layer's weights are packed. Dropout is left out, as it does nothing in evaluation.
+    """
 
     def __init__(self, module: Any) -> None:  # noqa: ANN401 - transformers is untyped
         """Take over the weights of a module with these layers."""
@@ -74,7 +77,12 @@ class PackedOutput(torch.nn.Module):
         self.LayerNorm = module.LayerNorm
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        """Return the normalised sum x W^T + b + residual (..., k)."""
+        """Return the normalised sum x W^T + b + residual (..., k).
+
+        Args:
+            x: The input of the linear layer, (..., h).
+            residual: The block's input, (..., k).
+        """
         total = torch.ops.mkldnn._linear_pointwise.binary(
             x, residual, self.dense.weight, self.dense.bias, "add"
         )
@@ -157,18 +165,25 @@ def _fuse_activation(module: Any) -> None:  # noqa: ANN401 - transformers is unt
 
 
 def _pack_output(module: Any) -> PackedOutput | None:  # noqa: ANN401 - transformers is untyped
-    """Return the packed end of a block of BERT; None if the module is another one.
+    """Return the end of a block of BERT with packed weights; None if the module is another one.
+
+    Packed weights are in oneDNN's own layout, so that it need not rearrange them in each call.
 
     Args:
         module: Any module; that end has the layers ``dense``, ``dropout`` and ``LayerNorm``.
+
+    Returns:
+        None also if its linear layer cannot be packed, or if the packed version has another output.
     """
     names = {name for name, _ in module.named_children()}
     if names != {"dense", "LayerNorm", "dropout"} or not _can_pack(module.dense):
         return None
     packed = PackedOutput(module)
     dense = module.dense
+    # The input of the linear layer, and the block's input that is added to its output.
     example = [_example_input(size, dense) for size in (dense.in_features, dense.out_features)]
-    # A module with the same layers may use them in another way.
+    # A module with the same layers may use them in another way: take other inputs, or compute
+    # something else.
     try:
         old_output = module(*example)
     except TypeError:
@@ -184,6 +199,7 @@ def _example_input(width: int, layer: torch.nn.Linear) -> torch.Tensor:
 
 def _is_close(output: torch.Tensor, expected: torch.Tensor) -> bool:
     """Return whether two outputs differ by rounding in their type at most."""
+    # Another order of sums changes less than half of the digits; another function changes more.
     tolerance = sqrt(torch.finfo(expected.dtype).eps) * float(expected.abs().max())
     return torch.allclose(output, expected, rtol=0, atol=tolerance)
 

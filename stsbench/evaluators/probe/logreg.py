@@ -90,7 +90,17 @@ def minimise(
 
 
 class _History:
-    """The last steps and gradient changes of each function; an unused pair has weight 0."""
+    """The last steps and gradient changes of each function; an unused pair has weight 0.
+
+    A pair is a step and the change of the gradient along it.
+
+    Attributes:
+        steps: The changes of the points, (pairs, m, d).
+        changes: The changes of the gradients, (pairs, m, d).
+        weights: 1 over the dot product of each pair's step and change, or 0, (pairs, m).
+        scale: The factor of the identity that stands for the inverse Hessian, (m,).
+        n_added: The number of pairs added so far; the oldest are replaced.
+    """
 
     def __init__(self, m: int, d: int, *, like: Tensor) -> None:
         """Start without pairs.
@@ -107,7 +117,7 @@ class _History:
         self.n_added = 0
 
     def keep(self, members: Tensor) -> None:
-        """Drop all functions but the marked ones.
+        """Drop all functions but the marked ones: those that are finished need no more steps.
 
         Args:
             members: The functions that stay, (m,), bool.
@@ -355,6 +365,7 @@ class _LogisticLosses:
         self.scale = torch.cat([curvature, bound[:, None]], dim=1).rsqrt()[:, None]
 
     def _per_problem(self, values: Sequence[float]) -> Tensor:
+        """Return a number of each problem as a tensor (problems,) on the device."""
         return torch.tensor(values, dtype=torch.float64, device=self.device)
 
     def _find_directions(self) -> Tensor:

@@ -237,15 +237,21 @@ class SimCSEPositives(ContrastiveLearner):
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Make a batch: the sentences, and below them their positives.
 
+        A positive is the sentence itself or one that follows it, perhaps with its words changed.
+
         Args:
-            rows: The rows of the corpus, (b,).
+            rows: The rows of the corpus, (b,), all of them anchors, as :meth:`order` returns them.
             rng: The generator of the following sentences and of the changes of words.
+
+        Returns:
+            ``views``: the model inputs, (2b, t) each.
         """
         positive_rows = rows
         if self.positive == "next_sentence":
             document_ids = np.asarray(self.columns["document_id"])
             anchors, positives = texts.next_sentences(document_ids, rng=rng, reach=self.reach)
             # Following sentences are drawn for the whole corpus, of which the batch takes its own.
+            # The anchors ascend, and each row is one of them, so that the search finds its place.
             positive_rows = positives[np.searchsorted(anchors, rows)]
         positive_texts = self.texts_of(positive_rows)
         if self.augment is not None:

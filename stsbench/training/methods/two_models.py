@@ -177,12 +177,14 @@ class ContrastiveTensionInBatch(TwoStudents):
     dropout_in_training: bool = True
 
     def __post_init__(self) -> None:
-        """Copy the student, and make the library's loss with a trained scale."""
+        """Make the library's loss with a trained scale, after the base class copied the student."""
         super().__post_init__()
         loss = make_loss("ContrastiveTensionLossInBatchNegatives", column="2", scale=self.scale)
         self.loss = loss.to(self.student.device)
-        # The loss embeds by two models: one returns the first embeddings of a column, one the
-        # second.
+        # The loss embeds one column of sentences by two models, model2 and its own copy model1.
+        # Here each only hands on the embeddings that ``forward`` makes: model2, the argument of
+        # the loss, those of the second student ("2"). No argument sets model1; as a copy it would
+        # hand on "2" too, so one for the first student ("1") replaces it.
         self.loss.model1 = GivenEmbeddings("1")
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
