@@ -166,7 +166,16 @@ class NameResolver:
         return name
 
     def _id_of_title(self, title: str, *, measured: bool) -> str:
-        """Return the id of the encoder that a title or a row of tables stands for."""
+        """Return the id of the encoder that a title or a row of tables stands for.
+
+        Args:
+            title: The title or label.
+            measured: It is in a name of results. Rows of encoders without a card are then ignored.
+
+        Raises:
+            StsbenchError: It stands for several encoders, or for none with a card.
+        """
+        # The id is empty for a published row whose encoder has no card.
         encoders = self.encoders_by_title[title]
         ids = sorted(encoders - {""})
         if len(ids) > 1 or (len(ids) == 1 and "" in encoders and not measured):
@@ -316,7 +325,12 @@ def _strip_suffix(name: str) -> str:
 
 
 def _describe_results_name(name: str, results_folder: Path) -> str:
-    """Return what to use in place of a name that only results have; empty if they have not."""
+    """Return what to use in place of a name that only results have; empty if they have not.
+
+    Args:
+        name: The name, which may also be that of a folder of results.
+        results_folder: The results folder.
+    """
     try:
         folder = read_folder(results_folder, safe_file_name(name, MAX_ENCODER_BYTES))
     except (OutputError, DataError):
@@ -372,6 +386,7 @@ def _match_names(
 
 
 def _no_results_error(spec: str, known_names: Sequence[str], location: Path) -> UnknownName:
+    """Return the error to raise if a name stands for no results at a location."""
     return UnknownName("encoder", spec, known_names, hint=f"{location} has no results of it")
 
 
@@ -425,6 +440,7 @@ def filter_side(
     all_cells = [*side.cells, *map(lock_cell, side.older)]
 
     def find_cells(candidate: NameCandidate) -> set[int]:
+        """Return the ``id`` of each cell of a meaning: by its Result, or by the row of a lock."""
         result_ids = candidate.find_in(encoders)
         return {
             id(cell)
@@ -502,7 +518,15 @@ class _DirectoryReader:
 def _read_compared(
     specs: Sequence[str], results_folder: Path, reader: _DirectoryReader
 ) -> dict[str, Sequence[Result]]:
-    """Return the results of each name or folder, which must be those of one encoder."""
+    """Return the results of each name or folder, which must be those of one encoder.
+
+    A text that is both a folder and an encoder's name in the results folder is taken as the name.
+
+    Args:
+        specs: The names and folders.
+        results_folder: The folder in which names are looked up.
+        reader: Reads folders of results.
+    """
     encoder_names: set[str] = set()
     if results_folder.is_dir():
         encoder_names = {group.encoder for group in reader.read(results_folder).current}
@@ -536,7 +560,13 @@ def _sort_believed(
     believed_results: Sequence[Result],
     catalogue: Catalogue,
 ) -> dict[str, Sequence[Result]]:
-    """Return the believed results of each encoder, in the order of the tasks."""
+    """Return the believed results of each encoder, in the order of the tasks.
+
+    Args:
+        results_by_spec: The results of each encoder, by the name or folder that a user gave.
+        believed_results: The results that may be compared, of all encoders.
+        catalogue: The cards, which give the order of the tasks. Results of other tasks come last.
+    """
     # By id(), because results cannot be in a set.
     believed_ids = {id(result) for result in believed_results}
     positions = {task: position for position, task in enumerate(tasks_in_order(catalogue))}
@@ -592,6 +622,11 @@ def _parse_added_row(
     """Return the row that a text adds; None if it stands for no results.
 
     Its name is as long as possible, because names and labels may have colons.
+
+    Args:
+        text: A name, alone or with a label behind a colon.
+        encoders: The encoders of the results folder.
+        resolver: Knows what a name may mean.
 
     Raises:
         StsbenchError: The label is empty.

@@ -96,7 +96,16 @@ def overlap_command(
 
 
 def _load_splits(tasks: str | None, data: Path | None, catalogue: Catalogue) -> dict[str, Split]:
-    """Load the scored split of the requested tasks, or of all tasks that need no network."""
+    """Load the scored split of the requested tasks, or of all tasks that need no network.
+
+    Args:
+        tasks: A comma list of tasks and suites; None for all tasks.
+        data: The folder of data; None for the default one.
+        catalogue: The cards of tasks.
+
+    Raises:
+        SourceError: No task is requested, and no data are on this machine.
+    """
     from stsbench.data.task import expand_names, is_available_locally, load_task, tasks_in_order
 
     names = expand_names(tasks, catalogue) if tasks else tasks_in_order(catalogue)
@@ -152,7 +161,14 @@ def _find_in_corpora(
 def _count_matches(
     task: str, split: Split, matches: OverlapMatches, kinds: Sequence[MatchKind]
 ) -> Record:
-    """Count the sentences and items of a split that training text contains."""
+    """Count the sentences and items of a split that training text contains.
+
+    Args:
+        task: The name of the task.
+        split: The split.
+        matches: What the training text contains of it.
+        kinds: The kinds of match that were searched.
+    """
     sentences = set(split.texts())
     sentence_kinds = [
         matches.kind_by_text[text] for text in sentences if text in matches.kind_by_text
@@ -164,6 +180,7 @@ def _count_matches(
         **{kind: sentence_kinds.count(kind) for kind in kinds},
         "items": split.n,
         "held": n_items,
+        # Items whose two sentences are in one row there; "graded" if it has a score or label too.
         "pairs": sum(matches.is_paired(split)),
         "graded": sum(matches.is_graded(split)),
         "left": split.n - n_items,
@@ -171,7 +188,16 @@ def _count_matches(
 
 
 def _item_records(task: str, split: Split, matches: OverlapMatches) -> Iterator[Record]:
-    """Yield a record for each item with a sentence in the training text."""
+    """Yield a record for each item with a sentence in the training text.
+
+    Args:
+        task: The name of the task.
+        split: The split.
+        matches: What the training text contains of it.
+
+    Yields:
+        The cells of a row of the file by ``ITEM_COLUMNS``.
+    """
     items = zip(
         zip(*split.sides, strict=True),
         matches.kinds_by_item(split),

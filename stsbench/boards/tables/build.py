@@ -158,6 +158,7 @@ def _add_differences(table: Table, row_key: str, column_key: str) -> Table:
     base_cell = base_row.cell(column_key)
 
     def add_difference(row: Row) -> Row:
+        """Return a row with the cell of its difference, if it has one."""
         # Scores of different protocols cannot be subtracted.
         is_comparable = row.other_protocol == base_row.other_protocol
         if row is base_row or row.is_baseline or not is_comparable:
@@ -378,7 +379,13 @@ class TableRequest:
     def _no_fitting_result(
         self, added: AddedRow, tables: Sequence[Table], results_folder: str
     ) -> DataError:
-        """Return the error to raise if no result of an added encoder fits a column."""
+        """Return the error to raise if no result of an added encoder fits a column.
+
+        Args:
+            added: The row of the encoder.
+            tables: The tables of the request, the first of which tells what the row lacks.
+            results_folder: The results folder, for the message.
+        """
         message = f"`add={added.name}`: no result of it fits the table"
         if not tables:
             return DataError(message)
@@ -406,6 +413,13 @@ def _make_board_card(
     """Return the card of a suite's board by one protocol.
 
     Its title distinguishes the protocol from those of the same name among all protocols.
+
+    Args:
+        name: The name of the suite, by which published scores name its average too.
+        suite: The suite, whose tasks are the columns.
+        protocol: The fields of the protocol.
+        all_protocols: The fields of all protocols that have a board.
+        board: What the board shows.
     """
     namesakes = [namesake for namesake in all_protocols if namesake["name"] == protocol["name"]]
     differing_fields = [

@@ -312,6 +312,7 @@ class StoredEmbeddings(Embeddings):
 
 
 def _map(path: Path) -> npt.NDArray[Any]:
+    """Return the array of a file, of which only what is used is read."""
     return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
 
 
