@@ -66,7 +66,7 @@ def print_facts(rows: Iterable[Sequence[str]]) -> None:
         # Each at most as wide as the second column, unless it is a single word.
         lines = [part for line in value.split("\n") for part in fold_lines(line, width - indent)]
         # The text beside the name; none if it is a word too wide to stand there.
-        first = lines.pop(0) if len(lines[0]) <= width - indent else ""
+        first = lines.pop(0) if lines and len(lines[0]) <= width - indent else ""
         print_text(f"{name:<{indent}}{first}".rstrip())
         for line in lines:
             # Too wide a word ends at the right edge, or begins at the left one if it is wider yet.

@@ -251,9 +251,12 @@ def _compare_intervals(
         interval: Its low and high bound.
         recomputed: The same, computed from the items.
     """
-    difference = max(abs(bound - due) for bound, due in zip(interval, recomputed, strict=True))
-    # A difference that is not a number is one.
-    if not difference <= INTERVAL_ROUNDING:
+    # A bound that is not a number is close to none.
+    is_close = [
+        abs(bound - due) <= INTERVAL_ROUNDING
+        for bound, due in zip(interval, recomputed, strict=True)
+    ]
+    if not all(is_close):
         interval_text, recomputed_text = (
             f"{low:.6g} to {high:.6g}" for low, high in (interval, recomputed)
         )

@@ -223,7 +223,7 @@ def describe_notes(comparison: Comparison) -> list[str]:
     return [
         *comparison.notes,
         f"Scores are times 100; differences are of unrounded scores. Items {dependence}.",
-        "p: Student's t; of one task and one seed a side, whose items share no sentence, "
+        "p: Student's t; for one task and one seed per side, if no two items share a sentence, "
         "a paired permutation test (McNemar's of right or wrong).",
         "Holm: p corrected for all comparisons above; docs/statistics.md says more.",
         *notes_on_size,

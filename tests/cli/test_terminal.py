@@ -589,3 +589,10 @@ def test_the_kernels_folder_is_no_cache(
     assert "STSBENCH_CACHE='/proc' names no folder (it is the kernel's" in stsbench.refused(
         *command
     )
+
+
+@pytest.mark.parametrize("value", ["", " " * 60])
+def test_facts_without_a_value_are_their_name(capsys, monkeypatch, value):
+    monkeypatch.setenv("COLUMNS", "20")
+    print_facts([["a name longer than the line", value]])
+    assert capsys.readouterr().out.splitlines() == ["a name longer than the line"]

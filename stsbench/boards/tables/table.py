@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -308,9 +309,8 @@ def add_standings(table: Table, standings: Mapping[int, RowStanding]) -> Table:
         if table.is_board and not _has_published_number(group):
             # The rows were sorted by mean. A row that lacks the score of a task has no mean, so it
             # stood last; it may have a rank all the same, by the tasks that it shares with others.
-            # A row without a standing takes the number behind a rank for each row of the group.
-            last_rank = len(standing_and_row) + 1
-            standing_and_row.sort(key=lambda pair: pair[0].rank if pair[0] else last_rank)
+            # Ranks are among the rows of all groups. A row without a standing comes last.
+            standing_and_row.sort(key=lambda pair: pair[0].rank if pair[0] else math.inf)
         rows = [
             _add_standing(row, standing) if standing else row for standing, row in standing_and_row
         ]
