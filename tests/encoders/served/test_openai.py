@@ -335,7 +335,8 @@ def test_an_error_that_quotes_its_input_shows_no_sentence(server, answer, status
     with pytest.raises((EncoderError, SourceError), match="for m") as caught:
         encoder(server, retries=0, prompt="query: ").encode([SECRET])
     words = ("Patient", "ller", "1961", "chronic", "pain")
-    assert not any(word in str(caught.value) for word in words) and "[…]" in str(caught.value)
+    message = str(caught.value).replace(server.url, "")  # a port may hold the same digits
+    assert not any(word in message for word in words) and "[…]" in message
 
 
 def test_a_short_sentence_is_not_quoted_either(server):
