@@ -26,7 +26,7 @@ from stsbench.analysis.context import (
 from stsbench.analysis.mistakes import score_change
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, UnknownName
-from stsbench.core.names import split_params
+from stsbench.core.names import split_all_params
 from stsbench.data.splits import PairSplit
 from stsbench.numbers.statistics import Float64Array, mean_and_deviation, spearman
 from stsbench.plots.draw import DotPoint, HeatCell, LinePoint, draw_dots, draw_heat, draw_lines
@@ -229,7 +229,7 @@ def _group_scores(results: Sequence[Result], name: str) -> dict[Replacements, li
     scores_by_replacements: dict[Replacements, list[float]] = {}
     for result in results:
         # The last way to split the name has all replaced parameters apart from the recipe.
-        recipe, params = list(split_params(result.encoder))[-1]
+        recipe, params = split_all_params(result.encoder)
         if recipe == name:
             replacements = tuple(sorted(params.items(), key=str))
             scores_by_replacements.setdefault(replacements, []).append(result.score)

@@ -34,7 +34,7 @@ from stsbench.core.errors import (
     UnknownName,
 )
 from stsbench.core.files import safe_file_name
-from stsbench.core.names import PARAM_SEPARATOR, split_names, split_params
+from stsbench.core.names import PARAM_SEPARATOR, split_all_params, split_names, split_params
 from stsbench.core.settings import find_key_problem
 from stsbench.data.task import tasks_in_order
 from stsbench.encoders.kinds import ENCODERS, find_cards_of_model
@@ -226,7 +226,7 @@ class NameResolver:
             CardError: The name has a secret key among its changes.
             StsbenchError: The name stands for results, or has no clear meaning.
         """
-        stem, changes = list(split_params(name))[-1]
+        stem, changes = split_all_params(name)
         if problem := find_key_problem(changes):
             raise CardError(f"`encoder={stem}`: {problem}")
         plain_name = _strip_suffix(name)
@@ -253,7 +253,7 @@ class NameResolver:
         if "/" in name:
             yield from map(NameCandidate, find_cards_of_model(name, self.catalogue))
         # Results sort the parameters, and print each value in one way.
-        stem, changes = list(split_params(spec))[-1]
+        stem, changes = split_all_params(spec)
         yield NameCandidate(f"{variant_name(stem, changes)}{suffix}")
         if match := SEED_NAME.fullmatch(spec):
             yield NameCandidate(match["recipe"] + match["changes"], int(match["seed"]))

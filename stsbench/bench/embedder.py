@@ -560,7 +560,7 @@ class TaskEmbedder:
         if origin.environment == self._current_origin.environment:
             return True
         # No embeddings of probe sentences were recorded with which new ones could be compared.
-        if not origin.samples:
+        if not origin.probe_sketch:
             return False
         if self._read_only:
             return None

@@ -49,8 +49,8 @@ from stsbench.core.wording import format_repr
 from stsbench.data.task import Task
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.engine.embed import Engine
-from stsbench.encoders.load import check_loadable, load_named, shared_suffixes
-from stsbench.encoders.named import NamedEncoder
+from stsbench.encoders.load import check_loadable, load_named
+from stsbench.encoders.named import NamedEncoder, shared_suffixes
 from stsbench.encoders.objects import resolve_encoder
 from stsbench.evaluators.belief import NO_COLUMNS_REASON, believe
 from stsbench.results.folder import (

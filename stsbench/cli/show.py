@@ -18,7 +18,7 @@ from stsbench.cli.typed_options import TypedOptions
 from stsbench.core import settings
 from stsbench.core.cards import REPRODUCIBLE, EncoderCard, RecipeCard, SelectionSection
 from stsbench.core.errors import DataError, UnknownName, suggest
-from stsbench.core.names import redact_name, split_names, split_params
+from stsbench.core.names import redact_name, split_all_params, split_names
 from stsbench.core.secrets import redact
 from stsbench.encoders.runs import (
     RUN_FILE,
@@ -115,7 +115,7 @@ def _unknown_name(name: str, catalogue: Catalogue) -> UnknownName:
 def _encoder_fields(name: str, catalogue: Catalogue) -> CardFields | None:
     """Return what is shown of an encoder; None if no card of a baseline has the name."""
     baselines, trainers = catalogue.paths("baselines"), catalogue.paths("trainers")
-    stem, params = (name, {}) if name in baselines else list(split_params(name))[-1]
+    stem, params = (name, {}) if name in baselines else split_all_params(name)
     if stem not in baselines or (params and stem in trainers):
         return None
     card = catalogue.encoder(stem)

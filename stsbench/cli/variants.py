@@ -15,7 +15,7 @@ from stsbench.cli.scores import print_missing_columns
 from stsbench.cli.tables import print_rows
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError, look_up
-from stsbench.core.names import split_names, split_params
+from stsbench.core.names import split_all_params, split_names
 from stsbench.encoders.fitted import VARIANT_KEYS, variant_specs
 from stsbench.encoders.named import variant_name
 from stsbench.numbers.similarity import EMBEDDING_TYPES, FLOAT_TYPE
@@ -87,7 +87,7 @@ def expand_variants(
             f"--set and --variants both give '{min(repeated_keys)}'; leave out one of them"
         )
     for spec in specs:
-        _, own_params = list(split_params(spec))[-1]
+        _, own_params = split_all_params(spec)
         if variant_keys := own_params.keys() & {*VARIANT_KEYS}:
             raise StsbenchError(
                 f"'{spec}' is a variant already ({min(variant_keys)}); "
@@ -153,7 +153,7 @@ def _group_by_variant(
     """Group results by encoder and protocol, then by variant, task and seed."""
     groups: dict[tuple[str, str], dict[str, SeedsByTask]] = {}
     for result in results:
-        stem, params = list(split_params(result.encoder))[-1]
+        stem, params = split_all_params(result.encoder)
         own_params = {key: value for key, value in params.items() if key not in VARIANT_KEYS}
         group_key = variant_name(stem, own_params), protocol_key(result.protocol)
         seeds_by_variant = groups.setdefault(group_key, {})
@@ -173,7 +173,7 @@ def _make_rows(results_by_variant: Mapping[str, Sequence[Sequence[Result]]]) -> 
     dimensions: dict[str, int | None] = {}
     sizes: dict[str, int | None] = {}
     for variant, tasks in results_by_variant.items():
-        _, params = list(split_params(variant))[-1]
+        _, params = split_all_params(variant)
         types[variant] = str(params.get("embeddings", FLOAT_TYPE))
         n_dimensions = tasks[0][0].run.get("dimensions")
         dimensions[variant] = n_dimensions

@@ -91,9 +91,14 @@ def split_params(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield name[:stem_length], {key: _value(text) for key, _, text in assignments}
 
 
+def split_all_params(name: str) -> tuple[str, dict[str, Any]]:
+    """Split a name into its shortest stem and all the parameters behind it, by name."""
+    return list(split_params(name))[-1]
+
+
 def redact_name(name: str) -> str:
     """Return a name without the secrets among its replaced parameters."""
-    stem, changes = list(split_params(name))[-1]
+    stem, changes = split_all_params(name)
     redacted = redact(changes)
     if redacted == changes:
         return redact_text(name)

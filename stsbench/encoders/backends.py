@@ -204,7 +204,9 @@ class TorchBackend:
         return [str(path), str(path.with_suffix(".bin")), f"{path}_data", f"{path}.data"]
 
     def model(self, network: Network) -> Any:  # noqa: ANN401 - transformers is untyped
-        """Return a loaded model, which is called as one of transformers is.
+        """Load a network for inference on the device; it is called as a model of transformers is.
+
+        On a CPU its linear layers are packed, unless it does not run with packed ones.
 
         Raises:
             EncoderError: The network cannot be loaded.
@@ -218,18 +220,21 @@ class TorchBackend:
         model = network.load(self.dtype).to(self.torch_device)
         if self.torch_device.type == "cpu":
             pack_linears(model)
-            # Mamba multiplies with the weights of a layer itself, and so cannot be packed.
-            return model if runs_on_tokens(model) else network.load(self.dtype)
+            if not runs_on_tokens(model):
+                # Mamba multiplies with the weights of a layer itself, so that packing breaks it.
+                return network.load(self.dtype)
+            return model
         if self.torch_device.type == "cuda":
             use_flash_attention(model)
         return model
 
-    def library(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of no types
-        """Return a ``SentenceTransformer`` that this backend runs.
+    def load_library_model(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of no types
+        """Load a ``SentenceTransformer`` on the device.
 
         Args:
             load: Loads it in torch; called with ``dtype`` and ``device``.
-            state: Everything that can change its numbers, as JSON values.
+            state: Everything that can change its numbers, as JSON values: for a runtime's backend,
+                which exports it; unused here.
         """
         return load(dtype=self.dtype, device=pick_device(self.device))
 
@@ -304,7 +309,7 @@ class RuntimeBackend(TorchBackend):
         )
         return model
 
-    def library(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see TorchBackend
+    def load_library_model(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see TorchBackend
         """Load a ``SentenceTransformer`` whose transformer runs in the runtime.
 
         Args:

@@ -470,7 +470,10 @@ class Description(NamedTuple):
     family: ModelFamily = UNDOCUMENTED
 
     def assumptions(self, params: Mapping[str, Any]) -> list[str]:
-        """Return notes on the settings that neither the files nor the user have chosen.
+        """Return at most one note, on settings that neither the files nor the user have chosen.
+
+        Without modules these are pooling, normalisation and prompt, which are then assumed. With
+        modules it may be a prompt for STS, or of the documentation, that is not used.
 
         Args:
             params: The parameters of the user.
@@ -483,21 +486,26 @@ class Description(NamedTuple):
                 f"the parameter prompt_name={self.sts_prompt}"
             ]
         if self.has_modules:
-            if not family.prompt or prompt_params - {"prompt_template"}:
+            # Their files choose all settings; a prompt may be documented that they do not have.
+            selects_prompt = bool(prompt_params - {"prompt_template"})
+            if not family.prompt or selects_prompt:
                 return []
             return [
                 f"run as its files say; its documentation puts '{family.prompt}' before every "
                 f'sentence ({family.source}): the parameter prompt="{family.prompt}"'
             ]
-        assumed = {
+        assumed_values = {
             key: getattr(family, key)
             for key in ("pooling", "normalise", "prompt")
             if key not in params
         }
-        if not {"pooling", "prompt"} & assumed.keys() or "prompt_template" in params:
+        is_chosen_by_user = "pooling" in params and "prompt" in params
+        if is_chosen_by_user or "prompt_template" in params:
             return []
         words = {"": "none", True: "yes", False: "no"}
-        values = ", ".join(f"{key} {words.get(value, value)}" for key, value in assumed.items())
+        values = ", ".join(
+            f"{key} {words.get(value, value)}" for key, value in assumed_values.items()
+        )
         reason = (
             f"from the documentation of its family ({family.source})"
             if family.source

@@ -87,7 +87,7 @@ ENCODERS = Registry(
 )
 
 
-def requirement(kind: str) -> Requirement:
+def find_requirement(kind: str) -> Requirement:
     """Return what the encoders of a kind need beside the parameters of their card.
 
     A user's class or function may declare it by an attribute ``needs``. Without one, an encoder
@@ -126,6 +126,7 @@ def find_cards_of_model(model: str, catalogue: Catalogue) -> list[str]:
         card = catalogue.encoder(name)
         is_of_model = str(card.params.get("model", "")).casefold() == model.casefold()
         # A subfolder holds another model, and a server's name for a model identifies no weights.
-        if is_of_model and not card.params.get("subfolder") and requirement(card.kind) != "server":
+        has_subfolder = bool(card.params.get("subfolder"))
+        if is_of_model and not has_subfolder and find_requirement(card.kind) != "server":
             names.append(name)
     return names

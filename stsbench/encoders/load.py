@@ -9,38 +9,30 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
-from weakref import WeakValueDictionary
 
 from stsbench.core.cards import EncoderCard
 from stsbench.core.catalogue import Catalogue, read_card
 from stsbench.core.errors import CardError, EncoderError, Remedy, SourceError, UnknownName
-from stsbench.core.names import merge_parameters, split_params
-from stsbench.core.parameters import NAME_OR_PATH, PARAMETERS, call_with_params, validate_arguments
-from stsbench.core.provenance import record_factory
-from stsbench.core.settings import check_hub, find_key_problem
+from stsbench.core.names import merge_parameters, split_all_params, split_params
+from stsbench.core.parameters import NAME_OR_PATH, PARAMETERS, validate_arguments
+from stsbench.core.settings import check_hub
 from stsbench.encoders.base import Encoder, FittableEncoder
+from stsbench.encoders.build import build_encoder
 from stsbench.encoders.checkpoint import locate_checkpoint
-from stsbench.encoders.described import SAVED_FILE, describe
+from stsbench.encoders.described import SAVED_FILE, Description, describe
 from stsbench.encoders.fitted import (
-    CALIBRATION,
     TARGET_TASK,
-    VARIANT_KEYS,
     PostProcessed,
-    Variant,
-    VariantEncoder,
 )
-from stsbench.encoders.kinds import ENCODERS, KINDS, find_cards_of_model, requirement
+from stsbench.encoders.kinds import ENCODERS, KINDS, find_cards_of_model, find_requirement
 from stsbench.encoders.metadata import (
-    can_encode,
-    check_encoder,
     read_metadata,
 )
-from stsbench.encoders.named import NamedEncoder, attach_name, variant_name
+from stsbench.encoders.named import NamedEncoder, attach_name, candidate_names, variant_name
 from stsbench.encoders.runs import (
     RUN_FILE,
     TrainedRun,
@@ -49,32 +41,6 @@ from stsbench.encoders.runs import (
     read_trained_runs,
     read_unfinished_runs,
 )
-
-
-def candidate_names(path: Path, catalogue: Catalogue) -> list[str]:
-    """List the names that a folder may have: the ends of its path, shortest first.
-
-    Args:
-        path: The folder of a checkpoint.
-        catalogue: The cards, whose names are taken.
-
-    Returns:
-        For example ``final`` and ``runA/final``, without the names of cards and recipes; a name
-        that says it is a folder's if no end is free.
-    """
-    free_names = [end for end in _path_ends(path.resolve()) if not catalogue.is_taken(end)]
-    return free_names or [f"{path.name} (folder)"]
-
-
-def shared_suffixes(path: Path, other_paths: Sequence[Path]) -> frozenset[str]:
-    """Return the ends of other paths, none of which distinguishes this path from them."""
-    distinct_paths = {other_path.resolve() for other_path in other_paths} - {path.resolve()}
-    return frozenset(end for other_path in distinct_paths for end in _path_ends(other_path))
-
-
-def _path_ends(path: Path) -> list[str]:
-    """Return the ends of a path, shortest first: ``c``, ``b/c`` and ``a/b/c`` for ``/a/b/c``."""
-    return ["/".join(path.parts[-length:]) for length in range(1, len(path.parts))]
 
 
 @validate_arguments(name=NAME_OR_PATH, params=PARAMETERS, catalogue=Catalogue)
@@ -136,7 +102,7 @@ def make_processor(
         refusal = CardError(f"base '{base}' is itself fitted on texts; name an encoder that is not")
         # By its card, before the base is made, which might be made over this very encoder.
         card_path = _find_card(base, catalogue)
-        if card_path and requirement(read_card(card_path, EncoderCard).kind) == "texts":
+        if card_path and find_requirement(read_card(card_path, EncoderCard).kind) == "texts":
             raise refusal
         all_base_params = dict(base_params or {})
         if model:
@@ -165,7 +131,7 @@ def _find_card(spec: str, catalogue: Catalogue) -> Path | None:
     """Return the file of the card that a name stands for; None if it stands for no card."""
     if spec.endswith(".toml"):
         return Path(spec)
-    stem, _ = list(split_params(spec))[-1]
+    stem, _ = split_all_params(spec)
     return catalogue.paths("baselines").get(stem)
 
 
@@ -232,13 +198,20 @@ class _RecipeRuns(NamedTuple):
 
 
 def _find_runs(spec: str, catalogue: Catalogue) -> _RecipeRuns:
-    """Return the finished runs that a name stands for; raises as :func:`expand_recipe`."""
+    """Return the finished runs that a name stands for, by seed; none if it is no trained recipe's.
+
+    Raises:
+        EncoderError: The recipe has a run that was begun, but none that is finished; or the record
+            of a run is broken.
+    """
     stem = _stem(spec)
     cards = catalogue.paths("baselines")
     # A folder of runs may be found by the name of a recipe, and by no other name.
     is_other_name = stem in cards or _is_location(stem) or stem in _entry_points()
     if is_other_name and stem not in catalogue.paths("trainers"):
         return _RecipeRuns(spec, params={}, runs=[])
+    # A recipe may have been trained with replaced values, which are then part of its name. So the
+    # longest name that has runs counts, and only what is behind it are parameters.
     for name, params in split_params(spec):
         if runs := read_trained_runs(name):
             return _RecipeRuns(name, params, runs)
@@ -267,14 +240,16 @@ def _from_run(
 
     Args:
         run: The finished run.
-        name: The name that was asked for, ``recipe`` or ``recipe@seed``.
-        params: Parameters that take the place of what the files say.
+        name: The requested name, ``recipe`` or ``recipe@seed``.
+        params: Parameters that replace those in the checkpoint's files.
         catalogue: The cards.
     """
-    named_encoder = _from_checkpoint(str(run.folder), params, catalogue)
+    encoder_of_folder = _from_checkpoint(str(run.folder), params, catalogue)
     name_without_seed = name.partition("@")[0] if name.endswith(f"@{run.seed}") else name
+    # Loaded as a folder it may have several names, and its record of training is a mere claim. As a
+    # recipe's run its name is certain, and the record is trusted.
     return replace(
-        named_encoder,
+        encoder_of_folder,
         name=variant_name(name_without_seed, params),
         candidate_names=(),
         run=run,
@@ -353,12 +328,12 @@ def _unknown_encoder(spec: str, catalogue: Catalogue) -> EncoderError | UnknownN
 
 def _untrained_recipe(spec: str) -> EncoderError:
     """Return the error for a recipe that was not trained, with the command that trains it."""
-    names = [f"'{name}'" for name in list_trained_variants(_stem(spec))]
+    trained_variants = [f"'{name}'" for name in list_trained_variants(_stem(spec))]
     hint = ""
-    if names:
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        hint = f"with replaced values it has been: use {' or '.join(names[:3])}{more}"
-    stem, params = list(split_params(spec))[-1]
+    if trained_variants:
+        more = f" and {len(trained_variants) - 3} more" if len(trained_variants) > 3 else ""
+        hint = f"with replaced values it has been: use {' or '.join(trained_variants[:3])}{more}"
+    stem, params = split_all_params(spec)
     recipe, _, seed = stem.partition("@")
     arguments: dict[str, Any] = {"recipe": recipe}
     if seed:
@@ -396,12 +371,15 @@ def _is_folder(spec: str) -> bool:
 
 
 def _from_card(name: str, path: Path, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
-    """Return the encoder of a card.
+    """Return the encoder of a card, with the card and its hash.
+
+    Its name in results has the replaced parameters that may change an embedding, except a seed that
+    results record and the folder of files that the card names by their hashes.
 
     Args:
         name: The id of the card.
         path: Its file.
-        params: Parameters that take the place of the card's.
+        params: Parameters that replace the card's.
         catalogue: The cards, to find a base in.
 
     Raises:
@@ -410,32 +388,24 @@ def _from_card(name: str, path: Path, params: dict[str, Any], catalogue: Catalog
     """
     card = read_card(path, EncoderCard)
     names_checkpoint = bool({"model", "package"} & {*card.params, *params})
-    if not names_checkpoint and requirement(card.kind) == "checkpoint":
+    if not names_checkpoint and find_requirement(card.kind) == "checkpoint":
         raise SourceError(
             f"the card of '{name}' names no checkpoint to fetch",
             hint=card.note or "pass `params=model=FOLDER`",
         )
     factory = ENCODERS.load(card.kind)
     params_in_name = dict(params)
-    if _is_known_by_hashes(card, catalogue):
+    if _names_checkpoint_by_hashes(card, catalogue):
         # Such files are the same wherever they are.
         params_in_name.pop("model", None)
     runtime_parameters: Sequence[str] = getattr(factory, "RUNTIME_PARAMETERS", ())
-    card_params = dict(card.params)
-    if "model" in params and "package" in card_params:
-        # The user's folder takes the place of the package.
-        card_params.pop("package")
-        card_params.pop("subfolder", None)
-    all_params = card_params | params
-    if card.kind in KINDS:
-        # A revision of the card is that of the checkpoint which the user's folder replaces.
-        _check_revision(params if "model" in params else all_params, all_params)
-    encoder = _build(
+    origin = f"{path}: [params]{' and `params`' if params else ''}"
+    encoder = build_encoder(
         factory,
-        variant_name(name, params_in_name, excluded=runtime_parameters),
-        all_params,
-        f"{path}: [params]{' and `params`' if params else ''}",
-        catalogue,
+        name=variant_name(name, params_in_name, excluded=runtime_parameters),
+        params=_merge_into_card_params(card, params),
+        where=origin,
+        catalogue=catalogue,
         kind=card.kind,
     )
     # Results record the seed of such an encoder: all its seeds have one name.
@@ -449,127 +419,43 @@ def _from_card(name: str, path: Path, params: dict[str, Any], catalogue: Catalog
     )
 
 
-def _is_known_by_hashes(card: EncoderCard, catalogue: Catalogue) -> bool:
-    """Return whether a card, or that of its base, names its checkpoint by hashes alone."""
+def _merge_into_card_params(card: EncoderCard, params: dict[str, Any]) -> dict[str, Any]:
+    """Return a card's parameters with the user's in their place.
+
+    A folder of the user (``model``) replaces the card's package too.
+
+    Args:
+        card: The card.
+        params: The parameters of the user.
+
+    Raises:
+        CardError: There is a revision for a checkpoint on this machine.
+    """
+    card_params: dict[str, Any] = dict(card.params)
+    if "model" in params and "package" in card_params:
+        card_params.pop("package")
+        card_params.pop("subfolder", None)
+    merged = card_params | params
+    if card.kind in KINDS:
+        # The card's revision is that of the card's checkpoint, which the user's folder replaces.
+        revision_params = params if "model" in params else merged
+        _check_revision(revision_params, merged)
+    return merged
+
+
+def _names_checkpoint_by_hashes(card: EncoderCard, catalogue: Catalogue) -> bool:
+    """Return whether a card has hashes of its checkpoint's files, but no location of them.
+
+    If the card names a base that has a card, it is the base's card that counts.
+    """
     base = card.params.get("base")
     params = catalogue.encoder(base).params if base in catalogue.paths("baselines") else card.params
     return bool(params.get("sha256")) and "model" not in params
 
 
-_BASES_OF_VARIANTS: WeakValueDictionary[str, Encoder] = WeakValueDictionary()
-"""The bases of variants that are in use, by kind and parameters: variants share one base."""
-
-
-def _build(
-    factory: Callable[..., Any],
-    name: str,
-    params: Mapping[str, Any],
-    where: str,
-    catalogue: Catalogue | None = None,
-    *,
-    kind: str,
-) -> Encoder:
-    """Make an encoder; a variant of it, if ``params`` has parameters of variants.
-
-    Args:
-        factory: A class, a function or an encoder that is made already.
-        name: The name of the encoder; empty if it has its own.
-        params: Its parameters, and those of a variant if the factory does not take them itself.
-        where: The beginning of messages.
-        catalogue: The cards to search for a base; None if it needs none.
-        kind: The name or address of the factory.
-
-    Raises:
-        CardError: A parameter is unknown, missing or of another type, or asks for a variant of an
-            encoder that is fitted on texts.
-        EncoderError: The factory's object is no encoder.
-    """
-    accepted = {} if _is_object(factory) else inspect.signature(factory).parameters
-    accepts_any = any(
-        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values()
-    )
-    variant_params = {
-        key: value
-        for key, value in params.items()
-        if key in VARIANT_KEYS and key not in accepted and not accepts_any
-    }
-    own_params = {key: value for key, value in params.items() if key not in variant_params}
-    cache_key = f"{kind} {sorted(own_params.items())} {catalogue.folders if catalogue else ()}"
-    encoder = _BASES_OF_VARIANTS.get(cache_key) if variant_params else None
-    if encoder is None:
-        encoder = check_encoder(_call(factory, name, own_params, where, catalogue), where)
-        record_factory(encoder, factory, own_params, name=kind)
-    if not variant_params:
-        return encoder
-    variant: Variant = call_with_params(Variant, variant_params, where=where)
-    with suppress(TypeError):
-        # An encoder that takes no weak references is made anew for each variant.
-        _BASES_OF_VARIANTS[cache_key] = encoder
-    if isinstance(encoder, FittableEncoder):
-        raise CardError(
-            f"{where}: '{min(variant_params)}' is for encoders that are not fitted on texts, "
-            "and this one is"
-        )
-    # The shared base may have the name of the variant that it was first made for.
-    variant_encoder_name = name if name and "name" in accepted else encoder.name
-    if not variant.needs_texts:
-        return VariantEncoder(encoder, variant, (), name=variant_encoder_name)
-    return PostProcessed(
-        encoder, variant, name=variant_encoder_name, fit=variant.calibration or CALIBRATION
-    )
-
-
-def _is_object(factory: object) -> bool:
-    """Return whether a factory is itself an encoder, not a class or function that makes one."""
-    return not isinstance(factory, type) and can_encode(factory)
-
-
-def _call(
-    factory: Callable[..., Any],
-    name: str,
-    params: dict[str, Any],
-    where: str,
-    catalogue: Catalogue | None,
-) -> object:
-    """Call a factory with checked parameters, and with name and catalogue if it accepts them.
-
-    Args:
-        factory: A class or function that makes an encoder, or an encoder that is made already.
-        name: The name of the encoder; empty if the factory is a user's and names it itself.
-        params: The parameters of the user or the card, by name.
-        where: The beginning of messages.
-        catalogue: The cards, for a factory that loads other encoders; None for none.
-
-    Raises:
-        CardError: A parameter is not valid, or the factory accepts none.
-    """
-    if _is_object(factory):
-        if params:
-            raise CardError(
-                f"{where} is made already; it takes no parameters ({', '.join(params)})"
-            )
-        return factory
-    if inspect.isabstract(factory):
-        raise CardError(
-            f"{where}: {factory.__name__} is an abstract class; give one that has all its methods"
-        )
-    if problem := find_key_problem(params):
-        raise CardError(f"{where}: {problem}")
-    accepted = inspect.signature(factory).parameters
-    # A user's own factory may have a parameter of these names, but a card cannot set ours.
-    our_arguments = {"name": name or None, "catalogue": catalogue}
-    for key in our_arguments:
-        if name and key in params:
-            raise CardError(f"{where}: '{key}' cannot be set: stsbench sets it")
-    arguments = {
-        key: value for key, value in our_arguments.items() if value is not None and key in accepted
-    }
-    return call_with_params(factory, {**arguments, **params}, where=where, other_keys=VARIANT_KEYS)
-
-
 def _from_address(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
     """Return the encoder of a user's own class, function or object, or of an entry point."""
-    encoder = _build(
+    encoder = build_encoder(
         ENCODERS.load(spec), name="", params=params, where=f"encoder '{spec}'", kind=spec
     )
     name = spec if catalogue.is_taken(encoder.name) else encoder.name
@@ -579,9 +465,11 @@ def _from_address(spec: str, params: dict[str, Any], catalogue: Catalogue) -> Na
 def _from_checkpoint(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
     """Return the encoder of a folder or Hub id, run as its own files say.
 
+    Settings that its files do not have are assumed, and noted in its ``assumptions``.
+
     Args:
         spec: The folder or Hub id.
-        params: Parameters that take the place of what the files say.
+        params: Parameters that replace those in the files.
         catalogue: The cards, whose names the encoder of a folder must not take.
 
     Raises:
@@ -602,33 +490,17 @@ def _from_checkpoint(spec: str, params: dict[str, Any], catalogue: Catalogue) ->
     stems = candidate_names(Path(spec), catalogue) if is_folder else [spec]
     names = [variant_name(stem, params) for stem in stems]
     description = describe(folder, catalogue, model="" if is_folder else spec)
-    # A folder that stsbench wrote, perhaps in a training run: its own file names class and values.
     if description.is_saved:
-        encoder = _build(
-            ENCODERS.load_own(description.kind),
-            names[0],
-            {"model": str(folder), **description.params, **params},
-            f"{folder}/{SAVED_FILE}",
-            kind=description.kind,
-        )
-        has_record = (folder / RUN_FILE).is_file()
-        return NamedEncoder(
-            name=names[0],
-            candidate_names=names,
-            encoder=encoder,
-            claimed_run=TrainedRun.read(folder) if has_record else None,
-        )
-    # A prompt selected by its name takes the place of the default.
-    described_params = {
-        key: value
-        for key, value in description.params.items()
-        if key != "prompt" or "prompt_name" not in params
-    }
-    encoder = _build(
+        return _from_saved_folder(folder, description, params, names)
+    described_params = dict(description.params)
+    if "prompt_name" in params:
+        # A prompt selected by its name takes the place of the default.
+        described_params.pop("prompt", None)
+    encoder = build_encoder(
         ENCODERS.load(description.kind),
-        names[0],
-        {"model": spec, **described_params, **params},
-        spec,
+        name=names[0],
+        params={"model": spec, **described_params, **params},
+        where=spec,
         kind=description.kind,
     )
     return NamedEncoder(
@@ -639,8 +511,35 @@ def _from_checkpoint(spec: str, params: dict[str, Any], catalogue: Catalogue) ->
     )
 
 
+def _from_saved_folder(
+    folder: Path, description: Description, params: dict[str, Any], names: Sequence[str]
+) -> NamedEncoder:
+    """Return the encoder that stsbench wrote into a folder, with its record of training if any.
+
+    Args:
+        folder: The folder, perhaps of a training run.
+        description: Its class and parameters, from ``stsbench.json``.
+        params: Parameters that replace those of the file.
+        names: The names that the encoder may have, of which it has the first.
+    """
+    encoder = build_encoder(
+        ENCODERS.load_own(description.kind),
+        name=names[0],
+        params={"model": str(folder), **description.params, **params},
+        where=f"{folder}/{SAVED_FILE}",
+        kind=description.kind,
+    )
+    has_record = (folder / RUN_FILE).is_file()
+    return NamedEncoder(
+        name=names[0],
+        candidate_names=names,
+        encoder=encoder,
+        claimed_run=TrainedRun.read(folder) if has_record else None,
+    )
+
+
 def _check_revision(revision_params: Mapping[str, Any], params: Mapping[str, Any]) -> None:
-    """Refuse a revision for a checkpoint on this machine, which has none.
+    """Raise CardError if there is a revision for a checkpoint on this machine, which has none.
 
     Args:
         revision_params: The parameters that may hold a revision of this checkpoint.

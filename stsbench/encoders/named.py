@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from stsbench.core.cards import EncoderCard, Overlap
@@ -14,7 +15,7 @@ from stsbench.core.names import format_parameter
 from stsbench.core.provenance import RUNTIME_PARAMETERS, add_texts, encoder_identity
 from stsbench.core.secrets import redact
 from stsbench.encoders.base import Encoder
-from stsbench.encoders.kinds import requirement
+from stsbench.encoders.kinds import find_requirement
 from stsbench.encoders.metadata import read_metadata
 from stsbench.encoders.runs import TrainedRun
 
@@ -88,7 +89,7 @@ class NamedEncoder:
         remedy = f"the parameter revision={commit}"
         if self.card is not None:
             revision = f'revision = "{commit}"'
-            is_of_base = "base" in self.card.params and requirement(self.card.kind) == "texts"
+            is_of_base = "base" in self.card.params and find_requirement(self.card.kind) == "texts"
             remedy = f"{f'base_params = {{{revision}}}' if is_of_base else revision} in the card"
         return [
             f"the checkpoint of {self.name} is of revision '{revision_asked}', "
@@ -112,6 +113,32 @@ def variant_name(name: str, params: Mapping[str, Any], *, excluded: Sequence[str
             public_value = redact(strip_folders(value), name=key)
             parts.append(f"{key}={format_parameter(public_value)}")
     return "+".join(parts)
+
+
+def candidate_names(path: Path, catalogue: Catalogue) -> list[str]:
+    """List the names that a folder may have: the ends of its path, shortest first.
+
+    Args:
+        path: The folder of a checkpoint.
+        catalogue: The cards, whose names are taken.
+
+    Returns:
+        For example ``final`` and ``runA/final``, without the names of cards and recipes; a name
+        that says it is a folder's if no end is free.
+    """
+    free_names = [end for end in _path_ends(path.resolve()) if not catalogue.is_taken(end)]
+    return free_names or [f"{path.name} (folder)"]
+
+
+def shared_suffixes(path: Path, other_paths: Sequence[Path]) -> frozenset[str]:
+    """Return the ends of other paths, none of which distinguishes this path from them."""
+    distinct_paths = {other_path.resolve() for other_path in other_paths} - {path.resolve()}
+    return frozenset(end for other_path in distinct_paths for end in _path_ends(other_path))
+
+
+def _path_ends(path: Path) -> list[str]:
+    """Return the ends of a path, shortest first: ``c``, ``b/c`` and ``a/b/c`` for ``/a/b/c``."""
+    return ["/".join(path.parts[-length:]) for length in range(1, len(path.parts))]
 
 
 _ATTRIBUTE = "_stsbench_known"

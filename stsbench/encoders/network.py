@@ -85,7 +85,11 @@ class RuntimeFile:
         self.weights = [self.path.parent / name for name in sorted(weights_names)]
 
     def _read_onnx(self) -> set[str]:
-        """Set the facts about the weights, and return the names of the files that hold them."""
+        """Set ``bits`` and ``depends_on_batch``, and return the names of the files with weights.
+
+        Raises:
+            EncoderError: The file cannot be read.
+        """
         import onnx
 
         with translate_errors(f"{self.path}: cannot be read as ONNX", EncoderError):
@@ -227,23 +231,28 @@ class Network:
 
     @cached_property
     def outputs(self) -> Mapping[str, int]:
-        """The index of the hidden states by the name of each output; the last are the first."""
+        """The needed outputs by name, each with the index of its layer, the last layer's first.
+
+        The head has the index of the last layer, too.
+        """
         depth = self.config.num_hidden_layers
-        other_layers = () if self.through_head else self.layer_indices(depth)
-        layers_by_name = {output_name(layer, depth): layer for layer in (-1, *other_layers)}
-        return {**layers_by_name, HEAD: -1} if self.through_head else layers_by_name
+        if self.through_head:
+            return {output_name(-1, depth): -1, HEAD: -1}
+        return {output_name(layer, depth): layer for layer in (-1, *self.layer_indices(depth))}
 
     def call(self, model: Any, **inputs: Any) -> list[Any]:  # noqa: ANN401 - transformers is untyped
         """Run a model and return the outputs that are needed, in the order of ``outputs``.
+
+        These are the hidden states (b, t, h) of layers, and the output (b, h) of the head.
 
         Args:
             model: The model of transformers that this network describes, or one like it.
             inputs: Its inputs by name, (b, t) each.
         """
-        needs_layers = not {LAST, HEAD}.issuperset(self.outputs)
-        result = model(**inputs, output_hidden_states=needs_layers)
+        inner_layers = self.outputs.keys() - {LAST, HEAD}
+        result = model(**inputs, output_hidden_states=bool(inner_layers))
         return [
-            getattr(result, name) if name in (LAST, HEAD) else result.hidden_states[layer]
+            result.hidden_states[layer] if name in inner_layers else getattr(result, name)
             for name, layer in self.outputs.items()
         ]
 

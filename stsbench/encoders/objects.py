@@ -72,7 +72,8 @@ def wrap_object(candidate: object, *, named: bool = False) -> Encoder:
     Args:
         candidate: An encoder, a ``SentenceTransformer``, or a function from sentences to
             embeddings (n, d).
-        named: The program names the encoder, so that an object with ``encode`` needs no name.
+        named: The program names the encoder in results. Then an object with ``encode`` but no
+            name of its own is accepted, and its ``encode`` is wrapped as a function.
 
     Raises:
         EncoderError: It is none of these; the message names what it lacks.

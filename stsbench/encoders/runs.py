@@ -352,11 +352,13 @@ class UnfinishedRun:
     def read(cls, folder: Path) -> UnfinishedRun | None:
         """Read the run in a folder that was begun and is not finished; None if there is none.
 
+        The command that finishes it is the one that began it, on as many devices.
+
         Raises:
             OutputError: The record of its start is broken.
         """
-        # The record of a finished run is written last.
-        start = None if (folder / RUN_FILE).is_file() else TrainingStart.read(folder)
+        is_finished = (folder / RUN_FILE).is_file()
+        start = None if is_finished else TrainingStart.read(folder)
         if start is None:
             return None
         command = start.command or f"stsbench train {folder.parent.name} --seeds {start.seed}"

@@ -25,7 +25,7 @@ from stsbench.boards.tables.table import Group, Row, Table, TableCell, TableColu
 from stsbench.core.catalogue import Catalogue, read_card
 from stsbench.core.errors import CardError, Remedy, UnknownName, suggest
 from stsbench.core.toml import StrictRecord
-from stsbench.encoders.kinds import requirement
+from stsbench.encoders.kinds import find_requirement
 from stsbench.encoders.runs import TrainedRun
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.recipes.train_plan import TrainPlan
@@ -566,5 +566,5 @@ class Reproduction:
         if baseline in catalogue.paths("baselines"):
             card = catalogue.encoder(baseline)
         names_checkpoint = bool({"model", "package"} & card.params.keys())
-        needs_checkpoint = not names_checkpoint and requirement(card.kind) == "checkpoint"
+        needs_checkpoint = not names_checkpoint and find_requirement(card.kind) == "checkpoint"
         return {"model": self.base} if self.base and needs_checkpoint else {}

@@ -7,7 +7,7 @@ import pytest
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError, SourceError
 from stsbench.core.files import file_digest
-from stsbench.encoders.kinds import is_factory, requirement
+from stsbench.encoders.kinds import find_requirement, is_factory
 from stsbench.encoders.load import load_named
 from stsbench.encoders.named import NamedEncoder, find_named, variant_name
 from stsbench.encoders.runs import TrainedRun
@@ -75,7 +75,7 @@ def make_fitted() -> Fitted:
     ],
 )
 def test_a_kind_declares_what_its_encoders_need(kind, needs):
-    assert requirement(kind) == needs
+    assert find_requirement(kind) == needs
 
 
 def test_a_kind_of_a_user_that_needs_a_checkpoint_asks_for_one(tmp_path):

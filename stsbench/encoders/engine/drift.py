@@ -52,10 +52,10 @@ class StoreMetadata(msgspec.Struct, kw_only=True):
 
     environments: list[dict[str, str]] = msgspec.field(name="places")
     """Those that computed the embeddings, or that gave the probe sentences the same ones."""
-    rows: bytes = b""
+    probe_embeddings: bytes = msgspec.field(default=b"", name="rows")
     """The embeddings of the probe sentences (n, d), float32; empty if they cannot be embedded."""
-    since: str = ""
-    """Not empty if an earlier version archived embeddings.
+    archived_by_earlier_version: str = msgspec.field(default="", name="since")
+    """Not empty if an earlier version of stsbench archived embeddings.
 
     Its results do not record whether they belong to the archived embeddings or to these.
     """
@@ -66,7 +66,7 @@ class StoreMetadata(msgspec.Struct, kw_only=True):
 
         It distinguishes these embeddings from those that are archived.
         """
-        return short_digest({"place": self.environments[:1], "rows": self.rows.hex()})
+        return short_digest({"place": self.environments[:1], "rows": self.probe_embeddings.hex()})
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -78,7 +78,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The hash of the code of the encoder's class; empty for our own classes."""
     generation: str = ""
     """The store's :attr:`StoreMetadata.generation`."""
-    samples: bytes = b""
+    probe_sketch: bytes = msgspec.field(default=b"", name="samples")
     """The probe embeddings as :func:`sketch` shortens them; empty if they cannot be embedded."""
 
     @classmethod
@@ -147,7 +147,7 @@ class DriftMonitor:
 
         Nothing changes if there are probe embeddings already.
         """
-        if not self._read().rows:
+        if not self._read().probe_embeddings:
             self._write(self._new_metadata())
 
     def origin(self) -> Origin:
@@ -155,31 +155,34 @@ class DriftMonitor:
         metadata = self._read()
         if not metadata.environments:
             return Origin()
-        samples = sketch(_probe_rows(metadata)).tobytes() if metadata.rows else b""
-        return Origin(generation=metadata.generation, samples=samples)
+        has_probes = bool(metadata.probe_embeddings)
+        probe_sketch = sketch(_stored_probes(metadata)).tobytes() if has_probes else b""
+        return Origin(generation=metadata.generation, probe_sketch=probe_sketch)
 
     def matches_stored(self, origin: Origin | None) -> bool | None:
-        """Return whether the stored embeddings are of this origin.
+        """Return whether a Result was scored on the embeddings that are stored now, or equal ones.
+
+        That is so if both are of one generation, or their probe embeddings differ by rounding only.
 
         Args:
             origin: The origin that a Result records; None if it records none.
 
         Returns:
-            None if that is unknown: there are no stored embeddings, or the probe sentences have not
-            been compared in this environment.
+            None if that is unknown: the Result or the store has no probe embeddings to compare, or
+            the probe sentences have not been compared in this environment.
         """
         metadata = self._read()
         if origin is None:
-            # Embeddings were set aside: the Result may be of those, so that it is not believed.
-            were_set_aside = self.message or metadata.since
-            return False if were_set_aside else None
+            # If embeddings were archived, the Result may be of those, and does not count.
+            were_archived = bool(self.message or metadata.archived_by_earlier_version)
+            return False if were_archived else None
         if self._environment not in metadata.environments:
             return None
         if origin.generation == metadata.generation:
             return True
-        if not metadata.rows or not origin.samples:
+        if not metadata.probe_embeddings or not origin.probe_sketch:
             return None
-        return self._is_close(origin, _probe_rows(metadata))
+        return self._is_close(origin, _stored_probes(metadata))
 
     def still_embeds(self, origin: Origin) -> bool:
         """Embed the probe sentences; return whether they are as those of this origin."""
@@ -193,9 +196,9 @@ class DriftMonitor:
             probes: The embeddings of the probe sentences now, (n, d); (0, 0) if there are none.
         """
         # A float32 has 4 bytes. Samples of any other length cannot be compared.
-        if not probes.size or len(origin.samples) != len(PROBE_SENTENCES) * SKETCH_SIZE * 4:
+        if not probes.size or len(origin.probe_sketch) != len(PROBE_SENTENCES) * SKETCH_SIZE * 4:
             return False
-        old_sketch = np.frombuffer(origin.samples, dtype="<f4").reshape(
+        old_sketch = np.frombuffer(origin.probe_sketch, dtype="<f4").reshape(
             len(PROBE_SENTENCES), SKETCH_SIZE
         )
         return _largest_move(old_sketch, sketch(probes)) <= self._max_drift
@@ -211,7 +214,8 @@ class DriftMonitor:
     def _new_metadata(self) -> StoreMetadata:
         """Return the metadata of embeddings that are computed here and now."""
         return StoreMetadata(
-            environments=[self._environment], rows=self._probes.astype("<f4").tobytes()
+            environments=[self._environment],
+            probe_embeddings=self._probes.astype("<f4").tobytes(),
         )
 
     @cached_property
@@ -232,9 +236,9 @@ class DriftMonitor:
         Args:
             metadata: The file beside the stored embeddings, with the old probe embeddings.
         """
-        if not metadata.rows:
+        if not metadata.probe_embeddings:
             return "their samples are lost"
-        old_rows = _probe_rows(metadata)
+        old_rows = _stored_probes(metadata)
         new_rows = self._probes
         if old_rows.shape != new_rows.shape:
             return "the samples have embeddings of another size, or none"
@@ -249,7 +253,7 @@ class DriftMonitor:
             return self._in_memory
         metadata = read_record(self.folder / METADATA_FILE, StoreMetadata)
         # The length tells whether the rows are whole: so many float32 embeddings, of 4 bytes each.
-        if metadata is None or len(metadata.rows) % (len(PROBE_SENTENCES) * 4):
+        if metadata is None or len(metadata.probe_embeddings) % (len(PROBE_SENTENCES) * 4):
             return StoreMetadata(environments=[])
         return metadata
 
@@ -260,9 +264,9 @@ class DriftMonitor:
             write_atomically(self.folder / METADATA_FILE, msgspec.json.encode(metadata))
 
 
-def _probe_rows(metadata: StoreMetadata) -> FloatArray:
+def _stored_probes(metadata: StoreMetadata) -> FloatArray:
     """Return the stored probe embeddings, (n, d); (n, 0) if they could not be embedded."""
-    return np.frombuffer(metadata.rows, dtype="<f4").reshape(len(PROBE_SENTENCES), -1)
+    return np.frombuffer(metadata.probe_embeddings, dtype="<f4").reshape(len(PROBE_SENTENCES), -1)
 
 
 def _largest_move(old_rows: FloatArray, new_rows: FloatArray) -> float:
@@ -384,7 +388,7 @@ class _OwnModules(ModuleFinder):
 
 
 def _code_digests(kind: type) -> str:
-    """Return the hashes of a class's file and of the user's files that it imports, in turn too.
+    """Return the hashes of a class's file and of the user's files that it imports, at any depth.
 
     The user's files are those of the same package; for a module of no package, those beside it.
 
@@ -396,15 +400,17 @@ def _code_digests(kind: type) -> str:
         return ""
     path = Path(class_file)
     module_name = path.stem if kind.__module__ == "__main__" else kind.__module__
-    folder = path.parents[module_name.count(".") + (path.name == "__init__.py")]
+    # The folder that holds the outermost package: one level up per package around the module.
+    n_packages = module_name.count(".") + (path.name == "__init__.py")
+    folder = path.parents[n_packages]
     # The files beside a module of no package are the user's, but not where packages are installed.
     is_beside_own_files = "." not in module_name and folder.name not in (
         "site-packages",
         "dist-packages",
     )
-    finder = _OwnModules(
-        folder, package="" if is_beside_own_files else module_name.partition(".")[0]
-    )
+    package = "" if is_beside_own_files else module_name.partition(".")[0]
+    finder = _OwnModules(folder, package)
+    # It collects the module and all that it imports, without running them.
     # A file may have been removed, or hold no valid Python.
     with suppress(ImportError, OSError, ValueError, SyntaxError, RecursionError):
         finder.import_hook(module_name)

@@ -344,7 +344,10 @@ class OpenAIEncoder:
 
     @property
     def notes(self) -> list[str]:
-        """The note for its results that its weights are not known."""
+        """The note for its results that its weights are not known.
+
+        It holds what the server reports of its model, and the model that its answers name, if any.
+        """
         report = self._report or ServerReport(description={})
         note = (
             f"embedded by a server that calls its model '{self.model}': "
@@ -518,9 +521,13 @@ class OpenAIEncoder:
             )
 
     def _record_change(self, problem: str) -> EmbeddingsDiffer:
-        """Return the error for a server that has changed; embeddings of before are found no more.
+        """Write a change of the server into the model's history, and return the error for it.
 
-        The fingerprint counts the change, so that neither they nor their scores are reused.
+        The fingerprint contains the number of changes, so that earlier embeddings and their scores
+        are not reused.
+
+        Args:
+            problem: The message of the error.
         """
         self._write_history(History(self._history.changes + 1))
         return EmbeddingsDiffer(

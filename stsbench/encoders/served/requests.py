@@ -43,18 +43,53 @@ def plan_requests(
         probe: The number of the text that every run of several texts sends.
 
     Returns:
-        The requests of each phase, each the numbers of its texts (m,). A phase is sent when the one
-        before it has been answered.
+        The requests of each of four phases, each the numbers of its texts (m,): the first request;
+        its longest text alone; the other requests; what is still to be sent again. A phase is sent
+        when the one before it has been answered.
     """
-    # A text that is sent again joins a later request, at another position than before: so a server
-    # that mixes up the order of its answers is found.
-    queue = deque(rows[np.argsort(-costs[rows], kind="stable")].tolist())
-    first = queue[0]
-    last = queue[-1]
-    rng = np.random.default_rng(len(rows))  # the same texts have the same plan
+    longest_first = rows[np.argsort(-costs[rows], kind="stable")].tolist()
+    longest = longest_first[0]
+    shortest = longest_first[-1]
+    requests, to_repeat = _fill_requests(longest_first, costs, limits, probe)
+    if len(requests[-1]) > 1:
+        to_repeat.append(shortest)
+    if len(requests) > 1:
+        to_repeat.append(longest)
+    # Alone, a text shows whether its embedding depends on the other texts of its request.
+    longest_alone = [[longest]] if len(requests[0]) > 1 else []
+    last_repeats = _divide(list(dict.fromkeys(to_repeat)), costs, limits)
+    phases = [requests[:1], longest_alone, requests[1:], last_repeats]
+    return [[np.array(request, dtype=np.int64) for request in phase] for phase in phases]
+
+
+class _FilledRequests(NamedTuple):
+    """Requests that hold each text once, some of them with a repeat of an earlier text."""
+
+    requests: list[list[int]]
+    """The numbers of the texts of each request."""
+    to_repeat: list[int]
+    """The numbers of the texts that are still to be sent again."""
+
+
+def _fill_requests(
+    longest_first: Sequence[int], costs: IndexArray, limits: RequestLimits, probe: int
+) -> _FilledRequests:
+    """Divide texts into requests, and repeat in each an inner text of an earlier one if it fits.
+
+    A text is repeated at another position than before, so that a server which mixes up the order of
+    its answers is found. The probe is repeated like an inner text, if there are several texts.
+
+    Args:
+        longest_first: The numbers of the texts, by falling cost.
+        costs: The number of tokens of each text, by the text's number.
+        limits: The size of one request, its repeat included.
+        probe: The number of the text that every run of several texts sends.
+    """
+    queue = deque(longest_first)
+    rng = np.random.default_rng(len(queue))  # the same texts have the same plan
     requests: list[list[int]] = []
-    to_repeat = [probe] if len(rows) > 1 else []
-    # The position of each text in its first request, which differs from that in its second.
+    to_repeat = [probe] if len(queue) > 1 else []
+    # The position in its first request of each text that is to be repeated.
     first_positions: dict[int, int] = {}
     while queue:
         request = [queue.popleft()]
@@ -72,29 +107,18 @@ def plan_requests(
         inner_texts = request[1:-1]
         if repeated is not None:
             to_repeat.remove(repeated)
-            positions = [
+            other_positions = [
                 position
                 for position in range(len(request) + 1)
                 if position != first_positions.get(repeated)
             ]
-            request.insert(rng.choice(positions), repeated)
+            request.insert(rng.choice(other_positions), repeated)
         if inner_texts:
             row = int(rng.choice(inner_texts))
             to_repeat.append(row)
             first_positions[row] = request.index(row)
         requests.append(request)
-    if len(requests[-1]) > 1:
-        to_repeat.append(last)
-    if len(requests) > 1:
-        to_repeat.append(first)
-    # The first text alone shows whether an embedding depends on the other texts of its request.
-    phases = [
-        requests[:1],
-        [[first]] if len(requests[0]) > 1 else [],
-        requests[1:],
-        _divide(list(dict.fromkeys(to_repeat)), costs, limits),
-    ]
-    return [[np.array(request, dtype=np.int64) for request in phase] for phase in phases]
+    return _FilledRequests(requests, to_repeat)
 
 
 def _divide(rows: Sequence[int], costs: IndexArray, limits: RequestLimits) -> list[list[int]]:
@@ -120,23 +144,24 @@ def _divide(rows: Sequence[int], costs: IndexArray, limits: RequestLimits) -> li
 
 
 class RepeatedTexts:
-    """The first embeddings of texts that are sent twice."""
+    """The first embeddings of texts that are sent twice, to be compared with the later ones."""
 
     def __init__(self, phases: Sequence[Sequence[IndexArray]], probe: int) -> None:
-        """Find the texts that a plan sends more than once.
+        """Find the texts that a plan sends more than once; the probe counts as one of them.
 
         Args:
-            phases: The requests of each phase.
-            probe: The number of the text that each run sends.
+            phases: The requests of each phase, each the numbers of its texts (m,).
+            probe: The number of the text that every run sends, so that it may be compared with the
+                embedding of an earlier run.
         """
-        sent_rows = np.concatenate([rows for phase in phases for rows in phase])
-        distinct_rows, counts = np.unique(sent_rows, return_counts=True)
-        self._rows = [*distinct_rows[counts > 1], probe]
+        sent_texts = np.concatenate([rows for phase in phases for rows in phase])
+        distinct_texts, counts = np.unique(sent_texts, return_counts=True)
+        self._repeated_texts = [*distinct_texts[counts > 1], probe]
         self.embeddings: dict[int, FloatArray] = {}
         """The first embedding (d,) of each text, by its number; may be set from an earlier run."""
 
     def largest_move(self, rows: IndexArray, embeddings: FloatArray) -> float:
-        """Compare the embeddings of repeated texts with the first ones, and store first ones.
+        """Compare embeddings of repeated texts with their first ones, which are stored if new.
 
         Args:
             rows: The numbers of some texts, (m,).
@@ -147,11 +172,11 @@ class RepeatedTexts:
             infinity if the sizes differ, 0 if no text has an earlier embedding.
         """
         moves = [0.0]
-        for index in np.flatnonzero(np.isin(rows, self._rows)):
+        for index in np.flatnonzero(np.isin(rows, self._repeated_texts)):
             embedding = embeddings[index]
             first_embedding = self.embeddings.setdefault(int(rows[index]), embedding.copy())
             if first_embedding.shape != embedding.shape:
                 return float("inf")
-            length = max(float(np.linalg.norm(first_embedding)), 1e-12)
-            moves.append(float(np.linalg.norm(embedding - first_embedding)) / length)
+            first_length = max(float(np.linalg.norm(first_embedding)), 1e-12)
+            moves.append(float(np.linalg.norm(embedding - first_embedding)) / first_length)
         return max(moves)

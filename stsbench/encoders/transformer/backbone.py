@@ -507,7 +507,7 @@ class Backbone:
 
     def hidden_states(self, batch: ModelInputs, layers: Sequence[int]) -> list[torch.Tensor]:
         """Return the hidden states (b, t, h) of these layers."""
-        return self._without_padding(batch, compute=lambda part: self.padded_states(part, layers))
+        return self._compute_by_length(batch, compute=lambda part: self.padded_states(part, layers))
 
     def pooler_output(self, batch: ModelInputs) -> torch.Tensor:
         """Return the first token through the model's own head (b, h).
@@ -524,38 +524,43 @@ class Backbone:
                 )
             return [output]
 
-        return self._without_padding(batch, run_head)[0]
+        return self._compute_by_length(batch, run_head)[0]
 
-    def _without_padding(
+    def _compute_by_length(
         self, batch: ModelInputs, compute: Callable[[ModelInputs], list[torch.Tensor]]
     ) -> list[torch.Tensor]:
-        """Compute the outputs of a batch, without padding if they would depend on it.
+        """Compute the outputs of a batch, of each length separately if padding changes them.
 
-        In that case ``compute`` is called with the ids of each length separately, and states of
-        padding are zeros.
+        States at padding are then zeros.
 
         Args:
             batch: The model's inputs.
-            compute: Returns states (b, t, h), or one vector per row (b, h).
+            compute: Returns several outputs: states (b, t, h), or one vector per row (b, h).
         """
         if "attention_mask" not in batch or not self.depends_on_padding:
             return compute(batch)
         ids = batch["input_ids"]
-        mask = batch["attention_mask"] != 0
-        lengths = mask.sum(dim=1)
+        is_token = batch["attention_mask"] != 0
+        lengths = is_token.sum(dim=1)
         outputs: list[torch.Tensor] = []
         for length in sorted(set(lengths.tolist())):
-            rows = lengths == length
-            parts = compute({"input_ids": ids[rows][mask[rows]].view(-1, length)})
+            has_length = lengths == length
+            ids_without_padding = ids[has_length][is_token[has_length]].view(-1, length)
+            parts = compute({"input_ids": ids_without_padding})
             if not outputs:
-                outputs = [
-                    part.new_zeros((*mask.shape[: part.ndim - 1], part.shape[-1])) for part in parts
+                # The size of an output for the whole batch is known from its first part.
+                shapes = [
+                    (*is_token.shape, part.shape[-1])
+                    if part.ndim == 3
+                    else (len(is_token), part.shape[-1])
+                    for part in parts
                 ]
+                outputs = [part.new_zeros(shape) for part, shape in zip(parts, shapes, strict=True)]
             for output, part in zip(outputs, parts, strict=True):
                 if part.ndim == 2:
-                    output[rows] = part
+                    output[has_length] = part
                 else:
-                    output[mask & rows[:, None]] = part.flatten(0, 1)
+                    output[is_token & has_length[:, None]] = part.flatten(0, 1)
         return outputs
 
     def padded_states(self, batch: ModelInputs, layers: Sequence[int]) -> list[torch.Tensor]:

@@ -91,17 +91,18 @@ class PackedOutput(torch.nn.Module):
 
 @torch.inference_mode()
 def pack_linears(model: torch.nn.Module) -> None:
-    """Pack every linear layer of a model in evaluation mode, in place.
+    """Replace the linear layers of a model in evaluation mode by packed ones, in place.
 
-    Layers whose type oneDNN does not support on this processor stay as they are.
+    A layer of BERT is packed together with the activation or the sum that follows it. Layers whose
+    type oneDNN does not support on this processor stay as they are.
     """
     if not (hasattr(torch.ops.mkldnn, "_linear_pointwise") and torch._C._has_mkldnn):
         return
     for name, child in model.named_children():
         if _can_pack(child):
             setattr(model, name, PackedLinear(cast(torch.nn.Linear, child)))
-        elif (packed := _pack_output(child)) is not None:
-            setattr(model, name, packed)
+        elif (packed_output := _pack_output(child)) is not None:
+            setattr(model, name, packed_output)
         else:
             _fuse_activation(child)
             pack_linears(child)

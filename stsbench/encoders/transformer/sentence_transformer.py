@@ -145,7 +145,7 @@ class SentenceTransformerEncoder(CheckpointEncoder):
             CardError: The maximum length is not possible.
             EncoderError: The model cannot be loaded.
         """
-        network = self.backend.library(
+        network = self.backend.load_library_model(
             partial(_load_library, self.root), state=library_digests(self.root)
         )
         if self.max_length is not None:

@@ -495,15 +495,12 @@ class FastSentEncoder(BagEncoder, SavedWordEncoder):
         return self._fingerprint(mean=self.mean)
 
     def bags(self, sentences: Sequence[str]) -> Bags:
-        """Return the rows of each sentence's known words."""
-        return [
-            [
-                self.vocabulary[word]
-                for word in self.split_words(sentence)
-                if word in self.vocabulary
-            ]
-            for sentence in sentences
-        ]
+        """Return the rows of each sentence's known words in the table of vectors, in order."""
+        bags = []
+        for sentence in sentences:
+            words = self.split_words(sentence)
+            bags.append([self.vocabulary[word] for word in words if word in self.vocabulary])
+        return bags
 
     @cached_property
     def _table(self) -> FloatArray:
