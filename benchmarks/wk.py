@@ -21,7 +21,7 @@ import torch
 
 from stsbench.encoders.engine.embed import TOKEN_BUDGET
 from stsbench.encoders.tokens import plan_batches
-from stsbench.encoders.transformer.pooling import wk_pool
+from stsbench.encoders.transformer.sbert_wk import wk_pool
 from tests.encoders.transformer.literal import literal_wk
 
 LAYERS, WIDTH = 9, 768

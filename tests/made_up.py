@@ -108,9 +108,9 @@ class Pooling(MeanPooling):
 class Backend(TorchBackend):
     """PyTorch."""
 
-    def model(self, network: Any) -> Any:
+    def load_model(self, network: Any) -> Any:
         USED.add("encoders.backends:BACKENDS")
-        return super().model(network)
+        return super().load_model(network)
 
 
 class Probe(ConvergedProtocol):

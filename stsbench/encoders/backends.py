@@ -203,7 +203,7 @@ class TorchBackend:
         # The weights lie beside the file, under one of three names.
         return [str(path), str(path.with_suffix(".bin")), f"{path}_data", f"{path}.data"]
 
-    def model(self, network: Network) -> Any:  # noqa: ANN401 - transformers is untyped
+    def load_model(self, network: Network) -> Any:  # noqa: ANN401 - transformers is untyped
         """Load a network for inference on the device; it is called as a model of transformers is.
 
         On a CPU its linear layers are packed, unless it does not run with packed ones.
@@ -291,22 +291,26 @@ class RuntimeBackend(TorchBackend):
             )
         return [note, f"{file.name} was {file.origin_note}"] if file.origin_note else [note]
 
-    def model(self, network: Network) -> Any:  # noqa: ANN401 - see TorchBackend
-        """Load the network in the runtime, and check a sample of its states against torch.
+    def load_model(self, network: Network) -> Any:  # noqa: ANN401 - see TorchBackend
+        """Load the network in the runtime, and compare its output for example ids with torch's.
 
         Args:
             network: The network in torch, with the outputs that are needed.
 
         Returns:
             A module that is called as a model of transformers is.
+
+        Raises:
+            EncoderError: The network cannot be exported or loaded, or its output differs from
+                torch's by more than rounding and quantisation explain.
         """
         from stsbench.encoders.runtimes import RuntimeModel, check_against_torch, export_network
 
         file = self.runtime_file or export_network(network)
         model = RuntimeModel(self.runtime, file, network, self.open)
-        check_against_torch(
-            model, network, MAX_DIFFERENCE.get(self.precision, MAX_QUANTISED_DIFFERENCE)
-        )
+        # A quantised file has another precision, such as int8.
+        max_difference = MAX_DIFFERENCE.get(self.precision, MAX_QUANTISED_DIFFERENCE)
+        check_against_torch(model, network, max_difference)
         return model
 
     def load_library_model(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see TorchBackend
@@ -330,7 +334,7 @@ class RuntimeBackend(TorchBackend):
             load=lambda dtype: torch_model,
             tokenizer=transformer.tokenizer,
         )
-        transformer.model = self.model(network)
+        transformer.model = self.load_model(network)
         return library
 
 

@@ -24,17 +24,10 @@ from stsbench.core.errors import CardError, EncoderError, UnknownName
 from stsbench.core.files import write_atomically
 from stsbench.core.wording import format_repr
 from stsbench.encoders.allowed import MODULES, OWN_CONFIGS
-from stsbench.encoders.checkpoint import (
-    cached_digest,
-    check_module,
-    check_shards,
-    decode_file,
-    may_be_read,
-    read_json,
-    read_optional_json,
-    refuse_adapter,
-)
+from stsbench.encoders.cached_files import cached_digest, decode_file, read_json, read_optional_json
+from stsbench.encoders.checkpoint import check_module, may_be_read, refuse_adapter
 from stsbench.encoders.transformer.pooling import POOLINGS
+from stsbench.encoders.weights import check_shards
 from stsbench.encoders.words.model2vec import is_model2vec
 
 SAVED_FILE = "stsbench.json"

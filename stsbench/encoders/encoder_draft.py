@@ -10,7 +10,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError
 from stsbench.core.toml import card_lines, toml
 from stsbench.data.card_draft import UNKNOWN, CardLocation, Draft
-from stsbench.encoders.checkpoint import read_optional_json
+from stsbench.encoders.cached_files import read_optional_json
 from stsbench.encoders.described import describe
 from stsbench.encoders.load import load_named
 from stsbench.encoders.words.vectors import read_blocks

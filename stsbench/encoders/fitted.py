@@ -25,7 +25,7 @@ from stsbench.core.errors import CardError, EncoderError
 from stsbench.core.parameters import call_with_params
 from stsbench.core.provenance import derive_fingerprint
 from stsbench.encoders.base import Encoder, FloatArray, PositiveInt, RowFunction
-from stsbench.encoders.checkpoint import is_sealed, sealed_folder
+from stsbench.encoders.cached_files import is_sealed, sealed_folder
 from stsbench.encoders.metadata import read_metadata, read_notes
 from stsbench.encoders.named import variant_name
 from stsbench.numbers.similarity import EMBEDDING_TYPES, FLOAT_TYPE, to_bits, to_integers, truncate
@@ -138,7 +138,10 @@ class FittedEncoder:
 
     @cached_property
     def learned(self) -> Tensors:
-        """The tensors of the fit, read from the cache folder if it was made before."""
+        """The tensors of the fit: read from the cache folder, or else computed and written there.
+
+        Without a folder they are only computed.
+        """
         from safetensors.numpy import load, save
 
         folder = self.folder

@@ -26,7 +26,7 @@ from stsbench.core.cards import (
 from stsbench.core.errors import EncoderError, OutputError, translate_errors
 from stsbench.core.files import write_atomically
 from stsbench.core.toml import convert
-from stsbench.encoders.checkpoint import BROKEN_JSON, decode_file
+from stsbench.encoders.cached_files import BROKEN_JSON, decode_file
 
 RUN_FILE = "run.json"
 """The record of a finished run, written last: a folder without it holds none."""

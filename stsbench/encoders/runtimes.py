@@ -30,7 +30,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from stsbench.core import settings
 from stsbench.core.errors import EncoderError, translate_errors
 from stsbench.core.wording import join_lines
-from stsbench.encoders.checkpoint import is_sealed, sealed_folder
+from stsbench.encoders.cached_files import is_sealed, sealed_folder
 from stsbench.encoders.network import (
     CODE_VERSION,
     HEAD,

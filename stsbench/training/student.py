@@ -26,7 +26,8 @@ from stsbench.encoders.described import write_saved
 from stsbench.encoders.engine.embed import embed_all
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.transformer.backbone import Backbone, load_model, load_tokenizer
-from stsbench.encoders.transformer.pooling import POOLINGS, FirstTokenPooling, Pooling, Prompt
+from stsbench.encoders.transformer.pooling import POOLINGS, FirstTokenPooling, Pooling
+from stsbench.encoders.transformer.prompt import Prompt
 from stsbench.training.loop.on_cpu import (
     Tokens,
     compute_in_parts,

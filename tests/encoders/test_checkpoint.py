@@ -17,14 +17,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from stsbench.core.errors import StsbenchError
-from stsbench.encoders import checkpoint
-from stsbench.encoders.checkpoint import (
-    convert_to_safetensors,
-    find_checkpoint,
-    is_sealed,
-    sealed_folder,
-)
+from stsbench.encoders import cached_files
+from stsbench.encoders.cached_files import is_sealed, sealed_folder
+from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.encoders.transformer.encoder import TransformerEncoder
+from stsbench.encoders.weights import convert_to_safetensors
 from tests.encoders.made_checkpoints import change
 from tests.encoders.tiny import LONGEST, SENTENCES
 
@@ -380,7 +377,7 @@ def test_a_model_that_its_weights_cannot_fill_is_refused_before_memory_is_asked_
 def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A sealed folder of an old file that counts as large."""
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(checkpoint, "MIN_CACHED_BYTES", 4)
+    monkeypatch.setattr(cached_files, "MIN_CACHED_BYTES", 4)
     # What is younger than two seconds is not remembered: here nothing is young.
     monkeypatch.setattr(time, "time_ns", lambda: 2**62)
     made = tmp_path / "made"
@@ -392,7 +389,7 @@ def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.skipif(os.name != "posix", reason="no time there that programs cannot set")
 def test_a_large_file_is_hashed_once(sealed, monkeypatch):
-    monkeypatch.setattr(checkpoint, "file_digest", lambda path: pytest.fail("hashed again"))
+    monkeypatch.setattr(cached_files, "file_digest", lambda path: pytest.fail("hashed again"))
     assert is_sealed(sealed) and is_sealed(sealed)
 
 

@@ -7,24 +7,17 @@ store are not embedded again.
 
 from __future__ import annotations
 
-import hashlib
-import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.core import settings
 from stsbench.core.errors import EncoderError, catch_exit, translate_errors
-from stsbench.core.files import write_atomically
 from stsbench.core.provenance import encoder_identity
 from stsbench.core.wording import describe_sentence
 from stsbench.encoders.base import (
@@ -40,6 +33,7 @@ from stsbench.encoders.base import (
     TokenEncoder,
 )
 from stsbench.encoders.engine.store import EmbeddingStore, Keys, StoredEmbeddings, text_keys
+from stsbench.encoders.engine.token_budget import is_out_of_memory, measure_token_budget
 from stsbench.encoders.metadata import check_sentences, read_notes
 from stsbench.encoders.tokens import TokenIds, plan_batches
 
@@ -53,15 +47,6 @@ ProgressCallback = Callable[[int, int], None]
 """A function that is called with (done, total) during the work, in tokens or sentences."""
 NoticeCallback = Callable[[str], None]
 """A function that is called with a message for the user that is no error."""
-MIN_BATCHES_TO_TIME = 64
-"""Sizes are timed only if there are at least this many batches of the smallest size."""
-MAX_MEMORY_SHARE = 0.25
-"""The share of the free memory that a batch may take.
-
-Two batches are in progress at a time, and the kernels need some memory for themselves.
-"""
-MIN_SPEEDUP = 1.05
-"""The factor by which a batch of twice the size must be faster to be preferred."""
 
 
 def as_array(returned: object, name: str) -> npt.NDArray[Any]:
@@ -124,111 +109,6 @@ def check_embeddings(
         all_sentences = sentences if among is None else among
         description = describe_sentence(all_sentences, all_sentences.index(first_bad))
         raise EncoderError(f"encoder '{name}' returned NaN or infinity for {description}")
-
-
-Budget = Annotated[int, msgspec.Meta(gt=0)]
-"""The number of tokens in a batch, as stored in the cache folder."""
-
-
-def measure_token_budget(encoder: DeviceEncoder, tokens: TokenIds, min_budget: int) -> int:
-    """Return the number of tokens per batch that is fastest on the encoder's device and fits.
-
-    A GPU idles between small batches, and no size is fastest for every model. The first run with
-    enough sentences times some sizes on them. The fastest is stored in the cache folder, for this
-    encoder on this kind of device, so that later runs embed in the same batches. The size changes
-    an embedding by rounding at most.
-
-    Args:
-        encoder: The encoder to time.
-        tokens: The tokens of all texts of the run.
-        min_budget: The smallest number of tokens per batch.
-
-    Returns:
-        0 if the device has no memory of its own: a CPU.
-    """
-    memory = encoder.device_memory()
-    if memory is None:
-        return 0
-    cache_path = _budget_path(encoder, memory.device)
-    if cache_path is not None:
-        with suppress(OSError, msgspec.DecodeError, RecursionError):
-            return msgspec.json.decode(cache_path.read_bytes(), type=Budget)
-    if int(tokens.lengths.sum()) < MIN_BATCHES_TO_TIME * min_budget:
-        return min_budget
-    max_budget = int(MAX_MEMORY_SHARE * memory.free / memory.per_token)
-    budget = _time_budgets(encoder, tokens, min_budget, max_budget)
-    if cache_path is not None:
-        write_atomically(cache_path, f"{budget}\n".encode())
-    return budget
-
-
-def _budget_path(encoder: DeviceEncoder, device: str) -> Path | None:
-    """Return the file of an encoder's budget on a device; None if it has no fingerprint."""
-    identity = encoder_identity(encoder)
-    if identity is None:
-        return None
-    digest = hashlib.sha256(f"{identity}\n{device}".encode("utf-8", "surrogatepass")).hexdigest()
-    return settings.cache_folder() / "budgets" / f"{digest[:32]}.json"
-
-
-def _time_budgets(
-    encoder: DeviceEncoder, tokens: TokenIds, min_budget: int, max_budget: int
-) -> int:
-    """Double the tokens per batch until that is not faster any more; return the fastest number.
-
-    It also ends when the device's memory is full, or a batch holds all sentences.
-
-    Args:
-        encoder: The encoder, on the device to measure.
-        tokens: The tokens of the sentences.
-        min_budget: The number of tokens per batch to start from.
-        max_budget: The most to try.
-    """
-    # Sentences of median length: the largest batch of them has nearly the same lengths.
-    order = np.argsort(tokens.lengths, kind="stable")
-    median_length = max(int(tokens.lengths[order[len(order) // 2]]), 1)
-    best_budget = min_budget
-    best_speed = 0.0
-    budget = min_budget
-    n_texts = 0
-    while budget <= max(max_budget, min_budget) and n_texts < len(order):
-        n_texts = min(max(budget // median_length, 1), len(order))
-        start = (len(order) - n_texts) // 2
-        rows = order[start : start + n_texts][::-1]
-        try:
-            seconds = _time_batch(encoder, tokens, rows)
-        except RuntimeError as error:
-            if not _is_out_of_memory(error):
-                raise
-            break
-        speed = float(tokens.lengths[rows].sum()) / seconds
-        if speed < MIN_SPEEDUP * best_speed:
-            break
-        best_budget = budget
-        best_speed = speed
-        budget *= 2
-    return best_budget
-
-
-def _time_batch(encoder: DeviceEncoder, tokens: TokenIds, rows: IndexArray) -> float:
-    """Return the seconds to embed a batch, the better of two times: the first may compile.
-
-    Args:
-        encoder: The encoder.
-        tokens: The tokens of all sentences.
-        rows: The sentences of the batch, as indices into ``tokens``.
-    """
-    durations = []
-    for _ in range(2):
-        start_time = time.perf_counter()
-        encoder.embed_tokens(tokens, rows)
-        durations.append(time.perf_counter() - start_time)
-    return min(durations)
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    # By its name: torch is not imported for an encoder that does not need it.
-    return type(error).__name__ == "OutOfMemoryError"
 
 
 class BatchShare(NamedTuple):
@@ -440,7 +320,7 @@ class Engine:
                     ]
                 return parts[0] if n_parts == 1 else np.concatenate(parts)
             except RuntimeError as error:
-                if not _is_out_of_memory(error):
+                if not is_out_of_memory(error):
                     raise
                 if n_parts == len(rows):
                     raise EncoderError(

@@ -134,12 +134,12 @@ class EmbeddingStore:
         self.monitor = monitor
         self.read_only = read_only
         self._blocks: list[StoredBlock] = []
-        # Made when a key is first searched.
+        # None until a key is searched.
         self._index: _Index | None = None
         # The rows that are not yet written as a block, with their keys.
         self._pending: list[tuple[Keys, FloatArray]] = []
-        # When they were last written.
-        self._flushed = time.monotonic()
+        # The time at which such rows were last written.
+        self._flush_time = time.monotonic()
         if folder is None:
             return
         try:
@@ -153,8 +153,7 @@ class EmbeddingStore:
                 if block is not None and self.width in (None, block.width):
                     self._blocks.append(block)
                 else:
-                    # A read-only store leaves the file.
-                    self._discard(path)
+                    self._remove_unless_read_only(path)
         except OSError as error:
             raise OutputError(
                 f"store '{folder}' cannot be used: {error.strerror}", hint="pass `store=DIR`"
@@ -168,8 +167,8 @@ class EmbeddingStore:
             return int(first_rows.shape[1])
         return self._blocks[0].width if self._blocks else None
 
-    def _discard(self, path: Path | None) -> None:
-        """Remove the file of a block, unless the block is in memory or the store is read-only."""
+    def _remove_unless_read_only(self, path: Path | None) -> None:
+        """Remove the file of a block, unless the store is read-only or the block has no file."""
         if path is not None and not self.read_only:
             remove(path)
 
@@ -194,7 +193,7 @@ class EmbeddingStore:
             if not damaged_blocks:
                 return positions
             for block in damaged_blocks:
-                self._discard(block.path)
+                self._remove_unless_read_only(block.path)
             self._blocks = [block for block in self._blocks if block not in damaged_blocks]
             self._index = None
         return np.full(len(keys), -1, dtype=np.int64)
@@ -227,7 +226,7 @@ class EmbeddingStore:
             embeddings: The rows, (m, d).
         """
         self._pending.append((keys, embeddings))
-        is_due = self.folder is not None and time.monotonic() - self._flushed > FLUSH_SECONDS
+        is_due = self.folder is not None and time.monotonic() - self._flush_time > FLUSH_SECONDS
         if is_due or sum(rows.nbytes for _, rows in self._pending) >= BLOCK_BYTES:
             self.flush()
 
@@ -247,7 +246,7 @@ class EmbeddingStore:
             self._blocks.append(block)
             self._index = None
             self._pending = []
-        self._flushed = time.monotonic()
+        self._flush_time = time.monotonic()
 
     def archive(self) -> None:
         """Archive everything that is stored, and drop the rows that wait to be written.

@@ -32,7 +32,7 @@ from stsbench.encoders.base import (
     NonNegativeFloat,
     PositiveInt,
 )
-from stsbench.encoders.checkpoint import read_record
+from stsbench.encoders.cached_files import read_record
 from stsbench.encoders.metadata import valid_text
 from stsbench.encoders.served.client import RequestSkipped, RequestTooLarge, ServerClient
 from stsbench.encoders.served.requests import (
@@ -41,7 +41,7 @@ from stsbench.encoders.served.requests import (
     RequestLimits,
     plan_requests,
 )
-from stsbench.encoders.transformer.pooling import Prompt
+from stsbench.encoders.transformer.prompt import Prompt
 
 CODE_VERSION = 1
 """To be raised with a change here that can change an embedding: stored ones are not reused then."""
@@ -509,10 +509,12 @@ class OpenAIEncoder:
     def _check_move(self, move: float) -> None:
         """Raise EmbeddingsDiffer if a text that is sent again gets another embedding.
 
+        The change is first written into the model's history.
+
         Args:
             move: The distance of the two embeddings, as a share of the length of the first.
         """
-        # A move that is not a number is refused too.
+        # Written so that NaN is refused too.
         if not move <= MAX_SERVER_DRIFT:
             raise self._record_change(
                 f"the server at {self.client.url} embeds a text otherwise when it is asked for "

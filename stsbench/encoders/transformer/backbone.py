@@ -31,11 +31,12 @@ from stsbench.core.errors import EncoderError, translate_errors
 from stsbench.core.provenance import fingerprint
 from stsbench.core.wording import join_lines
 from stsbench.encoders.backends import TorchBackend, is_padding_invariant, move_to
-from stsbench.encoders.checkpoint import LOCAL_ONLY, Adapter, Checkpoint, read_shapes
+from stsbench.encoders.checkpoint import LOCAL_ONLY, Checkpoint
 from stsbench.encoders.metadata import valid_text
 from stsbench.encoders.network import Network
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.transformer.pooling import Pooling
+from stsbench.encoders.weights import Adapter, read_shapes
 
 MAX_SIZE_FACTOR = 2.0
 MAX_EXTRA_VALUES = 50_000_000
@@ -414,7 +415,7 @@ class Backbone:
             through_head=pooling.through_head,
             tokenizer=tokenizer,
         )
-        return cls(tokenizer, backend.model(network), device)
+        return cls(tokenizer, backend.load_model(network), device)
 
     @cached_property
     def width(self) -> int:

@@ -14,10 +14,7 @@ from stsbench.core.errors import CardError, EncoderError
 from stsbench.core.provenance import fingerprint
 from stsbench.encoders.backends import TorchBackend, backend_kind
 from stsbench.encoders.base import DeviceMemory, Encoder, FloatArray, IndexArray
-from stsbench.encoders.checkpoint import (
-    Adapter,
-    find_checkpoint,
-)
+from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.encoders.described import (
     find_prompt,
     similarity_notes,
@@ -32,13 +29,9 @@ from stsbench.encoders.engine.embed import (
 from stsbench.encoders.engine.store import EmbeddingStore, Keys
 from stsbench.encoders.named import variant_name
 from stsbench.encoders.tokens import TokenIds, plan_batches
-from stsbench.encoders.transformer.pooling import (
-    Pooling,
-    Prompt,
-    cut_to_fit,
-    last_occurrences,
-    second_copy_spans,
-)
+from stsbench.encoders.transformer.pooling import Pooling, last_occurrences
+from stsbench.encoders.transformer.prompt import Prompt, cut_to_fit, second_copy_spans
+from stsbench.encoders.weights import Adapter
 
 if TYPE_CHECKING:
     import torch
@@ -453,7 +446,7 @@ class _SharedForward(TransformerEncoder):
     def _pooled(
         self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray
     ) -> list[torch.Tensor]:
-        """Run the model once and pool its hidden states by each copy's pooling.
+        """Run the model once, and pool its hidden states for each of the k encoders.
 
         Args:
             batch: The inputs of the model for b sentences.
@@ -461,7 +454,7 @@ class _SharedForward(TransformerEncoder):
             rows: Not used here.
 
         Returns:
-            The embeddings (b, h) of each copy.
+            The embeddings (b, h) of each encoder, in their order.
         """
         depth = self.backbone.depth
         # The word embeddings and the output of every layer; a pooling takes some of these.

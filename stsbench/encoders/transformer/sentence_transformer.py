@@ -104,9 +104,13 @@ class SentenceTransformerEncoder(CheckpointEncoder):
     @cached_property
     def fingerprint(self) -> str:
         """The hash of everything that can change an embedding."""
-        transformer_libraries = set(
-            chain.from_iterable(transformer.libraries() for transformer in self._transformers())
+        tokenizer_libraries = sorted(
+            set(chain.from_iterable(checkpoint.libraries() for checkpoint in self._transformers()))
         )
+        if not tokenizer_libraries:
+            # Without a transformer one of the library's own tokenizers is used, and one of these
+            # cuts text into words with NLTK.
+            tokenizer_libraries = ["nltk"]
         return fingerprint(
             {
                 "kind": "sentence_transformer",
@@ -120,12 +124,7 @@ class SentenceTransformerEncoder(CheckpointEncoder):
                 "dtype": self.backend.dtype,
                 **self.backend.fingerprint_fields,
             },
-            # One of the library's own tokenizers cuts text into words with NLTK.
-            [
-                "sentence-transformers",
-                *(sorted(transformer_libraries) or ["nltk"]),
-                *self.backend.libraries,
-            ],
+            ["sentence-transformers", *tokenizer_libraries, *self.backend.libraries],
         )
 
     def _transformers(self) -> list[Checkpoint]:

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from stsbench.core.errors import EncoderError, SourceError, translate_errors
 from stsbench.encoders.base import FloatArray
-from stsbench.encoders.checkpoint import cached_digest, read_tensors
+from stsbench.encoders.cached_files import cached_digest
+from stsbench.encoders.weights import read_tensors
 from stsbench.encoders.words.recurrent import (
     VERSIONS,
     BiLstm,

@@ -17,7 +17,8 @@ import numpy as np
 from stsbench.core.errors import CardError, EncoderError, translate_errors
 from stsbench.core.provenance import fingerprint
 from stsbench.encoders.base import FloatArray, IndexArray
-from stsbench.encoders.checkpoint import cached_digest, locate_checkpoint, read_json
+from stsbench.encoders.cached_files import cached_digest, read_json
+from stsbench.encoders.checkpoint import locate_checkpoint
 from stsbench.encoders.metadata import valid_text
 
 CODE_VERSION = 1

@@ -34,7 +34,7 @@ from stsbench.core.errors import (
 )
 from stsbench.encoders.backends import check_device, pick_device
 from stsbench.encoders.base import FloatArray, IndexArray
-from stsbench.encoders.checkpoint import cached_digest
+from stsbench.encoders.cached_files import cached_digest
 from stsbench.encoders.tokens import TokenIds, plan_batches
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
 from stsbench.encoders.words.words import (

@@ -32,7 +32,7 @@ from stsbench.core.files import MAX_RATIO, MAX_UNPACKED_BYTES, check_is_file
 from stsbench.core.provenance import fingerprint
 from stsbench.core.wording import join_lines
 from stsbench.encoders.base import FloatArray
-from stsbench.encoders.checkpoint import is_sealed, sealed_folder
+from stsbench.encoders.cached_files import is_sealed, sealed_folder
 
 READ_ROWS = 2048
 """The number of lines of a text that are in memory at once."""
@@ -148,7 +148,7 @@ def _parse_block(lines: list[bytes], width: int, path: Path, first_number: int) 
 
 
 def _parse_line(line: bytes, width: int, where: str) -> tuple[str, FloatArray]:
-    """Return the word of a line and its vector, (1, width).
+    """Return the word of a line and its vector, (1, width); the word may have blanks in it.
 
     Args:
         line: The line, without its end.
@@ -156,7 +156,8 @@ def _parse_line(line: bytes, width: int, where: str) -> tuple[str, FloatArray]:
         where: The file and the number of the line, for messages.
 
     Raises:
-        DataError: The line is not valid; the message says what is wrong with it.
+        DataError: The line is not valid; the message names a value that is no number, or else the
+            number of values.
     """
     if b"\0" in line:
         raise DataError(
@@ -165,12 +166,14 @@ def _parse_line(line: bytes, width: int, where: str) -> tuple[str, FloatArray]:
     if _decode_words([line]) is None:
         raise DataError(f"{where}: is not UTF-8 ('{_format_bytes(line)}')")
     # From the right, as GloVe has a few words with blanks in them.
-    word, *fields = line.rstrip().rsplit(b" ", width)
-    vector = _parse_numbers([b" ".join(fields)], width)
-    # The last part of a word with blanks is no number.
+    word, *values = line.rstrip().rsplit(b" ", width)
+    vector = _parse_numbers([b" ".join(values)], width)
+    # If the last part of a word with blanks is a number, the line rather has too many values.
     word_end = word.rpartition(b" ")[2]
-    if vector is not None and (b" " not in word or _parse_numbers([word_end], width=1) is None):
+    has_too_many_values = b" " in word and _parse_numbers([word_end], width=1) is not None
+    if vector is not None and not has_too_many_values:
         return word.decode(), vector
+    # For the message, the word is taken to have no blanks.
     first_field, *fields = line.rstrip().split(b" ")
     label = f"the word is '{_format_bytes(first_field)}'"
     bad_fields = [field for field in fields[-width:] if _parse_numbers([field], width=1) is None]

@@ -35,7 +35,8 @@ from stsbench.core.files import (
 from stsbench.core.provenance import fingerprint
 from stsbench.core.wording import join_lines
 from stsbench.encoders.base import FloatArray, IndexArray, PositiveInt
-from stsbench.encoders.checkpoint import cached_digest, decode_file, locate_checkpoint
+from stsbench.encoders.cached_files import cached_digest, decode_file
+from stsbench.encoders.checkpoint import locate_checkpoint
 from stsbench.encoders.described import SAVED_FILE, write_saved
 from stsbench.encoders.metadata import check_sentences
 from stsbench.encoders.words.vectors import WordVectors, open_vectors

@@ -18,14 +18,12 @@ from stsbench.core.errors import CardError
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.transformer.pooling import (
-    PLACEHOLDER,
     MaskTokenPooling,
     MeanPooling,
-    Prompt,
-    cut_to_fit,
     last_occurrences,
     masked_mean,
 )
+from stsbench.encoders.transformer.prompt import PLACEHOLDER, Prompt, cut_to_fit
 from stsbench.training.learner import Batch, ContrastiveLearner, Learner, Losses, Rows
 from stsbench.training.loop.gather import gather_views
 from stsbench.training.loop.on_cpu import Tokens, compute_in_parts, is_unpadded

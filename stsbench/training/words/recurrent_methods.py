@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.core.errors import TrainingError
-from stsbench.encoders.checkpoint import cached_digest
+from stsbench.encoders.cached_files import cached_digest
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.words.recurrent import (
     VERSIONS,

@@ -12,7 +12,7 @@ import pytest
 
 from stsbench.core.errors import EncoderError
 from stsbench.encoders.base import DeviceMemory
-from stsbench.encoders.engine import embed as engines
+from stsbench.encoders.engine import embed as engines, token_budget
 from stsbench.encoders.engine.embed import BatchShare, Engine
 from stsbench.encoders.engine.store import EmbeddingStore
 from stsbench.encoders.tokens import TokenIds
@@ -65,7 +65,7 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time that the devices spend, and small batches."""
     now = [0.0]
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path))
-    monkeypatch.setattr("stsbench.encoders.engine.embed.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("stsbench.encoders.engine.token_budget.time.perf_counter", lambda: now[0])
     monkeypatch.setattr(engines, "TOKEN_BUDGET", 40)
     return now
 
@@ -112,7 +112,7 @@ def test_the_next_run_embeds_in_the_same_batches(clock, tmp_path):
 
 
 def test_few_sentences_and_a_processor_keep_the_usual_batches(clock, tmp_path, monkeypatch):
-    monkeypatch.setattr(engines, "MIN_BATCHES_TO_TIME", 10**6)
+    monkeypatch.setattr(token_budget, "MIN_BATCHES_TO_TIME", 10**6)
     few, processor, plain = OnDevice(clock), OnDevice(clock), Neighbourly()
     monkeypatch.setattr(processor, "device_memory", lambda: None)
     for encoder in (few, processor, plain):

@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from stsbench.core.errors import CardError, EncoderError, SourceError, UnknownName
-from stsbench.encoders import checkpoint as adapters
+from stsbench.encoders import weights
 from stsbench.encoders.load import load_encoder, load_named
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from tests import hub_server
@@ -173,7 +173,7 @@ def test_adapters_are_merged(tiny, tmp_path, head):
 
 
 def test_adapters_come_from_the_hub(tiny, hub: Hub, monkeypatch):
-    monkeypatch.setattr(adapters, "find_spec", lambda name: True)
+    monkeypatch.setattr(weights, "find_spec", lambda name: True)
     files = {
         "adapter_config.json": b'{"peft_type": "LORA"}',
         "adapter_model.safetensors": b"weights",
@@ -198,7 +198,7 @@ def test_adapters_come_from_the_hub(tiny, hub: Hub, monkeypatch):
     ],
 )
 def test_what_is_no_adapter_is_refused(tiny, tmp_path, monkeypatch, config, message):
-    monkeypatch.setattr(adapters, "find_spec", lambda name: None)
+    monkeypatch.setattr(weights, "find_spec", lambda name: None)
     if config is not None:
         (tmp_path / "adapter_config.json").write_text(config)
         (tmp_path / "adapter_model.safetensors").write_bytes(b"")

@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from stsbench.core.errors import CardError, EncoderError
-from stsbench.encoders.transformer import pooling
-from stsbench.encoders.transformer.pooling import ALIASES, Pooling, Prompt, wk_pool
+from stsbench.encoders.transformer import sbert_wk
+from stsbench.encoders.transformer.pooling import ALIASES, Pooling
+from stsbench.encoders.transformer.prompt import Prompt
+from stsbench.encoders.transformer.sbert_wk import wk_pool
 from tests.encoders.transformer.literal import (
     POOLINGS,
     Array,
@@ -213,7 +215,7 @@ def test_chunks_change_nothing(chunk, monkeypatch):
     rng = np.random.default_rng(2)
     states, mask = padded([rng.normal(size=(4, tokens, 8)) for tokens in (5, 4, 5, 1, 3)])
     whole = wk_pool(states, mask)
-    monkeypatch.setattr(pooling, "TOKENS_AT_ONCE", chunk)
+    monkeypatch.setattr(sbert_wk, "TOKENS_AT_ONCE", chunk)
     assert torch.equal(wk_pool(states, mask), whole)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stsbench.core.errors import DataError, OutputError
-from stsbench.encoders import checkpoint
+from stsbench.encoders import cached_files
 from stsbench.encoders.words import vectors
 from stsbench.encoders.words.words import WordsEncoder
 from tests.encoders.words.word_files import GLOVE, SENTENCES, cache, glove, rows, write
@@ -125,7 +125,7 @@ def test_bad_archives_are_refused(tmp_path):
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock is past the moment in which a file may change unseen, and every file counts as large."""
     now = time.time_ns
-    monkeypatch.setattr(checkpoint, "MIN_CACHED_BYTES", 0)
+    monkeypatch.setattr(cached_files, "MIN_CACHED_BYTES", 0)
     monkeypatch.setattr(time, "time_ns", lambda: now() + 10**10)
 
 
@@ -145,7 +145,7 @@ def test_a_file_is_hashed_and_converted_once(glove, monkeypatch):
 
 
 def test_a_file_changed_this_moment_is_not_remembered(tmp_path, cache, monkeypatch):
-    monkeypatch.setattr(checkpoint, "MIN_CACHED_BYTES", 0)
+    monkeypatch.setattr(cached_files, "MIN_CACHED_BYTES", 0)
     path = tmp_path / "new.txt"
     path.write_text("a 1\n")
     WordsEncoder(str(path))
@@ -155,7 +155,7 @@ def test_a_file_changed_this_moment_is_not_remembered(tmp_path, cache, monkeypat
 @pytest.mark.usefixtures("later")
 @pytest.mark.parametrize("content", ["", "[]", '{"a": 1}', "\0"])
 def test_a_damaged_memory_is_no_harm(glove, cache, content, monkeypatch):
-    monkeypatch.setattr(checkpoint, "MIN_CACHED_BYTES", 0)
+    monkeypatch.setattr(cached_files, "MIN_CACHED_BYTES", 0)
     expected = WordsEncoder(str(glove)).sha256
     (cache.parent / "digests.json").write_text(content)
     assert WordsEncoder(str(glove)).sha256 == expected

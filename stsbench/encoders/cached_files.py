@@ -1,0 +1,153 @@
+"""Read JSON files, cache the hashes of large files, and seal folders with the hashes of theirs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from stsbench.core import settings
+from stsbench.core.errors import (
+    EncoderError,
+    OutputError,
+    SourceError,
+    StsbenchError,
+    translate_errors,
+)
+from stsbench.core.files import file_digest, make_scratch_path, write_atomically
+
+T = TypeVar("T")
+BROKEN_JSON = (ValueError, RecursionError, msgspec.DecodeError)
+"""The exceptions for JSON that is broken, too deep, or of another type than expected."""
+
+
+def decode_file(
+    path: Path, kind: type[T], problem: str, error: type[StsbenchError] = EncoderError
+) -> T:
+    """Read a JSON file as a value of a type.
+
+    Args:
+        path: The file.
+        kind: The type.
+        problem: The message if the file cannot be read so, for example "cannot be used".
+        error: The class of the error to raise.
+
+    Raises:
+        StsbenchError: Of the class ``error``: the file cannot be read, or is not of the type.
+    """
+    with translate_errors(f"{path}: {problem}", error, OSError, *BROKEN_JSON):
+        return msgspec.convert(json.loads(path.read_bytes()), kind)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; raises EncoderError."""
+    return decode_file(path, dict[str, Any], problem="cannot be read as JSON")
+
+
+def read_optional_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; empty if there is no such file. Raises EncoderError."""
+    return read_json(path) if path.is_file() else {}
+
+
+def read_record(path: Path, kind: type[T]) -> T | None:
+    """Read a record that an earlier run has written; None if there is none, or it is not valid."""
+    with suppress(EncoderError):
+        return decode_file(path, kind, problem="no record")
+    return None
+
+
+MIN_CACHED_BYTES = 64 << 20
+"""The size in bytes from which a file's hash is cached."""
+
+
+def cached_digest(path: Path) -> str:
+    """Return the sha256 of a file; that of a large one is cached until its size or times change.
+
+    One of the times is the one that no program can set. Windows has none, so there files are hashed
+    each time.
+
+    Raises:
+        SourceError: The file cannot be read.
+    """
+    cache_path = settings.cache_folder() / "digests.json"
+    cached: dict[str, Any] = {}
+    try:
+        file_stat = path.stat()
+        if file_stat.st_size < MIN_CACHED_BYTES or os.name != "posix":
+            return file_digest(path)
+        resolved_path = str(path.resolve())
+        stamp = [
+            file_stat.st_size,
+            file_stat.st_mtime_ns,
+            file_stat.st_ctime_ns,
+            file_stat.st_ino,
+            file_stat.st_dev,
+        ]
+        with suppress(EncoderError):
+            cached = read_optional_json(cache_path)
+        match cached.get(resolved_path):
+            case [*cached_stamp, str(digest)] if cached_stamp == stamp:
+                return digest
+        digest = file_digest(path)
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
+    # A file that has just changed may change again without a new time: clocks are coarse.
+    if time.time_ns() - max(file_stat.st_mtime_ns, file_stat.st_ctime_ns) > 2 * 10**9:
+        # If the cache cannot be written, the file is hashed again next time.
+        with suppress(OutputError):
+            content = json.dumps({**cached, resolved_path: [*stamp, digest]}, indent=1)
+            write_atomically(cache_path, content.encode())
+    return digest
+
+
+SEAL = "sha256.json"
+"""The file with the hashes of all others in a sealed folder."""
+
+
+def is_sealed(folder: Path) -> bool:
+    """Return whether a folder is sealed, and no file has changed since."""
+    try:
+        digests = read_json(folder / SEAL)
+        return all(cached_digest(folder / name) == digest for name, digest in digests.items())
+    except (EncoderError, SourceError):
+        return False
+
+
+@contextmanager
+def sealed_folder(folder: Path) -> Iterator[Path]:
+    """Write a folder so that others see it complete and sealed, or not at all.
+
+    Args:
+        folder: The path of the folder.
+
+    Yields:
+        A scratch folder, which is renamed at the end of the block.
+
+    Raises:
+        OutputError: The folder cannot be written.
+    """
+    scratch = make_scratch_path(folder)
+    try:
+        scratch.mkdir(parents=True)
+        yield scratch
+        digests = {path.name: file_digest(path) for path in sorted(scratch.iterdir())}
+        (scratch / SEAL).write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
+        # If another process was faster, its folder is as good as this one and may be in use.
+        if not is_sealed(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            scratch.rename(folder)
+    except OSError as error:
+        if not is_sealed(folder):
+            path = error.filename or folder
+            raise OutputError(
+                f"{path}: {error.strerror}; free some space or set STSBENCH_CACHE elsewhere"
+            ) from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

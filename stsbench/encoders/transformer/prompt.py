@@ -1,0 +1,194 @@
+"""Prompts: the text around each sentence, and the tokens of the sentence within it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stsbench.core.errors import CardError, EncoderError
+from stsbench.encoders.base import IndexArray
+from stsbench.encoders.metadata import valid_text
+
+PLACEHOLDER = "{}"
+"""The place of the sentence in a template."""
+SENTENCE_ENDINGS = (".", "?", '"', "'")
+"""The ends of a sentence for PromptBERT's evaluation; an exclamation mark is not among them."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The text that is put around every sentence before it is tokenised.
+
+    Attributes:
+        text: A text before the sentence.
+        template: A text with one place for the sentence, or two; in place of ``text``.
+        add_full_stop: First put a full stop after a sentence that does not end in one of
+            ``. ? " '``.
+
+    Raises:
+        CardError: There are both a text and a template, or the template has neither one place for
+            the sentence nor two.
+    """
+
+    text: str = ""
+    template: str = ""
+    add_full_stop: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the text and the template."""
+        if self.text and self.template:
+            raise CardError("give 'prompt' or 'prompt_template', not both")
+        if self.template and self.n_copies not in (1, 2):
+            raise CardError(
+                "prompt_template needs one {} where the sentence goes, or two for echo embeddings"
+            )
+
+    @property
+    def n_copies(self) -> int:
+        """The number of copies of the sentence in the text to embed."""
+        return self.template.count(PLACEHOLDER) if self.template else 1
+
+    def fingerprint_fields(self) -> list[str]:
+        """List everything that can change an embedding, for its fingerprint.
+
+        A text is also given as the template that it equals, with its own braces doubled.
+        """
+        escaped = self.text.replace("{", "{{").replace("}", "}}")
+        return [
+            self.text,
+            self.template or f"{escaped}{PLACEHOLDER}",
+            *(["add_full_stop"] if self.add_full_stop else []),
+        ]
+
+    def wrap(self, sentences: Sequence[str]) -> Sequence[str]:
+        """Return the sentences with this text around each, which are then ready to be tokenised."""
+        if self.add_full_stop:
+            sentences = [with_full_stop(sentence) for sentence in sentences]
+        parts = self.template.split(PLACEHOLDER) if self.template else [self.text, ""]
+        if parts == ["", ""]:
+            return sentences
+        # As in "a{}b{}c": the sentence goes between each two parts.
+        return [sentence.join(parts) for sentence in sentences]
+
+
+def with_full_stop(sentence: str) -> str:
+    """Return the sentence with the full stop that PromptBERT's evaluation adds.
+
+    The empty sentence stays empty.
+    """
+    return sentence if not sentence or sentence.endswith(SENTENCE_ENDINGS) else f"{sentence}."
+
+
+def cut_to_fit(
+    tokenizer: Any,  # noqa: ANN401 - transformers is untyped
+    prompt: Prompt,
+    sentences: Sequence[str],
+    max_length: int | None,
+) -> list[str]:
+    """Return the sentences as valid text, cut at their ends so that nothing of the prompt is cut.
+
+    Args:
+        tokenizer: A tokenizer of transformers.
+        prompt: The text around each sentence.
+        sentences: The sentences.
+        max_length: The maximum number of tokens of a sentence with its prompt; None for any number.
+
+    Raises:
+        CardError: The prompt alone has more tokens.
+        EncoderError: The tokenizer does not give the positions of tokens in the text.
+    """
+    texts = [valid_text(sentence) for sentence in sentences]
+    if max_length is not None and texts:
+        for row, ids in enumerate(_token_ids(tokenizer, prompt.wrap(texts))):
+            if len(ids) > max_length:
+                texts[row] = _cut_sentence(
+                    tokenizer, prompt, sentence=texts[row], max_length=max_length
+                )
+    return texts
+
+
+def _token_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:  # noqa: ANN401 - transformers
+    """Return the token ids of each text, with special tokens and uncut."""
+    encoded = tokenizer(list(texts), return_attention_mask=False, verbose=False)
+    ids_of_texts: list[list[int]] = encoded["input_ids"]
+    return ids_of_texts
+
+
+def _cut_sentence(tokenizer: Any, prompt: Prompt, sentence: str, max_length: int) -> str:  # noqa: ANN401 - transformers
+    """Cut a sentence at its end until it fits into the maximum length together with its prompt.
+
+    Args:
+        tokenizer: A fast tokenizer of transformers.
+        prompt: The text around the sentence, which is not cut.
+        sentence: The sentence without the prompt.
+        max_length: The maximum number of tokens, special tokens included.
+
+    Raises:
+        CardError: The prompt alone is too long.
+        EncoderError: The tokenizer does not tell where tokens are in the text.
+    """
+    token_ends = [end for _, end in _token_offsets(tokenizer, sentence, add_special_tokens=False)]
+    n_tokens = len(token_ends)
+    text = sentence
+    # Repeated, as the cut text may have other tokens at its end than the whole one.
+    while (excess := len(_token_ids(tokenizer, prompt.wrap([text]))[0]) - max_length) > 0:
+        if not n_tokens:
+            raise CardError(
+                f"max_length {max_length} leaves nothing of a sentence beside prompt_template"
+            )
+        # Each copy of the sentence in the prompt loses its share of the excess.
+        n_tokens = max(0, n_tokens - math.ceil(excess / prompt.n_copies))
+        text = sentence[: token_ends[n_tokens - 1]] if n_tokens else ""
+    return text
+
+
+def _token_offsets(tokenizer: Any, text: str, **options: bool) -> list[tuple[int, int]]:  # noqa: ANN401 - transformers
+    """Locate each token in a text: its first character, and the one after its last.
+
+    Args:
+        tokenizer: A tokenizer of transformers.
+        text: The text to tokenise.
+        options: Options of the tokenizer's call, such as ``add_special_tokens``.
+
+    Raises:
+        EncoderError: The tokenizer does not give them.
+    """
+    if not tokenizer.is_fast:
+        raise EncoderError(
+            f"{type(tokenizer).__name__} does not tell which token is which text; "
+            "a template of two {} needs it"
+        )
+    encoded = tokenizer(text, return_offsets_mapping=True, verbose=False, **options)
+    offsets: list[tuple[int, int]] = encoded["offset_mapping"]
+    return offsets
+
+
+def second_copy_spans(tokenizer: Any, prompt: Prompt, sentences: Sequence[str]) -> IndexArray:  # noqa: ANN401 - transformers
+    """Return the tokens of each sentence's second copy, (n, 2): the first, and one after the last.
+
+    A token that belongs to the copy in part is among them. The span of an empty copy is (0, 0).
+
+    Args:
+        tokenizer: A fast tokenizer of transformers.
+        prompt: A prompt whose template has two places for the sentence.
+        sentences: The sentences without the prompt.
+    """
+    before, between, _ = prompt.template.split(PLACEHOLDER)
+    spans = np.zeros((len(sentences), 2), dtype=np.int64)
+    for row, (text, sentence) in enumerate(zip(prompt.wrap(sentences), sentences, strict=True)):
+        copy = with_full_stop(sentence) if prompt.add_full_stop else sentence
+        # In characters of the wrapped text: what is before the first copy, it, what is between.
+        copy_start = len(before) + len(copy) + len(between)
+        copy_stop = copy_start + len(copy)
+        copy_tokens = [
+            position
+            for position, (start, stop) in enumerate(_token_offsets(tokenizer, text))
+            if start < copy_stop and stop > copy_start
+        ]
+        if copy_tokens:
+            spans[row] = copy_tokens[0], copy_tokens[-1] + 1
+    return spans

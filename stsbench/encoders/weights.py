@@ -1,0 +1,248 @@
+"""The files of a checkpoint's weights, their conversion to safetensors, and LoRA adapters."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stsbench.core import settings
+from stsbench.core.errors import EncoderError, translate_errors
+from stsbench.core.files import file_digest
+from stsbench.core.wording import format_repr, join_lines
+from stsbench.encoders.cached_files import is_sealed, read_json, sealed_folder
+
+if TYPE_CHECKING:
+    import torch
+
+
+def find_weights(folder: Path) -> Iterator[Path]:
+    """Yield the files with the weights of a checkpoint, as safetensors.
+
+    A ``.bin`` file is converted into the cache folder.
+
+    Raises:
+        EncoderError: There are no weights, or a file of them is missing.
+    """
+    index = folder / "model.safetensors.index.json"
+    if (folder / "model.safetensors").is_file():
+        # Preferred to the shards, as in transformers.
+        yield folder / "model.safetensors"
+    elif index.is_file():
+        weight_map = read_json(index).get("weight_map")
+        if not isinstance(weight_map, dict) or not weight_map:
+            raise EncoderError(f"{index}: names no weights; copy the whole checkpoint")
+        yield from (folder / name for name in check_shards(index, weight_map))
+    elif (folder / "pytorch_model.bin").is_file():
+        yield convert_to_safetensors(folder / "pytorch_model.bin")
+    else:
+        raise EncoderError(
+            f"{folder}: no weights (model.safetensors or pytorch_model.bin); "
+            "copy the whole checkpoint"
+        )
+
+
+def check_shards(index: Path, weight_map: Mapping[str, object]) -> list[str]:
+    """Return the names of the files that an index of weights lists, sorted.
+
+    Args:
+        index: The file of the index.
+        weight_map: The names of files by the names of tensors.
+
+    Raises:
+        EncoderError: A file is not beside the index.
+    """
+    names = sorted(set(map(str, weight_map.values())))
+    # An index may name nothing but weights of its own format in its own folder. For example,
+    # model.safetensors.index.json lists *.safetensors.
+    suffix = index.name.removesuffix(".index.json").rpartition(".")[2]
+    for name in names:
+        if not re.fullmatch(rf"[\w.-]+\.{suffix}", name) or not (index.parent / name).is_file():
+            raise EncoderError(f"{index.parent}: weights file '{name}' of {index.name} is missing")
+    return names
+
+
+def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a safetensors file's tensors by name, from its header.
+
+    Raises:
+        EncoderError: The file is broken.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    with (
+        translate_errors(f"{path}: broken file", EncoderError, OSError, SafetensorError),
+        safe_open(path, framework="numpy") as tensors,
+    ):
+        return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+
+
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+"""The files of an adapter's folder."""
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A folder with a LoRA adapter, which changes the weights of a model."""
+
+    folder: Path
+
+    @classmethod
+    def find(cls, name: str) -> Adapter:
+        """Find a LoRA adapter, fetching it from the Hub if needed; no weights are read yet.
+
+        Args:
+            name: A folder, or ``owner/name@commit`` on the Hub.
+
+        Raises:
+            SourceError: The adapter is not available.
+            EncoderError: It is not a LoRA adapter, or peft is not installed, without which an
+                adapter cannot be merged.
+        """
+        folder = Path(name)
+        if not folder.is_dir():
+            from stsbench.data.hub.repository import Repository
+
+            model, _, revision = name.partition("@")
+            repository = Repository(
+                model,
+                revision=revision,
+                kind="model",
+                offline_hint="give the adapter's folder on this machine",
+            )
+            folder = repository.fetch_all([ADAPTER_CONFIG, ADAPTER_WEIGHTS]).path
+        for file_name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
+            if not (folder / file_name).is_file():
+                raise EncoderError(f"{folder}: no {file_name}; is it the folder of a LoRA adapter?")
+        kind = read_json(folder / ADAPTER_CONFIG).get("peft_type")
+        if kind != "LORA":
+            raise EncoderError(
+                f"{folder / ADAPTER_CONFIG}: peft_type is {format_repr(kind)}; only LORA is merged"
+            )
+        if find_spec("peft") is None:
+            raise EncoderError(
+                f"the adapter '{name}' needs peft, which is not installed: "
+                "pip install 'stsbench[peft]'"
+            )
+        return cls(folder)
+
+    def digests(self) -> dict[str, str]:
+        """Return the sha256 of the files that can change an embedding, by name."""
+        return {name: file_digest(self.folder / name) for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)}
+
+    def merge_into(self, model: Any) -> Any:  # noqa: ANN401 - transformers
+        """Return the model with the adapter's changes in its weights.
+
+        Raises:
+            EncoderError: The adapter is broken, or belongs to another model.
+        """
+        import peft
+        from safetensors.torch import load_file
+
+        # The model has no head here; the adapter may have been trained with it.
+        prefix_with_head = f"base_model.model.{model.base_model_prefix}."
+        with translate_errors(f"{self.folder}: the adapter cannot be loaded", EncoderError):
+            # Made from the file only, so that no class that it names is looked up.
+            config = peft.LoraConfig.from_pretrained(str(self.folder))
+            config.inference_mode = True
+            config.auto_mapping = None
+            tensors = {
+                key.replace(prefix_with_head, "base_model.model.", 1): tensor
+                for key, tensor in load_file(self.folder / ADAPTER_WEIGHTS).items()
+            }
+            with warnings.catch_warnings():
+                # Between peft and transformers; a user chooses their versions.
+                warnings.simplefilter("ignore")
+                peft_model = peft.PeftModel(model, config)
+                loading_info = peft.set_peft_model_state_dict(peft_model, tensors)
+        missing_keys = [key for key in loading_info.missing_keys if "lora_" in key]
+        wrong_keys = missing_keys + list(loading_info.unexpected_keys)
+        if wrong_keys:
+            raise EncoderError(
+                f"{self.folder}: the adapter is of another model: '{wrong_keys[0]}' "
+                f"({len(wrong_keys)} tensors in all)"
+            )
+        return peft_model.merge_and_unload()
+
+
+_SAFETENSORS_HINT = "ask its author for safetensors"
+UNUSED_HEADS = ("cls.seq_relationship.", "qa_outputs.", "classifier.", "discriminator_predictions.")
+"""The prefixes of tensors of heads that neither embed nor are trained here."""
+
+
+def convert_to_safetensors(weights: Path) -> Path:
+    """Convert ``.bin`` weights into the cache folder, unless they are there already.
+
+    Returns:
+        The safetensors file, beside a copy of the model's configuration.
+
+    Raises:
+        EncoderError: The file holds more than safetensors can.
+        OutputError: The cache folder cannot be written.
+    """
+    # The model is loaded from the folder, so its configuration is copied and part of the key.
+    config = (weights.parent / "config.json").read_bytes()
+    cache_key = hashlib.sha256(file_digest(weights).encode() + config).hexdigest()
+    target = settings.cache_folder() / "converted" / cache_key / "model.safetensors"
+    if is_sealed(target.parent):
+        return target
+    from safetensors.torch import save_file
+
+    tensors = read_tensors(weights)
+    with sealed_folder(target.parent) as scratch:
+        (scratch / "config.json").write_bytes(config)
+        try:
+            save_file(tensors, scratch / target.name, metadata={"format": "pt"})
+        except Exception as error:  # its own kind, whether a type or the disk is the cause
+            raise EncoderError(
+                f"{weights}: cannot be kept as safetensors ({join_lines(error)[:200]}); "
+                f"ask its author for them, or free some space in {target.parent}"
+            ) from error
+    return target
+
+
+def read_tensors(weights: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors of a ``.bin`` or ``.pkl`` file by name, without those of unused heads.
+
+    Raises:
+        EncoderError: The file cannot be read, or holds more than tensors.
+    """
+    import torch
+
+    try:
+        # Files of torch before 1.6 are no zip archives and cannot be mapped.
+        state = torch.load(
+            weights, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(weights)
+        )
+    except Exception as error:  # torch raises many kinds for what it refuses to unpickle
+        raise EncoderError(
+            f"{weights}: holds more than tensors and is not read ({join_lines(error)[:80]}…)",
+            hint=_SAFETENSORS_HINT,
+        ) from error
+    if not isinstance(state, Mapping) or not all(
+        isinstance(tensor, torch.Tensor) for tensor in state.values()
+    ):
+        raise EncoderError(f"{weights}: is not a flat table of tensors", hint=_SAFETENSORS_HINT)
+    tensors: dict[str, torch.Tensor] = {}
+    seen_addresses: set[int] = set()
+    for name, tensor in state.items():
+        is_plain = tensor.layout == torch.strided and not (tensor.is_quantized or tensor.is_meta)
+        if not isinstance(name, str) or not is_plain:
+            raise EncoderError(
+                f"{weights}: the tensor '{str(name)[:80]}' is no plain array of numbers with a "
+                "name",
+                hint=_SAFETENSORS_HINT,
+            )
+        if not name.startswith(UNUSED_HEADS):
+            array = tensor.detach().resolve_conj().resolve_neg().contiguous()
+            # Tensors that share memory are copied: safetensors cannot hold them otherwise.
+            address = array.untyped_storage().data_ptr()
+            tensors[name] = array.clone() if address in seen_addresses else array
+            seen_addresses.add(address)
+    return tensors
