@@ -233,7 +233,15 @@ def _rebuild_dtype(value: Any) -> np.dtype[Any]:  # noqa: ANN401 - as _rebuild
 
 
 def _stack_features(value: Any) -> npt.NDArray[np.float32]:  # noqa: ANN401 - as _rebuild
-    """Return image features, given as an array, a list of arrays or a dict of them, as an array."""
+    """Return image features as a float32 array of shape (n_images, n_features).
+
+    Args:
+        value: The unpickled features: an array, a list with an array per image, or a dict of these
+            by the number of the image, 0 to n - 1.
+
+    Raises:
+        DataError: They are no numbers, or no table of them.
+    """
     if isinstance(value, dict):
         value = [value[image] for image in range(len(value))]
     if isinstance(value, list):

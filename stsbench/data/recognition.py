@@ -388,7 +388,7 @@ def find_tables(source: Path) -> SplitTables:
         split: [_read_guessed_table(path) for path in paths] for split, paths in files.paths.items()
     }
     tables = list(chain.from_iterable(tables_by_split.values()))
-    uneven = filter(None, [table.describe_uneven(with_longer=True) for table in tables])
+    uneven = filter(None, [table.describe_uneven_rows(with_longer=True) for table in tables])
     if message := "; ".join(uneven):
         raise DataError(message)
     doubts = list(files.doubts)

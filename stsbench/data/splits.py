@@ -127,12 +127,13 @@ def row_bytes(row: Sequence[str]) -> bytes:
     """Return the bytes to hash for a row of at least one field.
 
     No two rows share them, nor do two lists of rows. A unit separator stands between fields and a
-    record separator after the row. In a text that contains one of them, or the escape character,
-    each is preceded by an escape character; any other text keeps the digest it had without escapes.
+    record separator after the row. If a field contains one of them, or the escape character, each
+    is preceded by an escape character.
     """
     line = "\x1f".join(row)
-    # The separators between the fields are len(row) - 1; one more is within a text.
-    if len(_SEPARATOR_OR_ESCAPE.findall(line)) >= len(row):
+    n_between_fields = len(row) - 1
+    has_any_within_field = len(_SEPARATOR_OR_ESCAPE.findall(line)) > n_between_fields
+    if has_any_within_field:
         line = "\x1f".join(_SEPARATOR_OR_ESCAPE.sub("\x1b\\g<0>", field) for field in row)
     return line.encode("utf-8", "surrogatepass") + b"\x1e"
 

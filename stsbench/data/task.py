@@ -71,6 +71,9 @@ class LoadedSplit:
 def load_split(task: str, card: TaskCard, split: str, *, data: Path | None) -> LoadedSplit:
     """Load one split of a task from the first source that has it, checked against its card.
 
+    The sources are the package, the card's local files and the Hub, in this order. The split has a
+    note if the card does not pin the commit that was read from the Hub.
+
     Args:
         task: The task's id, for messages.
         card: The task's card.
@@ -102,8 +105,8 @@ def load_split(task: str, card: TaskCard, split: str, *, data: Path | None) -> L
     except SourceError as error:
         problem = join_lines(error.problem)
         raise _missing_data_error(task, card, split, data, problem, error.hint) from error
-    # The card pins this commit.
-    if loaded.revision in (None, card.hub.revision):
+    is_pinned = loaded.revision == card.hub.revision
+    if loaded.revision is None or is_pinned:
         return loaded
     note = (
         f"the data are of revision '{card.hub.revision}', today commit {loaded.revision:.12}; "
@@ -401,8 +404,10 @@ class Task:
     def ungraded_sentences(self, split: str) -> Sequence[str]:
         """Return the sentences of a split's pairs that were released without a gold score.
 
+        Empty if the release has none, or the split is not of pairs with gold scores.
+
         Raises:
-            DataError: The source of the split lacks these pairs.
+            DataError: The release has such pairs, and the source that was read lacks them.
         """
         loaded = self.loaded_split(split)
         if not isinstance(loaded.split, PairSplit):

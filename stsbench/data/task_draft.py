@@ -214,9 +214,13 @@ def _check_scores(
         DataError: Some cells are no numbers; names them.
     """
     target = next(column for column in columns if column.key == roles.target)
-    is_called_score = len(roles.sentences) == 2 and plain_name(str(target.key)) in GOLD_NAMES
+    if not target.non_numbers:
+        return
+    is_pair = len(roles.sentences) == 2
+    is_called_score = is_pair and plain_name(str(target.key)) in GOLD_NAMES
+    # A column counts as numbers if most of its cells are.
     may_be_scores = roles.is_gold or target.is_number or is_called_score
-    if not target.non_numbers or not may_be_scores:
+    if not may_be_scores:
         return
     messages: list[str] = []
     for table in split_tables.distinct_tables():
@@ -276,7 +280,7 @@ def _rename_splits(split_tables: SplitTables, *, is_gold: bool, where: str) -> S
 def _task_card(
     name: str, source: Path | HubSource, recognised: _RecognisedData, params: Params
 ) -> TaskCard:
-    """Return the card without facts of its splits.
+    """Return the card of a task, whose splits are named, but without their facts.
 
     Args:
         name: The name of the task.
@@ -290,17 +294,7 @@ def _task_card(
     if isinstance(source, Path):
         fields["local"] = _file_source(source, split_tables, params)
     elif dataset is not None:
-        columns = {key: str(value) for key, value in params.items() if key != "classes"}
-        if roles.is_gold:
-            # For gold scores the usual columns are what a card means without naming them.
-            columns = {role: name for role, name in columns.items() if COLUMNS.get(role) != name}
-        fields["hub"] = msgspec.structs.replace(
-            source,
-            revision=dataset.commit,
-            splits=split_tables.value_by_split,
-            columns=columns,
-            classes=params.get("classes", []),
-        )
+        fields["hub"] = _hub_source(source, dataset, recognised, params)
         fields["languages"] = list(dataset.languages) or ["en"]
         fields["license"] = dataset.license or UNKNOWN
     is_labelled_pair = len(roles.sentences) == 2 and not roles.is_gold
@@ -314,6 +308,32 @@ def _task_card(
         score_split=next(split for split in possible_splits if split in split_tables.tables),
         splits={split: SplitSection() for split in split_tables.tables},
         **fields,
+    )
+
+
+def _hub_source(
+    source: HubSource, dataset: HubDataset, recognised: _RecognisedData, params: Params
+) -> HubSource:
+    """Return the card's section on a dataset, which pins the commit that was read.
+
+    Args:
+        source: The dataset as the user names it.
+        dataset: The dataset as read.
+        recognised: Its tables, and the roles of their columns.
+        params: The parameters of the card's reader: columns by role and, for labels, the classes.
+    """
+    column_by_role = {role: str(name) for role, name in params.items() if role != "classes"}
+    if recognised.roles.is_gold:
+        # A card of gold scores need not name a column that is called as usual.
+        column_by_role = {
+            role: name for role, name in column_by_role.items() if name != COLUMNS.get(role)
+        }
+    return msgspec.structs.replace(
+        source,
+        revision=dataset.commit,
+        splits=recognised.split_tables.value_by_split,
+        columns=column_by_role,
+        classes=params.get("classes", []),
     )
 
 
@@ -344,7 +364,9 @@ def _reader_params(
         columns: All columns: one called ``subset`` is read too if the task has gold scores.
 
     Returns:
-        Columns by role, the classes of labels in order, and what the column of splits calls each.
+        By the names of the reader's parameters: the columns of sentences, target and subset; for
+        labels, the classes in order; if the splits share a table, the column that names the split
+        of each row, and the values in it that are not the name of the split.
     """
     split_column = split_tables.split_column
     names = ("sentence",) if len(roles.sentences) == 1 else ("sentence1", "sentence2")
@@ -356,9 +378,11 @@ def _reader_params(
                 params.setdefault("subset", column.key)
     else:
         target = next(column for column in columns if column.key == roles.target)
-        # In the order of text, or of numbers if all labels are numbers.
         classes = sorted(target.distinct_cells - {""})
-        params["classes"] = sorted(classes, key=str if target.non_numbers else float)
+        if not target.non_numbers:
+            # All labels are numbers; those of equal value, such as 1 and 1.0, stay sorted as text.
+            classes.sort(key=float)
+        params["classes"] = classes
     if split_column is not None:
         params["split_column"] = split_column
         other_values = {
@@ -450,7 +474,8 @@ def _hub_tables(where: str, dataset: HubDataset) -> SplitTables:
             splits, the first counts.
 
     Raises:
-        DataError: The dataset has several splits, and no name has the word of one of ours.
+        DataError: The dataset has several splits, and none of their names contains a word for
+            train, validation or test.
     """
     hub_names = list(dataset.tables)
     hub_name_by_split: dict[str, str] = {}

@@ -176,7 +176,12 @@ def to_every_eval_ever(results: Sequence[Result], catalogue: Catalogue) -> str:
     It has the data, revision, split and all fields of the protocol of each score, and its 95%
     interval, which is that of the mean for several seeds, beside their deviation. The time is that
     of the newest result, so the JSON is the same whenever it is made.
+
+    Args:
+        results: The results, at least one, all of one encoder in one state.
+        catalogue: The cards of tasks and encoders.
     """
+    # Each is the mean over the seeds of one task, split and protocol.
     scores = list(average_seeds(results, catalogue))
     first_result = results[0]
     model = find_model(first_result, catalogue)
@@ -276,14 +281,19 @@ def _dataset_fields(hub_result: EvalResult, n_items: int) -> dict[str, Any]:
 
 
 def _metric_fields(hub_result: EvalResult, protocol: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the format for the metric of a score."""
+    """Return the fields of the format for the metric of a score.
+
+    Args:
+        hub_result: The score as the ``huggingface_hub`` library describes it.
+        protocol: All fields of the score's protocol, with its name.
+    """
     low, high = map(_format_bound, score_bounds(score_name(protocol)))
     metric = str(protocol.get("metric", hub_result.metric_type))
-    # The schema does not allow a list as a parameter.
-    parameters = {
-        key: json.dumps(list(value)) if isinstance(value, list | tuple) else value
-        for key, value in protocol.items()
-    }
+    parameters = dict(protocol)
+    for key, value in protocol.items():
+        # The schema does not allow a list as a parameter.
+        if isinstance(value, list | tuple):
+            parameters[key] = json.dumps(list(value))
     return {
         "evaluation_description": (
             f"{hub_result.task_name}: {hub_result.metric_name}, "

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from stsbench.boards.exports.hub import MtebTask, find_model, find_mteb_task, read_mteb_tasks
-from stsbench.boards.tables.columns import add_average, is_scored_as_mteb
-from stsbench.boards.tables.rows import by_average
+from stsbench.boards.tables.columns import is_scored_as_mteb, make_averaged_numbers
+from stsbench.boards.tables.rows import average_sort_key
 from stsbench.boards.tables.table import EncoderTraits, Group, Row, Table, TableCell
 from stsbench.boards.tables.traits import hub_address
 from stsbench.core.catalogue import Catalogue
@@ -341,7 +341,7 @@ def add_imported_rows(table: Table, imported: ImportedScores) -> Table:
         if not values:
             continue
         has_namesake = model_names.count(model.name) > 1
-        numbers = add_average(table.terms, values)
+        numbers = make_averaged_numbers(table.average_terms, values)
         versions = sorted({version for _, version in scores.values()})
         row = Row(
             label=f"{model.name} [{model.revision[:6]}]" if has_namesake else model.name,
@@ -352,5 +352,5 @@ def add_imported_rows(table: Table, imported: ImportedScores) -> Table:
         rows.append(row)
     if not rows:
         return table
-    group = Group(section=IMPORTED_SECTION, rows=sorted(rows, key=by_average))
+    group = Group(section=IMPORTED_SECTION, rows=sorted(rows, key=average_sort_key))
     return replace(table, groups=[*table.groups, group])

@@ -53,15 +53,16 @@ def render_comparison(comparison: Comparison, fmt: str) -> str:
 
 
 def make_comparison_layouts(comparison: Comparison) -> list[Layout]:
-    """Return a table for each pair of encoders, with its sentence below.
+    """Return a table for each pair of encoders, with the sentence that sums it up below.
 
-    The notes on what the columns mean are below the last one.
+    It has a line per task. The notes on what the columns mean are below the last table.
     """
     layouts: list[Layout] = []
     pairs = list(comparison.pairs())
     sentences = describe_comparison(comparison)
     for index, (first, second, differences) in enumerate(pairs):
-        (_, *heads), rows = difference_columns(differences)
+        # The first column is the task, which is the label of a line.
+        all_heads, rows = difference_columns(differences)
         lines = [
             TableLine(label=task, cells=[DisplayCell(text) for text in texts])
             for task, *texts in rows
@@ -70,7 +71,7 @@ def make_comparison_layouts(comparison: Comparison) -> list[Layout]:
         layout = Layout(
             caption=f"A = {first}, B = {second}",
             label_head="task",
-            heads=heads,
+            heads=all_heads[1:],
             blocks=[LayoutBlock(lines=lines)],
             legend=[sentences[index], *(describe_notes(comparison) if is_last else [])],
         )
@@ -152,6 +153,12 @@ def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool
 
     A dot is a measured number or a difference, a ring a published number.
 
+    Args:
+        tables: The table, in a list of its own.
+        show: The numbers to show; by default measured and published ones. Differences are drawn
+            only if ``show`` is ``difference``.
+        exact: Show exact averages instead of those rounded as in the paper.
+
     Raises:
         ProtocolError: There are several tables, which are scored in different ways.
         DataError: There is nothing to draw.
@@ -205,6 +212,7 @@ def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool
 
 
 def _row_key(line: TableLine) -> str:
+    """Return the same key for all lines of a row, and another for each row."""
     return str(id(line.row))
 
 

@@ -255,24 +255,32 @@ class RowDistinction(NamedTuple):
 
 
 def distinguish_rows(table: Table) -> Mapping[int, RowDistinction]:
-    """Return for rows with the same label what distinguishes each, by ``id(row)``."""
-    rows_by_label: dict[str, list[tuple[Row, list[str]]]] = {}
+    """Return a text that distinguishes each row that shares its label, by Python's ``id(row)``.
+
+    Rows with a label of their own have none.
+    """
+    rows_by_label: dict[str, list[Row]] = {}
+    # Texts that may distinguish a row, by its id: the same kinds of text for each row.
+    texts_by_row_id: dict[int, list[str]] = {}
     for group in table.groups:
         title = " ".join(filter(None, (group.section, group.title)))
         for row in group.rows:
-            texts = [title, *_describe_row(row)]
-            rows_by_label.setdefault(row.label, []).append((row, texts))
+            rows_by_label.setdefault(row.label, []).append(row)
+            texts_by_row_id[id(row)] = [title, *_describe_row(row)]
     distinctions: dict[int, RowDistinction] = {}
-    for rows_and_texts in rows_by_label.values():
-        if len(rows_and_texts) > 1:
-            row_distinctions = _distinguish([texts for _, texts in rows_and_texts])
-            for (row, _), distinction in zip(rows_and_texts, row_distinctions, strict=True):
+    for rows in rows_by_label.values():
+        if len(rows) > 1:
+            row_distinctions = _distinguish([texts_by_row_id[id(row)] for row in rows])
+            for row, distinction in zip(rows, row_distinctions, strict=True):
                 distinctions[id(row)] = distinction
     return distinctions
 
 
 def _describe_row(row: Row) -> Iterator[str]:
-    """Yield texts that may distinguish a row from another, the most telling one first."""
+    """Yield texts that may distinguish a row from another, the most telling one first.
+
+    They are always seven, of the same kinds; a text that the row does not have is empty.
+    """
     traits = row.traits
     # All three are empty for a row without published numbers.
     paper_id, table_id, printed_label = [*row.published_key.split("/", 2), "", "", ""][:3]

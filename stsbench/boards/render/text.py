@@ -105,7 +105,7 @@ class MarkupFormat(NamedTuple):
     """The markup of the second best number."""
 
     def lines(self, block: LayoutBlock) -> Iterator[str]:
-        """Yield the lines of a group."""
+        """Yield the lines of a block."""
         markup_by_rank = ("{}", self.best, self.second)
         for line in block.lines:
             indent = self.indent if line.continues_row else ""
@@ -117,7 +117,7 @@ class MarkupFormat(NamedTuple):
             yield self.row(cells)
 
     def group(self, section: str, block: LayoutBlock, n_columns: int) -> Iterator[str]:
-        """Yield the lines of a group below its section, if not empty, and its title."""
+        """Yield the lines of a block, below the title of its section and its own if not empty."""
         if section:
             yield self.section(self.escape(section), n_columns)
         if block.title:
@@ -250,16 +250,16 @@ def _latex_tabular(layout: Layout, blocks: Sequence[LayoutBlock]) -> Iterator[st
 
 
 def _divide_blocks(layout: Layout) -> list[list[LayoutBlock]]:
-    """Return the groups of each part of a table, in as few parts as hold all lines.
+    """Divide the blocks of a table into parts of at most ``MAX_LINES`` lines, as few as possible.
 
-    A group that is divided has its title in both parts.
+    A block that is divided has its title in each part.
     """
     parts: list[list[LayoutBlock]] = [[]]
     lines_left = MAX_LINES
     for block in layout.blocks:
         lines = list(block.lines)
         while lines:
-            if lines_left < 1:
+            if lines_left == 0:
                 parts.append([])
                 lines_left = MAX_LINES
             part_lines = lines[:lines_left]
@@ -350,7 +350,7 @@ class _FurtherFields(NamedTuple):
 
 
 def _find_further_fields(table: Table) -> _FurtherFields:
-    """Return the columns that need a field besides the numbers themselves."""
+    """Return the columns for which records have further fields besides the numbers themselves."""
     further = _FurtherFields(with_deviation=set(), with_interval=set(), with_published_row=set())
     for row in table.rows():
         for column in table.columns:
@@ -358,6 +358,7 @@ def _find_further_fields(table: Table) -> _FurtherFields:
             for number in (cell.measured, cell.published):
                 if number and number.deviation is not None:
                     further.with_deviation.add(column.key)
+            # The exact average has the interval of the average, whose fields hold it.
             if column.kind != "exact" and cell.measured and cell.measured.interval:
                 further.with_interval.add(column.key)
             if cell.published_key not in ("", row.published_key):
@@ -392,19 +393,21 @@ def _make_records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
 def _identify_record(
     table: Table, group: Group, row: Row, number_kind: NumberKind
 ) -> dict[str, Any]:
-    """Return the first fields of a record, which are :data:`RECORD_KEYS`."""
+    """Return the first fields of a record: which table, row and kind of number it is of.
+
+    Their keys are :data:`RECORD_KEYS`.
+    """
     # Imported rows have their numbers in the place of published ones.
     is_imported = bool(row.imported) and number_kind == "published"
-    values = (
-        table.name,
-        group.section,
-        group.title,
-        row.label,
-        row.encoder,
-        row.published_key,
-        "imported" if is_imported else number_kind,
-    )
-    return dict(zip(RECORD_KEYS, values, strict=True))
+    return {
+        "table": table.name,
+        "section": group.section,
+        "group": group.title,
+        "row": row.label,
+        "encoder": row.encoder,
+        "published_row": row.published_key,
+        "side": "imported" if is_imported else number_kind,
+    }
 
 
 def _number_fields(
@@ -462,6 +465,7 @@ def _table_fields(table: Table) -> dict[str, Any]:
 
 
 def _column_fields(column: TableColumn) -> dict[str, Any]:
+    """Return a column as its JSON has it, with the names of published scores for task and split."""
     fields: dict[str, Any] = {"key": column.key, "head": column.head, "kind": column.kind}
     spec = column.spec
     if spec is not None:

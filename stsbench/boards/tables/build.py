@@ -103,7 +103,7 @@ def build_table(
         groups=groups,
         notes=[*([card.note] if card.note else []), *_describe_superseded(filler, catalogue)],
         measured_notes=measured_notes,
-        terms=filler.terms,
+        average_terms=filler.average_terms,
     )
     if card.delta:
         # The key of the published row that is subtracted from the others.
@@ -205,10 +205,14 @@ class TableRequest:
     """Selects the results whose scores their items make; all, if they were checked before."""
 
     def make_table(self, name: str) -> TableSet:
-        """Make the table of a name, or of a TOML file; see :func:`build_table`.
+        """Make the table of a name, or of a TOML file, from the results that fit it.
+
+        Args:
+            name: The name of a table, or the path of its TOML file.
 
         Raises:
             DataError: The table has no number to show.
+            UnknownName, CardError, ProtocolError: As :func:`build_table` raises them.
         """
         card = read_table_card(name)
         filler = TableFiller.from_card(card, self.catalogue)
@@ -216,8 +220,10 @@ class TableRequest:
         results = selected.results
         table = build_table(name, results, self.catalogue, card, self.added, self.progress)
         advice = []
-        # A board has a row for each result, and published numbers need none.
-        if results and not self.added and not table.is_board and self.show != "published":
+        # A board has a row for each measured encoder; a paper's table may lack some. A user who
+        # adds rows, or sees published numbers only, is not told.
+        may_lack_encoders = not table.is_board and not self.added and self.show != "published"
+        if results and may_lack_encoders:
             hidden = describe_hidden(table, filler, group_by_encoder(results, self.catalogue))
             if hidden:
                 advice.append(hidden)
@@ -259,7 +265,7 @@ class TableRequest:
                 suite.name or name, results=[], catalogue=self.catalogue, card=card
             )
             boards.append(empty_board)
-        # It adds the imported rows.
+        # The imported rows are added to the boards there.
         return self._finish(boards, selected.omitted, self._no_results_error(name))
 
     def _no_results_error(self, suite_name: str) -> DataError:
@@ -279,12 +285,16 @@ class TableRequest:
     ) -> list[Table]:
         """Make a board for each protocol of the results; no board mixes protocols.
 
-        If published numbers are shown, the published rows of a protocol are on its board too.
+        If the user asks for published numbers, the published rows of a protocol are on its board
+        too.
 
         Args:
             name: The key of the suite, by which published averages are found.
             suite: The suite.
             split_by_task: The split of each task that is shown.
+
+        Returns:
+            The boards; empty if no result is of the suite, these splits and the requested protocol.
         """
         results_by_protocol: dict[str, list[Result]] = {}
         for result in self.results:
@@ -317,13 +327,17 @@ class TableRequest:
         no_number: DataError,
         advice: Sequence[str] = (),
     ) -> TableSet:
-        """Add ranks and imported rows to tables, and omit those without a number to show.
+        """Add the requested ranks and imported rows, and drop tables without a number to show.
 
         Args:
             tables: The tables.
-            omitted: Notices on what the tables omit.
+            omitted: Notices on what the tables omit; the problems of imported files are added.
             no_number: The error to raise if no table has a number to show.
-            advice: Further notices on what would show more rows.
+            advice: Notices on what would show more rows; those on gaps of added rows come before.
+
+        Raises:
+            DataError: No table has a number to show, no result of an added encoder fits a table, or
+                no row can be ranked.
         """
         all_advice: list[DataError | str] = [*self._advise(tables), *advice]
         if self.ranks:

@@ -61,19 +61,22 @@ def scores_by_seed(encoder_group: EncoderResults, spec: ColumnSpec) -> ScoreBySe
     }
 
 
-def fits_column(result: Result, spec: ColumnSpec) -> bool:
-    """Return whether a column takes a result's own score, and not another one that it holds."""
+def takes_own_score(result: Result, spec: ColumnSpec) -> bool:
+    """Return whether the score that a column takes from a result is ``result.score``.
+
+    A result also holds scores by other metrics and aggregations (``result.scores``), which a
+    column may take; its interval and per-item columns are of its own score alone.
+    """
+    is_of_task = (result.task, result.split) == (spec.task, spec.split)
+    if not is_of_task or _find_score(result, spec) != result.score:
+        return False
+    # Two aggregations may give the same number, so the name of the score must agree too.
     aggregation = read_published_protocols().get(spec.protocol, UNKNOWN_PROTOCOL).aggregation
-    is_own_score = not aggregation or score_name(result.protocol) == f"{spec.metric}.{aggregation}"
-    return (
-        is_own_score
-        and bool(select_column_results([result], spec))
-        and _find_score(result, spec) == result.score
-    )
+    return not aggregation or score_name(result.protocol) == f"{spec.metric}.{aggregation}"
 
 
 def select_column_results(results: Sequence[Result], spec: ColumnSpec) -> list[Result]:
-    """Return the results that a column takes a score of: the first one for each seed."""
+    """Return the results that a column takes a score from: the first for each pair of seeds."""
     result_by_seeds: dict[Seeds, Result] = {}
     for result in results:
         is_of_task = (result.task, result.split) == (spec.task, spec.split)
@@ -85,7 +88,9 @@ def select_column_results(results: Sequence[Result], spec: ColumnSpec) -> list[R
 def _find_score(result: Result, spec: ColumnSpec) -> float | None:
     """Return the score of a result that belongs in a column; None if the result has no such score.
 
-    The column has the exact protocol of a result, or the name of a published protocol.
+    Task and split are not compared. A column with ``protocol_fields`` takes ``result.score`` of
+    results with exactly this protocol. Any other column names a published protocol, and takes the
+    score by its metric and aggregation.
     """
     if spec.protocol_fields:
         return result.score if result.protocol == spec.protocol_fields else None
@@ -142,39 +147,45 @@ def _is_extra_or_suite(task: str, catalogue: Catalogue) -> bool:
     return task in read_sources().extras or task in catalogue.suites()
 
 
-def _average_cells(terms: AverageTerms, means: Mapping[str, float], decimals: int) -> float:
+def _average_rounded(
+    average_terms: AverageTerms, means: Mapping[str, float], decimals: int
+) -> float:
     """Return the rounded average of rounded numbers."""
-    average = suite_mean(terms, score=lambda key: round(means[key], decimals))
+    average = suite_mean(average_terms, score=lambda key: round(means[key], decimals))
     return round(average or 0.0, decimals)
 
 
-def _average_once(terms: AverageTerms, means: Mapping[str, float], decimals: int) -> float:
+def _average_once(average_terms: AverageTerms, means: Mapping[str, float], decimals: int) -> float:
     """Return the rounded average of exact numbers."""
-    return round(suite_mean(terms, means.get) or 0.0, decimals)
+    return round(suite_mean(average_terms, means.get) or 0.0, decimals)
 
 
-def _average_exactly(terms: AverageTerms, means: Mapping[str, float], decimals: int) -> float:
+def _average_exactly(
+    average_terms: AverageTerms, means: Mapping[str, float], decimals: int
+) -> float:
     """Return the exact average of exact numbers."""
-    return suite_mean(terms, means.get) or 0.0
+    return suite_mean(average_terms, means.get) or 0.0
 
 
 ROUNDINGS: Mapping[str, Callable[[AverageTerms, Mapping[str, float], int], float]] = {
-    "cells": _average_cells,
+    "cells": _average_rounded,
     "once": _average_once,
     "never": _average_exactly,
 }
 """The ways in which papers round the average of a row."""
 
 
-def add_average(terms: AverageTerms, values: Mapping[str, float]) -> Numbers:
-    """Return the numbers of a row, with both averages unless a column of one is missing.
+def make_averaged_numbers(average_terms: AverageTerms, values: Mapping[str, float]) -> Numbers:
+    """Return a row's values as numbers of a table, and their average unless one is missing.
+
+    The average is stored under both ``AVERAGE`` and ``EXACT``, not rounded.
 
     Args:
-        terms: The columns that the average is over.
+        average_terms: The columns that the average is over.
         values: The row's values by column key.
     """
     numbers = {key: TableNumber(value) for key, value in values.items()}
-    average = suite_mean(terms, values.get)
+    average = suite_mean(average_terms, values.get)
     if average is None:
         return numbers
     return {**numbers, AVERAGE: TableNumber(average), EXACT: TableNumber(average)}
@@ -189,8 +200,8 @@ class TableFiller:
     task_columns: Sequence[TableColumn]
     """The columns of tasks, of suites and of other tables' averages."""
     averaged_tables: Sequence[TableFiller | None]
-    """For each of them the table whose average it is; None if it is of a task or suite."""
-    terms: AverageTerms
+    """For each of ``task_columns`` the table whose average it shows; None for a task or suite."""
+    average_terms: AverageTerms
     """The columns that the table's own average is over."""
 
     @classmethod
@@ -216,22 +227,25 @@ class TableFiller:
             else None
             for facts in facts_by_column
         ]
-        terms: list[list[str]] = []
+        average_terms: list[list[str]] = []
         if card.average:
             averaged = card.average.of or [column.key for column in columns]
-            terms = [[term] if isinstance(term, str) else term for term in averaged]
-        _check_computed_columns(card, columns, terms)
+            average_terms = [[term] if isinstance(term, str) else term for term in averaged]
+        _check_computed_columns(card, columns, average_terms)
         return cls(
             card=card,
             catalogue=catalogue,
             task_columns=columns,
             averaged_tables=averaged_tables,
-            terms=terms,
+            average_terms=average_terms,
         )
 
     @property
     def columns(self) -> list[TableColumn]:
-        """All columns: those of tasks, the average, the differences and the exact average."""
+        """All columns: those of tasks, the average, the differences and the exact average.
+
+        Those that the card does not ask for are absent.
+        """
         facts = self.card.average
         decimals = self.card.decimals
         columns = list(self.task_columns)
@@ -255,6 +269,7 @@ class TableFiller:
         deltas = []
         if self.card.delta:
             deltas = [TableColumn(key=DELTA, head="Δ", kind="delta", better="", decimals=decimals)]
+        # The differences stand between the average and the exact average.
         return [*columns, *averages[:1], *deltas, *averages[1:]]
 
     @cached_property
@@ -311,25 +326,34 @@ class TableFiller:
                 continue
             # On a board, a row without an encoder fills the column of another table's average only
             # if it has all numbers of that table, which rows of ablations do not have.
-            if (
-                averaged_table is None
-                or not lenient
-                or row.encoder
-                or EXACT in averaged_table.published_numbers(row, lenient=True)
-            ):
-                numbers[column.key] = _printed_number(score, row)
+            if averaged_table is not None and lenient and not row.encoder:
+                has_all_numbers = EXACT in averaged_table.published_numbers(row, lenient=True)
+                if not has_all_numbers:
+                    continue
+            numbers[column.key] = _printed_number(score, row)
         return numbers | self._published_averages(row, numbers, other_protocol)
 
     def _published_averages(
         self, row: PublishedRow, numbers: Numbers, other_protocol: str | None
     ) -> Numbers:
-        """Return the averages of a published row: as printed, else computed from its numbers."""
+        """Return the average of a published row and its exact average, by column key.
+
+        ``AVERAGE`` is the printed average; if the row has none, it is computed from the row's
+        numbers. ``EXACT`` is always computed. Each is absent if it cannot be had, and both are if
+        the table has no average.
+
+        Args:
+            row: The published row.
+            numbers: Its numbers by column key.
+            other_protocol: The protocol of a row that is not scored as the columns say; nothing is
+                computed if it is ``UNKNOWN``.
+        """
         facts = self.card.average
         if facts is None:
             return {}
         averages: Numbers = {}
         exact = suite_mean(
-            self.terms, score=lambda key: numbers[key].value if key in numbers else None
+            self.average_terms, score=lambda key: numbers[key].value if key in numbers else None
         )
         if exact is not None and other_protocol != UNKNOWN:
             rounded = round(exact, self.card.decimals)
@@ -345,29 +369,34 @@ class TableFiller:
     def measured_numbers(
         self, encoder_group: EncoderResults, other_protocol: str | None = None
     ) -> Numbers:
-        """Return an encoder's measured numbers: means over seeds, their deviations, the averages.
+        """Return an encoder's measured numbers by column key; columns without a score are absent.
+
+        Each is the mean over seeds with its deviation. The column of another table's average has
+        that table's exact average. The averages of this table are added if it has any.
 
         Args:
             encoder_group: The results of the encoder in one state.
-            other_protocol: The protocol to use in place of the columns' own.
+            other_protocol: The protocol to use in place of the columns' own; with ``UNKNOWN``, no
+                score fits.
         """
         numbers: Numbers = {}
         scores_by_column: dict[str, ScoreBySeed] = {}
         for column, averaged_table in zip(self.task_columns, self.averaged_tables, strict=True):
             spec = column.spec
             scores: ScoreBySeed = {}
+            # A column that is not in points holds other numbers of papers, such as seconds.
             if spec is not None and column.in_points and other_protocol != UNKNOWN:
-                used_spec = (
-                    spec if other_protocol is None else spec._replace(protocol=other_protocol)
-                )
+                used_spec = spec
+                if other_protocol is not None:
+                    used_spec = spec._replace(protocol=other_protocol)
                 scores = scores_by_seed(encoder_group, used_spec)
             scores_by_column[column.key] = scores
             if scores:
                 numbers[column.key] = _measured_number(scores, encoder_group, spec)
             if averaged_table:
-                average = averaged_table.measured_numbers(encoder_group).get(EXACT)
-                if average:
-                    numbers[column.key] = average
+                numbers_of_table = averaged_table.measured_numbers(encoder_group)
+                if EXACT in numbers_of_table:
+                    numbers[column.key] = numbers_of_table[EXACT]
         if self.card.average:
             numbers |= self._measured_averages(scores_by_column, self.card.average)
         return numbers
@@ -375,45 +404,65 @@ class TableFiller:
     def _measured_averages(
         self, scores_by_column: Mapping[str, ScoreBySeed], facts: AverageFacts
     ) -> Numbers:
-        """Return the average as the paper rounds it, and the exact one; empty without a score.
+        """Return the average as the paper rounds it, and the exact one, by column key.
 
-        They have a deviation if all columns have the same seeds.
+        They have a deviation if all averaged columns have the same seeds, at least two.
+
+        Args:
+            scores_by_column: The scores in points by the key of each task column.
+            facts: The average in the card.
+
+        Returns:
+            Empty if an averaged column has no score.
         """
         means = {
             key: statistics.fmean(scores.values())
             for key, scores in scores_by_column.items()
             if scores
         }
-        exact = suite_mean(self.terms, means.get)
+        exact = suite_mean(self.average_terms, means.get)
         if exact is None:
             return {}
-        averaged_scores = {key: scores_by_column[key] for key in chain(*self.terms)}
+        averaged_scores = {key: scores_by_column[key] for key in chain(*self.average_terms)}
         rounding = look_up("rounding", facts.rounding, ROUNDINGS)
         deviation = self._deviation_over_seeds(averaged_scores)
         n_seeds = max(map(len, averaged_scores.values()))
         return {
             AVERAGE: TableNumber(
-                rounding(self.terms, means, self.card.decimals), deviation, seeds=n_seeds
+                rounding(self.average_terms, means, self.card.decimals), deviation, seeds=n_seeds
             ),
             EXACT: TableNumber(exact, deviation, seeds=n_seeds),
         }
 
     def _deviation_over_seeds(self, scores_by_column: Mapping[str, ScoreBySeed]) -> float | None:
-        """Return the deviation of the average; None unless all columns have the same seeds."""
+        """Return the standard deviation of the average over seeds.
+
+        Args:
+            scores_by_column: The scores in points by the key of each averaged column, at least one.
+
+        Returns:
+            None if there are fewer than two seeds, or the columns have different seeds.
+        """
         all_seeds = [set(scores) for scores in scores_by_column.values()]
         seeds = all_seeds[0]
-        if len(seeds) < 2 or any(column_seeds != seeds for column_seeds in all_seeds):
+        has_same_seeds = all(column_seeds == seeds for column_seeds in all_seeds)
+        if len(seeds) < 2 or not has_same_seeds:
             return None
         averages = []
         for seed in seeds:
             scores_of_seed = {key: scores[seed] for key, scores in scores_by_column.items()}
-            average = suite_mean(self.terms, scores_of_seed.get)
+            average = suite_mean(self.average_terms, scores_of_seed.get)
             if average is not None:
                 averages.append(average)
         return mean_and_deviation(averages).deviation
 
     def make_cells(self, published: Numbers, measured: Numbers) -> Mapping[str, TableCell]:
-        """Return cells by column key, with both numbers and the reason for a misprint."""
+        """Return a cell for each column by its key, with both numbers and the reason of a misprint.
+
+        Args:
+            published: The published numbers of the row.
+            measured: Its measured numbers.
+        """
         cells = {}
         for column in self.columns:
             task = column.spec.task if column.spec else ""
@@ -426,21 +475,22 @@ class TableFiller:
 
 
 def _check_computed_columns(
-    card: TableCard, columns: Sequence[TableColumn], terms: AverageTerms
+    card: TableCard, columns: Sequence[TableColumn], average_terms: AverageTerms
 ) -> None:
     """Check that the average and the differences can be computed from the columns.
 
     Args:
         card: The table's card; it says what to average and to subtract.
         columns: The columns of scores.
-        terms: The keys of the columns that the average is over, in terms.
+        average_terms: The keys of the columns that the average is over, in terms; empty if the
+            table has no average.
 
     Raises:
         CardError: The average or the differences name a column that the table lacks, or the average
             is over columns scored in different ways without being declared a composite.
     """
     specs_by_key = {column.key: column.spec for column in columns}
-    averaged_keys = list(chain(*terms))
+    averaged_keys = list(chain(*average_terms))
     if unknown_keys := [key for key in averaged_keys if key not in specs_by_key]:
         raise CardError(f"[average]: 'of' names '{unknown_keys[0]}', which is not a column")
     # Each column of scores has a spec; only computed columns, which are not among these, lack it.
@@ -458,7 +508,11 @@ def _check_computed_columns(
 
 
 def _average_spec(card: TableCard, facts: AverageFacts, metric: str) -> ColumnSpec:
-    """Describe the published score that is the average of a table."""
+    """Return the spec by which a table's average is found among published scores.
+
+    Published scores name the average like a task, and the average of columns that are scored in
+    different ways has no protocol.
+    """
     protocol = "" if facts.composite else card.protocol
     return ColumnSpec(
         facts.task,
@@ -520,9 +574,19 @@ def _make_average_column(facts: ColumnFacts, card: TableCard) -> TableColumn:
 
 
 def _default_metric(card: TableCard, protocol: str) -> str:
-    """Return the metric of a table's columns: that of its fields, its protocol or its rows."""
+    """Return the metric of a column that names none; empty if none can be found.
+
+    It is the metric of the card's protocol fields, else of the published protocol, else of the
+    first row that names one.
+
+    Args:
+        card: The table's card.
+        protocol: The name of the column's protocol.
+    """
     if card.fields:
-        return score_name(card.fields).partition(".")[0]
+        # The name of a score is its metric, with its aggregation after a dot.
+        metric, _, _ = score_name(card.fields).partition(".")
+        return metric
     if protocol in read_published_protocols():
         return read_published_protocols()[protocol].metric
     row_metrics = [facts.metric for group in card.groups for facts in list_rows(group)]
@@ -532,7 +596,13 @@ def _default_metric(card: TableCard, protocol: str) -> str:
 def _measured_number(
     scores: ScoreBySeed, encoder_group: EncoderResults, spec: ColumnSpec | None
 ) -> TableNumber:
-    """Return the mean over seeds with its deviation; for a single seed, with its interval."""
+    """Return the mean over seeds with its deviation; for a single seed, the score and its interval.
+
+    Args:
+        scores: The scores of a column by seed, at least one.
+        encoder_group: The results that hold them.
+        spec: The column; None if it is of no task, so that no result has its interval.
+    """
     values = list(scores.values())
     if len(values) > 1:
         return TableNumber(*mean_and_deviation(values), seeds=len(values))
@@ -560,6 +630,12 @@ def _find_printed_score(
 ) -> PublishedScore | None:
     """Return the score of a published row that a column takes; None if it has none.
 
+    Args:
+        row: The published row.
+        spec: The scores that the column takes; None if it takes none.
+        other_protocol: The protocol to look for; None for the column's own.
+        lenient: Return None if the row has scores of other protocols only.
+
     Raises:
         ProtocolError: The row has scores of other protocols only, unless ``lenient``.
     """
@@ -572,7 +648,7 @@ def _find_printed_score(
         if (score.task, score.split, score.metric) == (spec.task, spec.published_split, spec.metric)
     ]
     for score in candidates:
-        if (score.protocol, score.aggregation) == protocol:
+        if (score.protocol, score.aggregation) == (protocol.name, protocol.aggregation):
             return score
     if candidates and not lenient:
         raise ProtocolError(

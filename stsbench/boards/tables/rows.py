@@ -21,7 +21,7 @@ from stsbench.boards.published.rows import (
     read_published_rows,
     read_sources,
 )
-from stsbench.boards.tables.columns import Numbers, TableFiller, add_average
+from stsbench.boards.tables.columns import Numbers, TableFiller, make_averaged_numbers
 from stsbench.boards.tables.table import (
     AVERAGE,
     EXACT,
@@ -83,7 +83,9 @@ def make_groups(
 def _group_by_published_row(
     filler: TableFiller, encoder_groups: Sequence[EncoderResults]
 ) -> Mapping[str, list[EncoderResults]]:
-    """Return the encoders that measured each published row, which their cards name, by its key.
+    """Return the measured encoders by the key of the published row that their card names.
+
+    A card may name several rows, and several encoders one row.
 
     Raises:
         CardError: A card names a row that does not exist.
@@ -170,19 +172,27 @@ def _board_groups(
 ) -> list[Group]:
     """Return the groups of a board, each sorted by average.
 
-    With published rows there is a group for each kind of supervision, else a single one.
+    Args:
+        filler: The columns of the board.
+        encoder_groups: The measured encoders.
+        with_published: Add published rows, and return a group for each kind of supervision, which
+            may be empty. Otherwise there is a single group.
     """
     rows = list(_board_rows(filler, encoder_groups, with_published=with_published))
     if not with_published:
-        return [Group(rows=sorted(rows, key=by_average))]
+        return [Group(rows=sorted(rows, key=average_sort_key))]
     label_counts = Counter(row.label for row in rows)
     rows_by_supervision: dict[str, list[Row]] = {key: [] for key in SECTIONS}
     for row in rows:
+        # The paper distinguishes rows of the same label.
         if label_counts[row.label] > 1 and row.source:
             row = replace(row, label=f"{row.label} ({row.source})")
         rows_by_supervision[row.traits.supervision].append(row)
     return [
-        Group(section=SECTIONS[supervision], rows=sorted(section_rows, key=_by_first_number))
+        Group(
+            section=SECTIONS[supervision],
+            rows=sorted(section_rows, key=_first_number_key),
+        )
         for supervision, section_rows in rows_by_supervision.items()
     ]
 
@@ -203,7 +213,9 @@ def _clean_groups(filler: TableFiller, encoder_groups: Sequence[EncoderResults])
                 clean_group = encoder_group._replace(results=clean_results)
                 rows.append(make_encoder_row(filler, clean_group.name, clean_group, results=[]))
         measured_rows = [row for row in rows if row.is_measured]
-        yield Group(section=name[0].upper() + name[1:], rows=sorted(measured_rows, key=by_average))
+        yield Group(
+            section=name[0].upper() + name[1:], rows=sorted(measured_rows, key=average_sort_key)
+        )
 
 
 def describe_clean_scores(
@@ -322,7 +334,8 @@ def _unmeasured_row(filler: TableFiller, encoder: str, published: PublishedNumbe
 def _published_by_encoder(filler: TableFiller) -> dict[str, PublishedNumbers]:
     """Return the published numbers that fit a board, by encoder, or by paper and row without one.
 
-    Numbers that were read off a figure or not found are omitted.
+    Rows with a number that was read off a figure, or not found in the paper, are omitted, and so
+    are rows with the same numbers as an earlier one.
     """
     needs_all_columns = filler.card.board is None or filler.card.board.whole
     rows = [
@@ -330,13 +343,14 @@ def _published_by_encoder(filler: TableFiller) -> dict[str, PublishedNumbers]:
         for row in read_published_rows().values()
         if all(score.verified not in ("figure", "no") for score in row.scores)
     ]
-    papers = {row.paper for row in read_published_rows().values() if not row.quoted}
+    # A row that quotes one of these papers repeats numbers of which we have the original.
+    original_papers = {row.paper for row in read_published_rows().values() if not row.quoted}
     candidates: dict[str, list[PublishedNumbers]] = {}
-    # Rows that another of the papers is the source of come last.
-    for row in sorted(rows, key=lambda row: row.quoted in papers):
+    # Quoting rows come last, so that their originals are candidates already.
+    for row in sorted(rows, key=lambda row: row.quoted in original_papers):
         numbers = filler.published_numbers(row, lenient=True)
-        if row.quoted in papers:
-            is_used = _completes(filler, numbers, candidates.get(row.encoder, []))
+        if row.quoted in original_papers:
+            is_used = _is_only_complete_row(filler, numbers, candidates.get(row.encoder, []))
         else:
             is_used = _is_worth_a_row(filler, row, numbers, needs_all_columns=needs_all_columns)
         if is_used:
@@ -354,10 +368,17 @@ def _published_by_encoder(filler: TableFiller) -> dict[str, PublishedNumbers]:
     return {name: published_by_encoder[name] for name in name_by_numbers.values()}
 
 
-def _completes(filler: TableFiller, numbers: Numbers, earlier: Sequence[PublishedNumbers]) -> bool:
-    """Return whether a quoted row has all columns of a board, which its source does not print.
+def _is_only_complete_row(
+    filler: TableFiller, numbers: Numbers, earlier: Sequence[PublishedNumbers]
+) -> bool:
+    """Return whether a quoting row has numbers for all columns of a board, and no earlier row has.
 
-    The source may have printed the average without the tasks, for example.
+    The quoted paper may have printed the average without the tasks, for example.
+
+    Args:
+        filler: The columns of the board.
+        numbers: The numbers of the quoting row.
+        earlier: The rows of the same encoder before it; without any, the row is not used.
     """
     column_keys = {column.key for column in filler.task_columns}
     if not earlier or not column_keys <= numbers.keys():
@@ -368,7 +389,15 @@ def _completes(filler: TableFiller, numbers: Numbers, earlier: Sequence[Publishe
 def _is_worth_a_row(
     filler: TableFiller, row: PublishedRow, numbers: Numbers, *, needs_all_columns: bool
 ) -> bool:
-    """Return whether a published row has enough numbers to be shown on a board."""
+    """Return whether a published row has enough numbers to be shown on a board.
+
+    Args:
+        filler: The columns of the board.
+        row: The published row.
+        numbers: Its numbers by column key.
+        needs_all_columns: One number is not enough: all columns are needed, or the average if the
+            row's encoder has a card.
+    """
     column_keys = {column.key for column in filler.task_columns}
     if column_keys <= numbers.keys():
         return True
@@ -386,9 +415,19 @@ def _merge_rows(
     *,
     needs_all_columns: bool,
 ) -> PublishedNumbers:
-    """Return the fullest of an encoder's rows; the others may fill its holes.
+    """Merge the published rows of one encoder.
 
-    Of equally full rows, the one counts that the encoder's card names first.
+    Args:
+        filler: The columns of the board.
+        encoder: The name of the encoder.
+        candidates: Its rows, at least one.
+        needs_all_columns: Return the row with most numbers as it is. Otherwise a row with an
+            average is preferred, and the numbers that it lacks are taken from the further rows,
+            except for averages.
+
+    Returns:
+        The preferred row and its numbers; of equally full rows, the one that the encoder's card
+        names first is preferred.
     """
     card = find_card(filler, encoder)
     rank_by_key = {key: rank for rank, key in enumerate(card.published if card else ())}
@@ -413,28 +452,32 @@ def _merge_rows(
     return PublishedNumbers(fullest.row, numbers)
 
 
-def by_average(row: Row) -> tuple[bool, float, str]:
+def average_sort_key(row: Row) -> tuple[bool, float, str]:
     """Return the key that sorts rows by their average, best first, and rows without one last."""
     average = row.cell(AVERAGE).measured or row.cell(AVERAGE).published
     return average is None, -(average.value if average else 0.0), row.label
 
 
-def _by_first_number(row: Row) -> tuple[int, float, str]:
-    """Return the key that sorts rows by average, then by the first column that a row fills.
+def _first_number_key(row: Row) -> tuple[int, float, str]:
+    """Return the key that sorts rows by the first column that they fill, the average before others.
 
-    So numbers of two columns are never compared.
+    Rows with an average come first, then those with a number in the first column, and so on; within
+    a column, the highest number comes first. So numbers of two columns are never compared.
     """
     keys = [AVERAGE, *(key for key in row.cells if key != AVERAGE)]
-    for index, key in enumerate(keys):
-        if number := row.cell(key).measured or row.cell(key).published:
-            return index, -number.value, row.label
+    for column_index, key in enumerate(keys):
+        cell = row.cell(key)
+        number = cell.measured or cell.published
+        if number:
+            return column_index, -number.value, row.label
     return len(keys), 0.0, row.label
 
 
 def _baseline_group(results: Sequence[Result], filler: TableFiller) -> Group:
-    """Return a group with the share of the most frequent class, for columns of accuracies.
+    """Return a group of one row: the share of the most frequent class, in columns of accuracies.
 
-    In a group of its own it is never ranked with encoders.
+    In a group of its own it is never ranked with encoders. The group is empty if no column has
+    such a share.
     """
     share_by_split = {
         (result.task, result.split): 100 * result.scores["majority"]
@@ -446,7 +489,7 @@ def _baseline_group(results: Sequence[Result], filler: TableFiller) -> Group:
         spec = column.spec
         if spec and spec.metric == "accuracy" and (spec.task, spec.split) in share_by_split:
             shares[column.key] = share_by_split[spec.task, spec.split]
-    numbers = add_average(filler.terms, shares)
+    numbers = make_averaged_numbers(filler.average_terms, shares)
     if not numbers:
         return Group(section="Baseline", rows=[])
     cells = {key: TableCell(measured=number) for key, number in numbers.items()}
@@ -571,18 +614,17 @@ def describe_gaps(
 def describe_hidden(
     table: Table, filler: TableFiller, encoder_groups: Sequence[EncoderResults]
 ) -> str:
-    """Return a notice on encoders that a paper's table has columns for and no row.
+    """Return a notice on measured encoders that a paper's table has numbers for, but no row.
 
     Returns:
         The notice; empty if there are none.
     """
     shown_results = {_result_identity(result) for row in table.rows() for result in row.results}
-    hidden_names = [
-        encoder_group.name
-        for encoder_group in encoder_groups
-        if not any(_result_identity(result) in shown_results for result in encoder_group.results)
-        and filler.measured_numbers(encoder_group)
-    ]
+    hidden_names = []
+    for encoder_group in encoder_groups:
+        has_row = any(_result_identity(result) in shown_results for result in encoder_group.results)
+        if not has_row and filler.measured_numbers(encoder_group):
+            hidden_names.append(encoder_group.name)
     if not hidden_names:
         return ""
     return (

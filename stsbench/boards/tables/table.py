@@ -212,7 +212,7 @@ class Table:
     notes: Sequence[str] = field(default_factory=tuple)
     measured_notes: Sequence[str] = field(default_factory=tuple)
     """Notes on measured numbers, shown if these are."""
-    terms: AverageTerms = ()
+    average_terms: AverageTerms = ()
     """The columns that the average is over."""
 
     @property

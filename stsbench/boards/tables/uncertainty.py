@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from stsbench.boards.tables.columns import (
-    fits_column,
     published_protocol,
     select_column_results,
+    takes_own_score,
 )
 from stsbench.boards.tables.table import (
     AVERAGE,
@@ -117,9 +117,9 @@ def _averaged_task_indices(table: Table, task_keys: Sequence[str]) -> tuple[int,
 
     Each occurs as often as it counts.
     """
-    n_per_term = math.lcm(*map(len, table.terms))
+    n_per_term = math.lcm(*map(len, table.average_terms))
     indices: list[int] = []
-    for term in table.terms:
+    for term in table.average_terms:
         for key in term:
             indices += [task_keys.index(key)] * (n_per_term // len(term))
     return tuple(indices)
@@ -177,7 +177,7 @@ def rank_table(table: Table, effort: TestSettings | None = None) -> Table:
     results_by_row = {}
     for row_index, row in enumerate(table.rows()):
         results_by_task = [
-            [result for result in row.results if fits_column(result, spec)] for spec in specs
+            [result for result in row.results if takes_own_score(result, spec)] for spec in specs
         ]
         if any(results_by_task):
             results_by_row[row_index] = results_by_task
@@ -228,9 +228,9 @@ def _ranked_specs(table: Table) -> list[ColumnSpec]:
         ProtocolError: The table has no mean in which each task counts once.
     """
     spec_by_key = {column.key: column.spec for column in table.columns if not column.is_mixed}
-    single_keys = [term[0] for term in table.terms if len(term) == 1]
+    single_keys = [term[0] for term in table.average_terms if len(term) == 1]
     specs = [spec for spec in map(spec_by_key.get, single_keys) if spec is not None]
-    if not specs or len({spec.task for spec in specs}) != len(table.terms):
+    if not specs or len({spec.task for spec in specs}) != len(table.average_terms):
         raise ProtocolError(
             f"'{table.name}' has no mean to rank by, in which each task counts once"
         )

@@ -275,23 +275,26 @@ def _iter_long_documents(
 ) -> Iterator[str]:
     """Yield the documents in a file that have more tokens than a card's limit, as one line each.
 
+    Runs of white space become one blank, and all letters lower case if the card says so.
+
     Args:
         file: A parquet file.
         where: The beginning of a message.
         section: How the card makes the corpus: the column, the limit, and whether in lower case.
-        tokenizer: Counts the tokens.
+        tokenizer: Counts the tokens of each line.
     """
-    max_dropped = section.tokens or 0
+    token_limit = section.tokens or 0
     for documents in _iter_documents(file, where, section.column):
         lines: list[str] = []
         for document in documents:
-            line = " ".join((document.lower() if section.lowercase else document).split())
+            text = document.lower() if section.lowercase else document
+            line = " ".join(text.split())
             # A token has one byte or more, so shorter documents need not be tokenised.
-            if len(line.encode()) > max_dropped:
+            if len(line.encode()) > token_limit:
                 lines.append(line)
-        counts = tokenizer(lines) if lines else []
-        for line, n_tokens in zip(lines, counts, strict=True):
-            if n_tokens > max_dropped:
+        token_counts = tokenizer(lines) if lines else []
+        for line, n_tokens in zip(lines, token_counts, strict=True):
+            if n_tokens > token_limit:
                 yield line
 
 

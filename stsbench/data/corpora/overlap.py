@@ -107,19 +107,21 @@ def choose_n_bands(threshold: float) -> int:
         threshold: The lowest similarity of near-duplicates, in (0, 1].
     """
     # The divisors of the number of hashes, in ascending order.
-    candidates = (N_HASHES // rows for rows in range(N_HASHES, 0, -1) if N_HASHES % rows == 0)
-    return next(n_bands for n_bands in candidates if _recall(threshold, n_bands) >= MIN_RECALL)
+    candidates = [n_bands for n_bands in range(1, N_HASHES + 1) if N_HASHES % n_bands == 0]
+    return next(
+        n_bands for n_bands in candidates if _proposal_probability(threshold, n_bands) >= MIN_RECALL
+    )
 
 
-def _recall(similarity: float, n_bands: int) -> float:
-    """Return the probability that bands propose a pair, see :func:`choose_n_bands`.
+def _proposal_probability(similarity: float, n_bands: int) -> float:
+    """Return the probability that bands of hashes propose a pair, see :func:`choose_n_bands`.
 
     Args:
         similarity: The similarity of the pair.
         n_bands: The number of bands, a divisor of N_HASHES.
     """
-    n_rows = N_HASHES // n_bands
-    return 1 - (1 - similarity**n_rows) ** n_bands
+    hashes_per_band = N_HASHES // n_bands
+    return 1 - (1 - similarity**hashes_per_band) ** n_bands
 
 
 def _minhashes(keys: Sequence[bytes]) -> list[RMinHash]:

@@ -405,7 +405,7 @@ class Repository:
                 hash_by_name: dict[str, Any] = {}
                 for file in info.siblings or []:
                     hash_by_name[file.rfilename] = file.lfs.sha256 if file.lfs else file.blob_id
-                # A hash, too, becomes a part of paths.
+                # The cache has paths with the hash in them, so no other text than a hash may pass.
                 files = {
                     name: file_hash if file_hash and _FILE_HASH_PATTERN.fullmatch(file_hash) else ""
                     for name, file_hash in hash_by_name.items()

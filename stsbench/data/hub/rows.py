@@ -90,6 +90,8 @@ def read_dataset(source: HubSource) -> HubDataset:
 def fetch_rows(source: HubSource, split: str) -> HubRows:
     """Fetch one split of pairs with gold scores, or of sentences or pairs with labels.
 
+    Gold scores are multiplied by the card's ``scale``.
+
     Args:
         source: The dataset, its splits and its columns.
         split: The name of the split in the card.
@@ -101,23 +103,28 @@ def fetch_rows(source: HubSource, split: str) -> HubRows:
             of the classes.
     """
     repository = _repository(source)
-    columns = _source_columns(source, str(repository))
+    column_by_role = _source_columns(source, str(repository))
+    # Several splits of the Hub may make one of ours: "train+validation".
     hub_splits = source.splits[split]
     with _open_builder(repository, source.config) as builder:
         names = [name.strip() for name in re.split(r"[+,]", hub_splits)]
         where = f"{repository}, split '{hub_splits}'"
         _check_names(names, builder.info.splits, where, noun="split")
-        table = _read_splits(repository, builder, names, columns)
-    is_gold = "label" not in columns
+        table = _read_splits(repository, builder, names, column_by_role)
+    is_gold = "label" not in column_by_role
+    sentence_columns = [
+        name for role, name in column_by_role.items() if role.startswith("sentence")
+    ]
     roles = ColumnRoles(
-        sentences=tuple(name for role, name in columns.items() if role.startswith("sentence")),
-        target=columns["gold" if is_gold else "label"],
+        sentences=tuple(sentence_columns),
+        target=column_by_role["gold" if is_gold else "label"],
         is_gold=is_gold,
     )
+    all_rows = TableRows(table, positions=range(len(table.rows)))
     split_data = to_split(
-        [TableRows(table, range(len(table.rows)))],
+        [all_rows],
         roles,
-        subset=columns.get("subset"),
+        subset=column_by_role.get("subset"),
         classes=source.classes,
         clean_text=str,
     )
@@ -235,9 +242,9 @@ def _read_splits(
     repository: Repository,
     builder: Any,  # noqa: ANN401 - datasets is untyped
     names: Sequence[str],
-    columns: Mapping[str, str] | None = None,
+    column_by_role: Mapping[str, str] | None = None,
 ) -> TextTable:
-    """Read the rows of some splits, one after the other.
+    """Read the rows of some splits as one table of text, one split after the other.
 
     The fields of a column of records are columns too, such as ``labels.label``.
 
@@ -245,7 +252,10 @@ def _read_splits(
         repository: The repository, for messages.
         builder: The builder of the ``datasets`` library.
         names: The splits as the Hub calls them.
-        columns: The columns to read by role; None for all columns.
+        column_by_role: The columns to read by role; None for all columns.
+
+    Raises:
+        DataError: There is no row, a column is missing, or a column of sentences holds no text.
     """
     where = f"{repository}, split '{'+'.join(names)}'"
     n_rows = sum(builder.info.splits[name].num_examples for name in names)
@@ -253,10 +263,11 @@ def _read_splits(
         raise DataError(f"{where}: there is not one row")
     dataset = builder.as_dataset(split="+".join(names), in_memory=True)
     table = dataset.flatten().with_format("arrow")[:]
-    if columns is not None:
-        _check_names(list(columns.values()), table.column_names, where, noun="column")
-        table = table.select(list(dict.fromkeys(columns.values())))
-    for role, name in (columns or {}).items():
+    if column_by_role is not None:
+        columns = list(dict.fromkeys(column_by_role.values()))
+        _check_names(columns, table.column_names, where, noun="column")
+        table = table.select(columns)
+    for role, name in (column_by_role or {}).items():
         column_type = str(table.schema.field(name).type)
         if role.startswith("sentence") and column_type not in ("string", "large_string"):
             raise DataError(f"{where}: column '{name}' holds {column_type}, not text")
@@ -326,7 +337,8 @@ def _has_default(configs: Mapping[str, Any]) -> bool:
 def _iter_texts(value: object) -> Iterator[str]:
     """Yield the texts in a declaration of a README, such as that of data files.
 
-    It is a text, a list, or rows of split and path; the names of splits are skipped.
+    The declaration is a text, a list of declarations, or a mapping with a split and its path; the
+    names of splits are skipped.
     """
     if isinstance(value, str):
         yield value

@@ -82,9 +82,9 @@ def normalise_text(
     mixed_ends: bool = False,
     forbidden: bytes = b"\0\r",
 ) -> bytes:
-    r"""Return the bytes of a valid text, with ``\r\n`` as ``\n`` if every line ends so.
+    r"""Check the bytes of a text, and return them with ``\r\n`` as ``\n`` if every line ends so.
 
-    SICK's test file does.
+    The lines of SICK's test file do. Otherwise line ends stay as they are.
 
     Args:
         path: The file, for messages.
@@ -92,11 +92,11 @@ def normalise_text(
         encoding: The encoding of the text.
         mixed_ends: Accept both line ends in one file, as rows of a table may end in one, and lines
             within its quoted cells in the other.
-        forbidden: Control characters that the text may not contain.
+        forbidden: The characters that the text may not contain, of NUL and the carriage return.
 
     Raises:
-        DataError: The text contains a forbidden character, or bytes that are not valid in the
-            encoding; the message names the line.
+        DataError: The text is UTF-16, contains a forbidden character, or bytes that are not valid
+            in the encoding; the message names the line.
     """
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{path}: is UTF-16; save it as UTF-8")
@@ -106,7 +106,8 @@ def normalise_text(
         position = content.find(byte)
         if position >= 0:
             line = content.count(b"\n", 0, position) + 1
-            problem = "a carriage return (mixed line ends?)" if byte else "a NUL byte"
+            is_nul = byte == 0
+            problem = "a NUL byte" if is_nul else "a carriage return (mixed line ends?)"
             raise DataError(f"{path}: line {line}: {problem}; mend it, or restore the file")
     try:
         content.decode(encoding)
@@ -231,7 +232,7 @@ class TextTable:
         """Return the number of fields, by position, of rows that are not as long as the header."""
         return {row: len(cells) for row, cells in enumerate(self.rows) if len(cells) != self.width}
 
-    def describe_uneven(self, *, with_longer: bool = False) -> str:
+    def describe_uneven_rows(self, *, with_longer: bool = False) -> str:
         """Return a message on the rows that are longer or shorter than the header.
 
         Args:
@@ -255,9 +256,9 @@ class TextTable:
             message += f"; put a cell that holds '{self.delimiter}' in double quotes"
         return message
 
-    def check_even(self, *, with_longer: bool = False) -> None:
+    def check_row_lengths(self, *, with_longer: bool = False) -> None:
         """Raise DataError if there are rows that :meth:`describe_uneven` names."""
-        if message := self.describe_uneven(with_longer=with_longer):
+        if message := self.describe_uneven_rows(with_longer=with_longer):
             raise DataError(message)
 
     def column_position(self, key: ColumnKey) -> int:

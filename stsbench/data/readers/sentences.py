@@ -108,7 +108,7 @@ def read_any_table(
     for file in files:
         table = read_table(file.path, layout, by_name=by_name)
         # A delimiter too many shifts columns.
-        table.check_even(with_longer=roles.is_gold and file.pinned)
+        table.check_row_lengths(with_longer=roles.is_gold and file.pinned)
         parts.append(
             TableRows(
                 table, positions=_split_rows(table, split_column, split_value), subset=file.subset
@@ -303,19 +303,21 @@ def _to_labelled(
 def read_semeval(
     files: Sequence[DataFile], *, first_rows: Annotated[int, Meta(ge=0)] = 0
 ) -> PairSplit:
-    """Read SemEval's pairs of files: an input file, then the gold file of the same subset.
+    """Read SemEval's pairs with gold scores from pairs of files.
 
-    A blank gold line marks a pair without a gold score; its sentences are kept as ungraded
-    (STS15 and STS16 hold thousands).
+    The input file of a subset has two sentences per line, its gold file the score of each line. A
+    blank gold line marks a pair without a gold score; its sentences are returned as ungraded (STS15
+    and STS16 hold thousands).
 
     Args:
-        files: Input and gold files in turn.
-        first_rows: The number of input lines to read, for releases whose input continues after the
-            graded part (STS17 track 6); 0 for all.
+        files: The input file, then the gold file of each subset.
+        first_rows: The number of lines to read of each input file, for releases whose input
+            continues after the graded part (STS17 track 6); 0 for all.
 
     Raises:
         CardError: An input file has no gold file.
-        DataError: A file is broken, or no pair has a gold score.
+        DataError: A file is broken, an input file and its gold file differ in length, or no pair
+            has a gold score.
     """
     if len(files) % 2:
         raise CardError(
@@ -329,10 +331,12 @@ def read_semeval(
     layout = FileLayout("\t", header=False, quoting=False)
     for input_file, gold_file in zip(files[::2], files[1::2], strict=True):
         table = read_delimited(input_file.path, layout, by_name=False)
-        # 0 is all rows: [:None].
-        pairs = list(zip(table.column(0), table.column(1), strict=True))[: first_rows or None]
+        pairs = list(zip(table.column(0), table.column(1), strict=True))
+        if first_rows:
+            pairs = pairs[:first_rows]
+        # The irregular lines of a pinned file are those of the release itself.
         if not input_file.pinned:
-            table.check_even()
+            table.check_row_lengths()
         gold_lines = read_lines(gold_file.path)
         if len(pairs) != len(gold_lines):
             raise DataError(
@@ -437,9 +441,10 @@ def read_snli(files: Sequence[DataFile], *, classes: Sequence[str]) -> Labelled:
                 f"but {label_file.path.name} has {len(label_lines)}"
             )
     pairs = zip(*sentence_columns, strict=True)
-    rows = (
-        _Row(label, where, pair) for (where, label), pair in zip(label_lines, pairs, strict=True)
-    )
+    rows = [
+        _Row(target=label, where=where, sentences=pair)
+        for (where, label), pair in zip(label_lines, pairs, strict=True)
+    ]
     return _to_labelled(rows, classes)
 
 
@@ -483,7 +488,7 @@ def read_probing(files: Sequence[DataFile], *, split: str, classes: Sequence[str
 
 
 def _iter_lines(files: Sequence[DataFile], *, encoding: str = "utf-8") -> Iterator[tuple[str, str]]:
-    """Yield the location of each line for messages, and its text."""
+    """Yield ``(location, text)`` for each line: its file and number for messages, and its text."""
     for file in files:
         for number, line in enumerate(read_lines(file.path, encoding=encoding), start=1):
             yield f"{file.path}: line {number}", line
