@@ -1,6 +1,7 @@
 """How often intervals and tests are wrong, with the real tasks' shared sentences.
 
     python benchmarks/calibration.py items --data DIR  # coverage, false positives; tasks and mean
+    python benchmarks/calibration.py chains --data DIR  # the same if chains of pairs err together
     python benchmarks/calibration.py found --data DIR  # how often one point of difference is found
     python benchmarks/calibration.py seeds --data DIR --tasks stsb  # recipes by several seeds
     python benchmarks/calibration.py missing   # recipes of which scores by one seed are missing
@@ -8,10 +9,11 @@
     python benchmarks/calibration.py power --data DIR  # how many seeds a difference needs
 
 Gold scores and two encoders of equal quality are drawn anew in each trial; only the sentences of
-each pair are real. Every value is the sum of the parts of its two sentences and of the pair:
-``effect`` is the correlation of two pairs that share one sentence, in the gold scores and in each
-encoder's errors; equal pairs have one similarity. A test is right if it calls 5% of the trials
-different, an interval if it holds the true correlation in 95%.
+each pair are real. Every value is the sum of the parts of its two sentences, of the connected
+component of the pair, and of the pair itself: ``effect`` is the correlation of two pairs that
+share one sentence, in the gold scores and in each encoder's errors, ``chain`` the correlation of
+any two pairs of a component, which is added to it; equal pairs have one similarity. A test is
+right if it calls 5% of the trials different, an interval if it holds the true correlation in 95%.
 """
 
 from __future__ import annotations
@@ -24,27 +26,38 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from stsbench.core.catalogue import Catalogue
 from stsbench.data.task import load_task
-from stsbench.numbers.statistics import (
-    Float64Array,
-    IntArray,
+from stsbench.numbers.intervals import (
     ItemDependence,
     StandardError,
-    SubsetWeights,
     correlation_interval,
     read_sentence_ids,
     sentence_columns,
     share_interval,
-    spearman,
+    standard_errors,
     wilson_interval,
 )
-from stsbench.significance.differences import EstimatedDifference, ScoreSample, average_samples
+from stsbench.numbers.statistics import (
+    Float64Array,
+    IntArray,
+    SubsetWeights,
+    spearman,
+)
+from stsbench.significance.differences import (
+    EstimatedDifference,
+    ScoreSample,
+    average_samples,
+    two_sided_p,
+)
 from stsbench.significance.paired import PairedCorrelation
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 EFFECTS = (0.0, 0.2, 0.45)
+CHAIN_EFFECTS = (0.0, 0.1, 0.2)
+EFFECT_BESIDE_CHAINS = 0.2
 QUALITY = 0.8
 ITEMS = 40
 """The number of items of a task whose sentences do not matter."""
@@ -64,12 +77,14 @@ class Structure:
         task: The task's name.
         sentences: The numbers of each pair's sentences, from 0 on, (n, 2).
         pair: The number of each pair, the same for equal pairs, (n,).
+        component: The number of each pair's component over all tasks, (n,).
         sharing: Which pairs share sentences.
     """
 
     task: str
     sentences: IntArray
     pair: IntArray
+    component: IntArray
     sharing: ItemDependence
 
     @property
@@ -81,19 +96,28 @@ class Structure:
 class Field:
     """Values of the pairs of all tasks at once: a sentence adds the same to each of its pairs."""
 
-    def __init__(self, structures: Sequence[Structure], effect: float, rng: Rng) -> None:
-        """Draw the part of each sentence, and of each pair."""
+    def __init__(
+        self, structures: Sequence[Structure], effect: float, rng: Rng, chain: float = 0.0
+    ) -> None:
+        """Draw the part of each sentence, of each pair, and of each component if it has one."""
         n_sentences = 1 + max(int(structure.sentences.max()) for structure in structures)
         n_pairs = 1 + max(int(structure.pair.max()) for structure in structures)
+        n_components = 1 + max(int(structure.component.max()) for structure in structures)
         self._effect = effect
+        self._chain = chain
         self._sentence_parts = rng.normal(size=n_sentences)
         self._pair_parts = rng.normal(size=n_pairs)
+        self._component_parts = rng.normal(size=n_components) if chain else np.zeros(n_components)
 
     def __call__(self, structure: Structure) -> Float64Array:
         """Return a task's values, (n,), of mean 0 and variance 1."""
-        pair_part = np.sqrt(1 - 2 * self._effect) * self._pair_parts[structure.pair]
+        unshared = 1 - 2 * self._effect - self._chain
         sentence_parts = self._sentence_parts[structure.sentences].sum(axis=1)
-        values: Float64Array = pair_part + np.sqrt(self._effect) * sentence_parts
+        values: Float64Array = (
+            np.sqrt(unshared) * self._pair_parts[structure.pair]
+            + np.sqrt(self._effect) * sentence_parts
+            + np.sqrt(self._chain) * self._component_parts[structure.component]
+        )
         return values
 
 
@@ -111,11 +135,16 @@ def structures(tasks: Sequence[str], data: Path | None) -> list[Structure]:
     ordered = np.sort(sentences, axis=1)
     pair_keys = ordered[:, 0] * (1 + ordered.max()) + ordered[:, 1]
     _, pairs = np.unique(pair_keys, return_inverse=True)
+    components = ItemDependence(sentences).components
     task_starts = np.cumsum([len(columns) for columns in sentence_ids])[:-1]
     return [
-        Structure(task, task_sentences, task_pairs, ItemDependence(task_sentences))
-        for task, task_sentences, task_pairs in zip(
-            tasks, np.split(sentences, task_starts), np.split(pairs, task_starts), strict=True
+        Structure(task, task_sentences, task_pairs, task_components, ItemDependence(task_sentences))
+        for task, task_sentences, task_pairs, task_components in zip(
+            tasks,
+            np.split(sentences, task_starts),
+            np.split(pairs, task_starts),
+            np.split(components, task_starts),
+            strict=True,
         )
     ]
 
@@ -171,10 +200,10 @@ def sample_of(correlations: PairedCorrelation, index: int) -> ScoreSample:
 
 
 def two_encoders(
-    tasks: Sequence[Structure], effect: float, rng: Rng
+    tasks: Sequence[Structure], effect: float, rng: Rng, chain: float = 0.0
 ) -> Iterator[tuple[Structure, PairedCorrelation]]:
     """Yield each task with gold scores and two encoders of one quality."""
-    fields = [Field(tasks, effect, rng) for _ in range(4)]
+    fields = [Field(tasks, effect, rng, chain) for _ in range(4)]
     for structure in tasks:
         meaning, shared, *errors = (field(structure) for field in fields)
         values = [encode(meaning, shared, error)[None] for error in errors]
@@ -269,6 +298,68 @@ def print_items(tasks: Sequence[Structure], trials: int) -> None:
     for name in (*(task.task for task in tasks), "mean"):
         cells = [f"{100 * share:.1f}" for column in table for share in column[name]]
         print(f"| {name} | {' | '.join(cells)} |")
+
+
+def print_chains(tasks: Sequence[Structure], trials: int) -> None:
+    """Print a table in markdown with one row per task, and one for the mean.
+
+    For each effect of chains it has false positives and coverage, each beside the one by the
+    variance of pairs that share a sentence alone.
+    """
+    head = " | ".join(
+        f"chains {chain}: FP | (sentences alone) | coverage | (sentences alone)"
+        for chain in CHAIN_EFFECTS
+    )
+    print(f"| task | {head} |\n|{' --- |' * (1 + 4 * len(CHAIN_EFFECTS))}")
+    table = [chain_rates(tasks, chain, trials) for chain in CHAIN_EFFECTS]
+    for name in (*(task.task for task in tasks), "mean"):
+        cells = [f"{100 * share:.1f}" for column in table for share in column[name]]
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def chain_rates(tasks: Sequence[Structure], chain: float, trials: int) -> dict[str, Float64Array]:
+    """Measure how often tests and intervals are wrong if components have an effect.
+
+    Returns:
+        For each task, and ``mean``: the share of false positives, by the wider interval and by
+        shared sentences alone, and the coverage by both, (4,).
+    """
+    rng = np.random.default_rng([int(100 * chain), trials, 1])
+    true_score = truth(QUALITY)
+    counts = {name: np.zeros(4) for name in (*(task.task for task in tasks), "mean")}
+    joint_sharing = joint_sharing_of(tasks)
+    joint_weights = weights_of(tasks)
+    for _ in range(trials):
+        samples: list[tuple[ScoreSample, ScoreSample]] = []
+        for task, correlations in two_encoders(tasks, EFFECT_BESIDE_CHAINS, rng, chain):
+            first, second = (sample_of(correlations, index) for index in (0, 1))
+            samples.append((first, second))
+            errors = standard_errors(first.mean_influences, task.sharing, correlations.weights)
+            # Fisher's z, as intervals of correlations have it.
+            distance = abs(np.arctanh(first.score) - np.arctanh(true_score))
+            half_widths = [error.half_width / (1 - first.score**2) for error in errors]
+            counts[task.task][:2] += false_positives(
+                first, second, task.sharing, correlations.weights
+            )
+            counts[task.task][2:] += distance <= max(half_widths), distance <= half_widths[0]
+        first, second = (
+            average_samples([pair[index] for pair in samples], joint_sharing) for index in (0, 1)
+        )
+        truly = constant_sample(first, true_score)
+        counts["mean"][:2] += false_positives(first, second, joint_sharing, joint_weights)
+        counts["mean"][2:] += ~false_positives(truly, first, joint_sharing, joint_weights)
+    return {name: task_counts / trials for name, task_counts in counts.items()}
+
+
+def false_positives(
+    first: ScoreSample, second: ScoreSample, sharing: ItemDependence, weights: Float64Array
+) -> npt.NDArray[np.bool_]:
+    """Return whether two samples differ, by the larger p and by shared sentences alone, (2,)."""
+    difference = EstimatedDifference.estimate(first, second, sharing, weights)
+    influences = second.mean_influences - first.mean_influences
+    by_sentences = standard_errors(influences, sharing, weights)[0]
+    p_values = difference.p, two_sided_p(difference.difference, by_sentences)
+    return np.array(p_values) <= 0.05
 
 
 def print_found(tasks: Sequence[Structure], trials: int) -> None:
@@ -515,6 +606,7 @@ def print_power(tasks: Sequence[Structure], trials: int) -> None:
 
 PRINTERS = {
     "items": print_items,
+    "chains": print_chains,
     "found": print_found,
     "seeds": print_seeds,
     "missing": print_missing,

@@ -33,14 +33,16 @@ from stsbench.analysis.context import (
 from stsbench.core.errors import DataError
 from stsbench.data.splits import PairSplit
 from stsbench.evaluators.base import NonNegativeInt, PositiveInt
-from stsbench.numbers.statistics import (
-    Float64Array,
+from stsbench.numbers.intervals import (
     ItemDependence,
-    centred_ranks,
     read_dependence,
     sentence_columns,
     share_interval,
     standard_error,
+)
+from stsbench.numbers.statistics import (
+    Float64Array,
+    centred_ranks,
     weigh_subsets,
     weighted_rank_sums,
 )

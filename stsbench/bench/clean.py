@@ -21,13 +21,11 @@ from stsbench.data.corpora.corpus import load_corpus
 from stsbench.data.corpora.overlap import OverlapMatches, find_overlap_matches
 from stsbench.evaluators.base import Evaluator
 from stsbench.evaluators.registry import make_task_evaluator
+from stsbench.numbers.intervals import SENTENCE_COLUMNS, read_sentence_ids, sentence_columns
 from stsbench.numbers.statistics import (
     AGGREGATIONS,
     MIN_ITEMS,
-    SENTENCE_COLUMNS,
     IntArray,
-    read_sentence_ids,
-    sentence_columns,
     subset_indices,
 )
 from stsbench.results.folder import Arrays, read_item_columns, write_result

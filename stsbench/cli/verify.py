@@ -59,7 +59,7 @@ def _read_data(
     from stsbench.check.verify import LocalData
     from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
     from stsbench.data.task import has_files
-    from stsbench.numbers.statistics import sentence_columns
+    from stsbench.numbers.intervals import sentence_columns
 
     if name not in catalogue.paths("tasks") or split not in catalogue.task(name).splits:
         return None

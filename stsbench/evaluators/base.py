@@ -5,7 +5,7 @@ They load, write and print nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, cast
 
@@ -16,12 +16,13 @@ from msgspec import Meta
 from stsbench.core.errors import DataError
 from stsbench.data.splits import Split
 from stsbench.encoders.base import Embed, EmbeddingRows, iter_blocks
-from stsbench.numbers.statistics import (
+from stsbench.numbers.intervals import (
     CORRELATION_INTERVAL_METHOD,
+    DOMINANT_COMPONENT_NOTE,
     correlation_interval,
     read_dependence,
-    weigh_subsets,
 )
+from stsbench.numbers.statistics import item_weights, weigh_subsets
 
 # Types of protocols' fields; a user's values are checked against them when they are read.
 PositiveInt = Annotated[int, Meta(ge=1)]
@@ -146,6 +147,7 @@ def score_pairs(
     metric: str,
     aggregation: str = "all",
     score: float,
+    notes: Sequence[str] = (),
     **fields: Any,  # noqa: ANN401
 ) -> Scores:
     """Return the scores of pairs, with the interval of a correlation with their gold scores.
@@ -156,24 +158,25 @@ def score_pairs(
         metric: The name of the correlation.
         aggregation: How the subsets' correlations make the score.
         score: The correlation.
+        notes: Facts that a reader of the score must know; one on the interval may be added.
         fields: Further fields of :class:`Scores`.
     """
     gold = np.asarray(items["gold"], dtype=np.float64)
     n = len(x)
     subsets = list(map(str, items.get("subset", [""] * n)))
+    subset_weights = weigh_subsets(subsets, aggregation)
+    dependence = read_dependence(items, n)
     interval = correlation_interval(
-        score,
-        metric,
-        values=x,
-        gold=gold,
-        subset_weights=weigh_subsets(subsets, aggregation),
-        dependence=read_dependence(items, n),
+        score, metric, values=x, gold=gold, subset_weights=subset_weights, dependence=dependence
     )
+    if dependence.has_dominant_component(item_weights(subset_weights, n)):
+        notes = (*notes, DOMINANT_COMPONENT_NOTE)
     return Scores(
         score=score,
         interval=interval,
         interval_method=CORRELATION_INTERVAL_METHOD,
         per_item=items,
         n=n,
+        notes=tuple(notes),
         **fields,
     )

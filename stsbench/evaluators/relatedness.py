@@ -36,7 +36,8 @@ from stsbench.evaluators.probe.minibatch import (
     TrainedWeights,
     train_until_stopped,
 )
-from stsbench.numbers.statistics import CORRELATIONS, Float64Array, sentence_columns
+from stsbench.numbers.intervals import sentence_columns
+from stsbench.numbers.statistics import CORRELATIONS, Float64Array
 
 CorrelationName = Literal["pearson", "spearman"]
 N_CLASSES = 5
@@ -196,7 +197,7 @@ class RelatednessEvaluator:
             metric=self.protocol.metric,
             score=scores[self.protocol.metric],
             scores={**scores, "mse": float(np.mean((prediction - gold) ** 2))},
-            notes=tuple(notes),
+            notes=notes,
         )
 
 

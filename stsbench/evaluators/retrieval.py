@@ -29,7 +29,7 @@ from stsbench.evaluators.base import (
 )
 from stsbench.evaluators.probe.items import first_weights
 from stsbench.evaluators.probe.minibatch import TrainedWeights
-from stsbench.numbers.statistics import IMAGE_INTERVAL_METHOD, ItemDependence, share_interval
+from stsbench.numbers.intervals import IMAGE_INTERVAL_METHOD, ItemDependence, share_interval
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -17,12 +17,12 @@ from stsbench.core.errors import DataError, EncoderError, ProtocolError, suggest
 from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.base import Embed, iter_blocks
 from stsbench.evaluators.base import ItemColumns, Scores, inspect_embeddings, score_pairs
+from stsbench.numbers.intervals import sentence_columns
 from stsbench.numbers.similarity import SIMILARITIES, are_bits
 from stsbench.numbers.statistics import (
     AGGREGATIONS,
     CORRELATIONS,
     Float64Array,
-    sentence_columns,
     subset_indices,
 )
 
@@ -178,7 +178,7 @@ class StsEvaluator:
             score=scores[f"{self.protocol.metric}.{self.protocol.aggregation}"],
             scores=scores,
             per_subset=reported_subsets,
-            notes=tuple(notes),
+            notes=notes,
         )
 
 

@@ -11,6 +11,10 @@ w_t w_u n_tu / (n_t n_u) C_tu. Here n_t is the number of seeds of task t, n_tu t
 that t and u share, and C_tu the covariance of their scores over these, less what items explain.
 If all tasks have the same seeds, that is the variance of the mean taken seed by seed; if no two
 tasks share a seed, it is that of independent tasks.
+
+The variance over items is estimated in two ways (:mod:`stsbench.numbers.intervals`). The seeds'
+variance is added to each of them. Of the two standard errors that result, the one with the wider
+95% interval is that of the difference, and the larger of the two p-values is its p-value.
 """
 
 from __future__ import annotations
@@ -21,13 +25,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stsbench.numbers.statistics import (
-    LEVEL,
-    Float64Array,
+from stsbench.numbers.intervals import (
     ItemDependence,
     StandardError,
-    standard_error,
+    standard_errors,
+    widest_first,
 )
+from stsbench.numbers.statistics import Float64Array
 
 TIE_TOLERANCE = 1e-12
 """Two statistics this close are equal: sums in another order differ by as much."""
@@ -63,29 +67,56 @@ class ScoreSample:
         return np.asarray(self.influences.mean(axis=0))
 
 
+def combine_errors(errors: Sequence[StandardError]) -> StandardError:
+    """Return the standard error of a sum of independent terms, from the error of each.
+
+    Args:
+        errors: The errors; that over items comes first.
+
+    Returns:
+        The error with Satterthwaite's degrees of freedom, those over items if all errors are 0. It
+        is infinite if an error is NaN, because too few items say nothing about how a score varies.
+    """
+    variances = np.array([error.error**2 for error in errors])
+    variance = float(variances.sum())
+    if np.isnan(variance):
+        return StandardError(float("inf"), 1.0)
+    # Satterthwaite's degrees of freedom are the squared sum of variances by this sum.
+    satterthwaite_sum = float(np.sum(variances**2 / np.array([error.df for error in errors])))
+    df = variance**2 / satterthwaite_sum if satterthwaite_sum > 0 else errors[0].df
+    return StandardError(variance**0.5, df)
+
+
 class EstimatedDifference(NamedTuple):
-    """A difference, its standard error, and the degrees of freedom of that error."""
+    """A difference and its standard error, by which the 95% interval is wider than by another one.
+
+    Attributes:
+        difference: The difference.
+        error: Its standard error.
+        df: The degrees of freedom of the error.
+        other_error: The error by the other estimate of the variance over items, whose interval is
+            not wider; None if there is only one.
+    """
 
     difference: float
     error: float
     df: float
+    other_error: StandardError | None = None
 
     @property
     def p(self) -> float:
-        """The two-sided p-value by Student's t."""
-        from scipy import special
+        """The two-sided p-value by Student's t, the larger one if there are two errors.
 
-        if abs(self.difference) <= TIE_TOLERANCE:
-            return 1.0
-        if not self.error:
-            return 0.0
-        return float(2 * special.stdtr(self.df, -abs(self.difference) / self.error))
+        It is below 0.05 exactly if 0 is outside :meth:`interval`.
+        """
+        errors = [StandardError(self.error, self.df)]
+        if self.other_error is not None:
+            errors.append(self.other_error)
+        return max(two_sided_p(self.difference, error) for error in errors)
 
     def interval(self) -> tuple[float, float]:
         """Return the 95% interval of the difference by Student's t."""
-        from scipy import special
-
-        half_width = float(special.stdtrit(self.df, (1 + LEVEL) / 2)) * self.error
+        half_width = StandardError(self.error, self.df).half_width
         low = max(self.difference - half_width, -MAX_DIFFERENCE)
         high = min(self.difference + half_width, MAX_DIFFERENCE)
         return low, high
@@ -115,22 +146,26 @@ class EstimatedDifference(NamedTuple):
         if first is not None:
             difference = difference - first.score
             influences = influences - first.mean_influences
-        errors = [standard_error(influences, dependence, weights)]
-        for sample in samples:
-            error_of_seeds = seed_error(sample, dependence)
-            if error_of_seeds is not None:
-                errors.append(error_of_seeds)
-        for sample in samples:
-            errors.extend(sample.seed_errors)
-        variances = np.array([error.error**2 for error in errors])
-        variance = float(variances.sum())
-        if np.isnan(variance):
-            # Too few items say nothing about how a score varies.
-            return cls(difference, float("inf"), 1.0)
-        # Satterthwaite's degrees of freedom are the squared sum of variances by this sum.
-        satterthwaite_sum = float(np.sum(variances**2 / np.array([error.df for error in errors])))
-        df = variance**2 / satterthwaite_sum if satterthwaite_sum > 0 else errors[0].df
-        return cls(difference, variance**0.5, df)
+        errors_of_seeds = [
+            error for sample in samples for error in all_seed_errors(sample, dependence)
+        ]
+        errors = [
+            combine_errors([item_error, *errors_of_seeds])
+            for item_error in standard_errors(influences, dependence, weights)
+        ]
+        widest, *others = widest_first(errors)
+        return cls(difference, *widest, others[0] if others else None)
+
+
+def two_sided_p(difference: float, standard_error: StandardError) -> float:
+    """Return the two-sided p-value of a difference by Student's t."""
+    from scipy import special
+
+    if abs(difference) <= TIE_TOLERANCE:
+        return 1.0
+    if not standard_error.error:
+        return 0.0
+    return float(2 * special.stdtr(standard_error.df, -abs(difference) / standard_error.error))
 
 
 def seed_error(sample: ScoreSample, dependence: ItemDependence) -> StandardError | None:

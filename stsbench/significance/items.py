@@ -11,16 +11,14 @@ import numpy.typing as npt
 
 from stsbench.core.errors import DataError, ProtocolError
 from stsbench.core.wording import format_some
+from stsbench.numbers.intervals import ItemDependence, cached_dependence, read_sentence_ids
 from stsbench.numbers.statistics import (
     AGGREGATIONS,
     CORRELATIONS,
     Correlation,
     Float64Array,
     IntArray,
-    ItemDependence,
     SubsetWeights,
-    cached_dependence,
-    read_sentence_ids,
     weigh_subsets,
 )
 from stsbench.results.folder import read_item_columns, without_columns

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from functools import lru_cache
 from typing import Literal
 
-from stsbench.numbers.statistics import StandardError
+from stsbench.numbers.intervals import StandardError
 from stsbench.significance.differences import EstimatedDifference
 
 MarginVerdict = Literal["within", "not worse", "worse than", "open"]
@@ -46,7 +46,7 @@ def margin_verdict(
     """
     from scipy import special
 
-    difference, error, df = estimate
+    difference, error, df = estimate.difference, estimate.error, estimate.df
     if not error:
         is_not_worse = difference >= -margin
         is_not_better = difference <= margin

@@ -16,7 +16,13 @@ import numpy.typing as npt
 
 from stsbench import numbers
 from stsbench.core.provenance import code_digest
-from stsbench.numbers.statistics import Float64Array, ItemDependence, StandardError, wilson_interval
+from stsbench.numbers.intervals import (
+    ItemDependence,
+    StandardError,
+    variance_estimators,
+    wilson_interval,
+)
+from stsbench.numbers.statistics import Float64Array
 from stsbench.results.folder import without_columns
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.comparison import TestSettings
@@ -74,7 +80,7 @@ def interval_cache_key(
 
 MEAN_METHOD = (
     "Student's t over items and seeds (of shares Wilson's interval by it), "
-    "with the covariance of items that share a sentence"
+    "the wider one for items that share a sentence and for chains of such items"
 )
 """How the interval of a mean is computed."""
 Interval = tuple[float, float]
@@ -181,12 +187,8 @@ def _interval_of_mean(row: RowItems[int], tasks: Sequence[int]) -> Interval | No
     if all(items.paired.is_proportion for items in items_by_task):
         # By Student's t the interval of a mean near 1 would end above it, and that of 1 would
         # have no width.
-        joined = join_items(items_by_task, task_weights)
-        return wilson_interval(
-            mean.difference,
-            StandardError(mean.error, mean.df),
-            joined.dependence.effective_sample_size(joined.weights),
-        )
+        error = StandardError(mean.error, mean.df)
+        return wilson_interval(mean.difference, error, effective_items=mean.df + 1)
     low, high = mean.interval()
     return max(low, -1.0), min(high, 1.0)
 
@@ -570,11 +572,7 @@ def _tests(
 
     scores = np.array([sample.score for sample in samples])
     differences = scores[None, :] - scores[:, None]
-    n_items = dependence.effective_sample_size(weights)
-    if n_items < 2:
-        return PairTests(differences, np.ones_like(differences))
     influences = np.array([sample.mean_influences for sample in samples])
-    item_variances = dependence.variances_of_differences(influences) * n_items / (n_items - 1)
     errors_by_sample = [all_seed_errors(sample, dependence) for sample in samples]
     seed_variances = np.array(
         [sum(error.error**2 for error in errors) for errors in errors_by_sample]
@@ -582,10 +580,18 @@ def _tests(
     seed_terms = np.array(
         [sum(error.error**4 / error.df for error in errors) for errors in errors_by_sample]
     )
-    variances = item_variances + seed_variances[:, None] + seed_variances[None, :]
-    terms = item_variances**2 / (n_items - 1) + seed_terms[:, None] + seed_terms[None, :]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        df = np.where(terms > 0, variances**2 / terms, n_items - 1)
-        p_values = 2 * special.stdtr(df, -np.abs(differences) / np.sqrt(variances))
-    is_tie = np.isnan(variances) | (np.abs(differences) <= TIE_TOLERANCE)
-    return PairTests(differences, np.where(is_tie, 1.0, p_values))
+    estimators = variance_estimators(dependence, weights)
+    p_values = np.zeros_like(differences) if estimators else np.ones_like(differences)
+    for estimator in estimators:
+        item_df = estimator.n_items - 1
+        item_variances = (
+            estimator.variances_of_differences(influences) * estimator.n_items / item_df
+        )
+        variances = item_variances + seed_variances[:, None] + seed_variances[None, :]
+        terms = item_variances**2 / item_df + seed_terms[:, None] + seed_terms[None, :]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            df = np.where(terms > 0, variances**2 / terms, item_df)
+            estimator_p = 2 * special.stdtr(df, -np.abs(differences) / np.sqrt(variances))
+        is_tie = np.isnan(variances) | (np.abs(differences) <= TIE_TOLERANCE)
+        p_values = np.maximum(p_values, np.where(is_tie, 1.0, estimator_p))
+    return PairTests(differences, p_values)

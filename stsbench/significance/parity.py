@@ -16,8 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from stsbench.numbers.intervals import LEVEL
 from stsbench.numbers.similarity import paired_cosine, unit_rows
-from stsbench.numbers.statistics import LEVEL, Float64Array
+from stsbench.numbers.statistics import Float64Array
 from stsbench.significance.comparison import Comparison
 from stsbench.significance.margins import margin_verdict
 

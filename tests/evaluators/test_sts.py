@@ -20,7 +20,8 @@ from stsbench.encoders.engine.store import EmbeddingStore, text_keys
 from stsbench.evaluators.base import Scores
 from stsbench.evaluators.registry import make_task_evaluator
 from stsbench.evaluators.sts import PROTOCOLS, StsEvaluator, StsProtocol
-from stsbench.numbers.statistics import CORRELATION_INTERVAL_METHOD, CORRELATIONS
+from stsbench.numbers.intervals import CORRELATION_INTERVAL_METHOD
+from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.folder import as_arrays
 
 SUBSETS = {"news": 30, "forum": 12, "headlines": 7}

@@ -12,28 +12,30 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
+from stsbench.numbers.intervals import (
+    ItemDependence,
+    correlation_interval,
+    read_sentence_ids,
+    sentence_columns,
+    share_interval,
+    standard_error,
+)
 from stsbench.numbers.statistics import (
     AGGREGATIONS,
     CORRELATIONS,
     Correlation,
     Float64Array,
-    ItemDependence,
     SubsetWeights,
     average_ranks,
     correlation_influences,
-    correlation_interval,
     item_weights,
     kendall,
     kendall_influence,
     mean_and_deviation,
     pearson,
     pearson_influence,
-    read_sentence_ids,
-    sentence_columns,
-    share_interval,
     spearman,
     spearman_influence,
-    standard_error,
     weigh_subsets,
 )
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stsbench.numbers.statistics import Float64Array, ItemDependence, SubsetWeights
+from stsbench.numbers.intervals import ItemDependence
+from stsbench.numbers.statistics import Float64Array, SubsetWeights
 from stsbench.significance.differences import EstimatedDifference, ScoreSample, average_samples
 from stsbench.significance.means import rank_rows
 from stsbench.significance.paired import PairedCorrelation, PairedMean, permutation_p

@@ -15,7 +15,7 @@ import pytest
 from scipy import optimize, stats
 
 from stsbench.boards.render.figures import render_comparison
-from stsbench.numbers.statistics import ItemDependence, StandardError
+from stsbench.numbers.intervals import ItemDependence, StandardError
 from stsbench.significance.comparison import Comparison, compare
 from stsbench.significance.descriptions import (
     describe_comparison,
@@ -265,7 +265,7 @@ def test_every_row_has_its_verdict_and_what_could_be_found():
             continue
         estimate = EstimatedDifference(row.difference, row.error, row.df)
         assert estimate.interval() == row.interval
-        assert row.margin_verdict == literal_verdict(*estimate, 0.02, 0.05)
+        assert row.margin_verdict == literal_verdict(*estimate[:3], 0.02, 0.05)
         family = 1 if row.is_average else 4
         assert row.smallest_detectable == pytest.approx(
             literal_smallest(row.error, row.df, 0.05 / family, 0.8), rel=1e-6

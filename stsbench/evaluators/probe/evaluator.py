@@ -29,7 +29,8 @@ from stsbench.evaluators.probe.minibatch import (
     MinibatchSettings,
     MinibatchSolver,
 )
-from stsbench.numbers.statistics import (
+from stsbench.numbers.intervals import (
+    DOMINANT_COMPONENT_NOTE,
     SHARE_INTERVAL_METHOD,
     read_dependence,
     sentence_columns,
@@ -386,7 +387,7 @@ class ProbeEvaluator:
             },
             per_item=columns,
             zero_vectors=zero_vectors,
-            notes=(*notes, *solver.notes()),
+            notes=(*notes, *result.notes, *solver.notes()),
         )
 
     def _make_items(
@@ -439,11 +440,14 @@ class ProbeEvaluator:
             # The F1 of class 1, as the toolkit reports it for MRPC.
             if self.f1:
                 scores["f1"] = self._round(per_subset["1"]["f1"])
+        dependence = read_dependence(items, n)
+        is_dominated = dependence.has_dominant_component(np.full(n, 1 / n))
         return Scores(
             score=share,
             scores=scores,
             per_subset=per_subset,
-            interval=share_interval(correct.astype(np.float64), read_dependence(items, n)),
+            notes=(DOMINANT_COMPONENT_NOTE,) if is_dominated else (),
+            interval=share_interval(correct.astype(np.float64), dependence),
             interval_method=SHARE_INTERVAL_METHOD,
             per_item=items,
             n=n,

@@ -1,0 +1,430 @@
+"""Which items of a task vary together, and the standard errors and intervals of scores.
+
+95% intervals of one score are computed from each item's influence on it: by Fisher's z for a
+correlation, by Wilson's method for a share. Items share sentences: two pairs with the same
+sentence are wrong together if an encoder embeds that sentence badly, and pairs without a common
+sentence are independent. The variance of a sum over items is then the sum of products over all
+pairs of items that share a sentence, the dyadic-robust variance (Fafchamps and Gubert 2007,
+equation 2.6; Aronow, Samii and Assenova 2015): for each sentence the squared sum over its items,
+minus what is counted twice because two items share both sentences.
+
+Chains of items err together too: an item and the next have a sentence in common, but the first and
+the last have none. The second variance is therefore that of connected components of items, which
+are clusters (Liang and Zeger 1986). Each has its own degrees of freedom, the number of independent
+items with the same information less one. An interval is the wider one of the two, and a p-value
+the larger one, so that a p-value is below .05 exactly if 0 lies outside the 95% interval.
+Components say nothing if one of them has more than half of the weight of all items.
+
+The variance of a share of independent items, p (1 - p) / n, is known: its interval is Wilson's
+(1927). If items share sentences, the variance is estimated from few of these. Then n is the
+number of independent items with the same variance, and Student's quantile, with the degrees of
+freedom of the variance, replaces the normal one (Korn and Graubard 1998, Survey Methodology 24,
+but with Wilson's interval instead of theirs, as Dean and Pagano 2015, Journal of Survey Statistics
+and Methodology 3, advise). With 5 to 20 clusters of 20 items it contains the true value 1 to 2%
+less often than theirs and is 8 to 20% narrower; benchmarks/calibration.py compares it with the
+normal quantile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from stsbench.numbers.statistics import (
+    MIN_ITEMS,
+    Float64Array,
+    IntArray,
+    SubsetWeights,
+    correlation_influences,
+    item_weights,
+)
+
+LEVEL = 0.95
+"""The confidence level of intervals."""
+CORRELATION_INTERVAL_METHOD = (
+    "Fisher's z, the wider one for pairs that share a sentence and for chains of such pairs"
+)
+SHARE_INTERVAL_METHOD = (
+    "Wilson score interval by Student's t, "
+    "the wider one for items that share a sentence and for chains of such items"
+)
+IMAGE_INTERVAL_METHOD = "Wilson score interval over test images with their captions"
+MAX_COMPONENT_SHARE = 0.5
+"""With a larger component, components cannot estimate a variance."""
+DOMINANT_COMPONENT_NOTE = (
+    "chains of shared sentences link more than half of the items: the interval is by shared "
+    "sentences alone, and does not cover that whole chains err together"
+)
+SENTENCE_COLUMNS = ("sentence1", "sentence2")
+"""The per-item columns with the sentences of an item, as numbers."""
+
+
+def sentence_columns(*sides: Sequence[str]) -> dict[str, npt.NDArray[np.uint32]]:
+    """Return the first four bytes of each sentence's sha256, as per-item columns.
+
+    Two of 26,000 different sentences have the same number with probability 0.08; a few items too
+    many then count as dependent.
+
+    Args:
+        sides: The sentences of the items, or the first and the second sentences of the pairs.
+    """
+    keys = (
+        np.frombuffer(b"".join(map(_sentence_key, side)), dtype="<u4").astype(np.uint32)
+        for side in sides
+    )
+    return dict(zip(SENTENCE_COLUMNS, keys, strict=False))
+
+
+# Each encoder has the same sentences again.
+@lru_cache(maxsize=1 << 16)
+def _sentence_key(sentence: str) -> bytes:
+    return hashlib.sha256(sentence.encode("utf-8", "surrogatepass")).digest()[:4]
+
+
+def read_sentence_ids(columns: Mapping[str, npt.NDArray[Any] | list[str]]) -> IntArray | None:
+    """Return the sentences of each item as numbers, (n, 1) or (n, 2), from per-item columns.
+
+    It is None if the columns do not contain them.
+    """
+    ids_by_side = [
+        np.asarray(columns[name]).astype(np.int64) for name in SENTENCE_COLUMNS if name in columns
+    ]
+    return np.stack(ids_by_side, axis=1) if ids_by_side else None
+
+
+class ItemDependence:
+    """The sentences of n items, prepared for sums over items that share a sentence."""
+
+    def __init__(self, sentences: IntArray) -> None:
+        """Assign numbers to the sentences, and to the pairs of them.
+
+        Args:
+            sentences: The sentences of each item as numbers, (n, 1) or (n, 2).
+        """
+        _, sentence_numbers = np.unique(sentences.ravel(), return_inverse=True)
+        sides = np.sort(sentence_numbers.reshape(sentences.shape), axis=1)
+        self._first, self._last = sides[:, 0], sides[:, -1]
+        _, self._pair = np.unique(
+            self._first * (1 + sentence_numbers.max()) + self._last, return_inverse=True
+        )
+        self._has_two_sentences = self._first != self._last
+        items_by_sentence = np.bincount(
+            np.concatenate([self._first, self._last[self._has_two_sentences]])
+        )
+        self.are_independent = bool(items_by_sentence.max() == 1)
+        """Whether no two items share a sentence."""
+
+    @classmethod
+    def without_shared(cls, n: int) -> ItemDependence:
+        """Return n items of which no two share a sentence."""
+        return cls(np.arange(n)[:, None])
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return len(self._first)
+
+    def covariance(self, influences: Float64Array) -> Float64Array:
+        """Return sums of products of influences over pairs of items that share a sentence, (k, k).
+
+        If a row's sum with itself is smaller than the sum over each item with itself, as by chance
+        or if most items have the same sentence, the latter replaces all sums of that row. There,
+        items with the same pair of sentences count as one.
+
+        Args:
+            influences: The influences of n items on k statistics, (k, n).
+        """
+        sums, own_sums = self._products(influences)
+        is_too_small = np.diag(sums) < np.diag(own_sums)
+        return np.where(is_too_small[:, None] | is_too_small, own_sums, sums)
+
+    def variances_of_differences(self, influences: Float64Array) -> Float64Array:
+        """Return the variance of the difference of each two of k statistics, (k, k).
+
+        Each is computed as by :meth:`variance`.
+
+        Args:
+            influences: The influences of n items on k statistics, (k, n).
+        """
+        sums, own_sums = self._products(influences)
+        return np.maximum(_difference_sums(sums), _difference_sums(own_sums))
+
+    def component_variances_of_differences(self, influences: Float64Array) -> Float64Array:
+        """Return the variance of the difference of each two of k statistics, (k, k).
+
+        Each is computed as by :meth:`component_variance`.
+
+        Args:
+            influences: The influences of n items on k statistics, (k, n).
+        """
+        sums = self._sums(self.components, influences)
+        return _difference_sums(sums @ sums.T)
+
+    def _products(self, influences: Float64Array) -> tuple[Float64Array, Float64Array]:
+        """Return sums of products over items that share a sentence, and over each item with itself.
+
+        Both are (k, k) for influences (k, n); items with the same pair of sentences count as one.
+        """
+        influences_of_pairs = influences[:, self._has_two_sentences]
+        sentence_sums = self._sums(self._first, influences) + self._sums(
+            self._last[self._has_two_sentences], influences_of_pairs
+        )
+        pair_sums = self._sums(self._pair, influences)
+        # Two items with the same two sentences are counted for each sentence.
+        double_counted = self._sums(self._pair[self._has_two_sentences], influences_of_pairs)
+        return (
+            sentence_sums @ sentence_sums.T - double_counted @ double_counted.T,
+            pair_sums @ pair_sums.T,
+        )
+
+    def variance(self, influences: Float64Array) -> float:
+        """Return the sum of products of influences, (n,), over items that share a sentence."""
+        return float(self.covariance(influences[None])[0, 0])
+
+    def effective_sample_size(self, weights: Float64Array) -> float:
+        """Return the number of independent items of equal weight with the same variance.
+
+        Args:
+            weights: The weights of the items in the score, (n,).
+        """
+        return float(weights.sum()) ** 2 / self.variance(weights)
+
+    @cached_property
+    def components(self) -> IntArray:
+        """The number of each item's connected component, (n,); chains of sentences connect."""
+        from scipy import sparse
+        from scipy.sparse import csgraph
+
+        n_sentences = 1 + int(self._last.max())
+        links = sparse.coo_array(
+            (np.ones(len(self)), (self._first, self._last)), shape=(n_sentences, n_sentences)
+        )
+        _, component_by_sentence = csgraph.connected_components(links, directed=False)
+        return np.asarray(component_by_sentence[self._first], dtype=np.int64)
+
+    def has_dominant_component(self, weights: Float64Array) -> bool:
+        """Return whether a component has more than ``MAX_COMPONENT_SHARE`` of the weight.
+
+        Args:
+            weights: The weights of the items in the score, (n,).
+        """
+        if self.are_independent:
+            return False
+        heaviest = np.bincount(self.components, weights).max()
+        return bool(heaviest > MAX_COMPONENT_SHARE * weights.sum())
+
+    def component_variance(self, influences: Float64Array) -> float:
+        """Return the sum of products of influences, (n,), over items of one component."""
+        return float(np.sum(np.bincount(self.components, influences) ** 2))
+
+    def _sums(self, groups: IntArray, influences: Float64Array) -> Float64Array:
+        """Return the sums of influences (k, n) in each group of items, (k, number of groups).
+
+        Args:
+            groups: The group of each item, (n,).
+            influences: The influences of n items on k statistics, (k, n).
+        """
+        n_groups = 1 + int(max(self._last.max(), self._pair.max()))
+        rows = [np.bincount(groups, weights=row, minlength=n_groups) for row in influences]
+        return np.array(rows)
+
+
+def _difference_sums(products: Float64Array) -> Float64Array:
+    """Return the sum of squares of each two rows' difference, (k, k), from their products."""
+    squares = np.diag(products)
+    return np.maximum(squares[:, None] + squares - 2 * products, 0.0)
+
+
+def cached_dependence(sentences: IntArray) -> ItemDependence:
+    """Return the dependence of items with these sentences, (n, m); all encoders share a cache."""
+    return _dependence_of_bytes(sentences.tobytes(), sentences.shape)
+
+
+@lru_cache(maxsize=16)
+def _dependence_of_bytes(content: bytes, shape: tuple[int, ...]) -> ItemDependence:
+    return ItemDependence(np.frombuffer(content, dtype=np.int64).reshape(shape))
+
+
+class StandardError(NamedTuple):
+    """A standard error, and its degrees of freedom."""
+
+    error: float
+    df: float
+
+    @property
+    def half_width(self) -> float:
+        """Half the width of the 95% interval by Student's t."""
+        from scipy import special
+
+        return float(special.stdtrit(self.df, (1 + LEVEL) / 2) * self.error)
+
+
+def widest_first(errors: Sequence[StandardError]) -> list[StandardError]:
+    """Sort standard errors of one score by the width of the 95% interval, the widest one first.
+
+    Among errors of 0, the one with the fewest degrees of freedom is first.
+    """
+    return sorted(errors, key=lambda error: (-error.half_width, error.df))
+
+
+def read_dependence(columns: Mapping[str, npt.NDArray[Any] | list[str]], n: int) -> ItemDependence:
+    """Return the dependence of n items by their per-item columns.
+
+    The items are independent if the columns have no sentences.
+    """
+    sentences = read_sentence_ids(columns)
+    return ItemDependence.without_shared(n) if sentences is None else ItemDependence(sentences)
+
+
+class VarianceEstimator(NamedTuple):
+    """One of the ways to estimate how much a score varies over items.
+
+    Attributes:
+        variance: Return the variance of one score from its influences, (n,).
+        variances_of_differences: Return the variance of the difference of every two of k scores,
+            (k, k), from their influences, (k, n).
+        n_items: The number of independent items with the same information, at least 2; the
+            variances are those of a population, to be multiplied by n_items / (n_items - 1).
+    """
+
+    variance: Callable[[Float64Array], float]
+    variances_of_differences: Callable[[Float64Array], Float64Array]
+    n_items: float
+
+
+def variance_estimators(
+    dependence: ItemDependence, weights: Float64Array
+) -> list[VarianceEstimator]:
+    """Return the ways to estimate how much a score varies over items.
+
+    Args:
+        dependence: Which items share sentences.
+        weights: The weights of the items in the score, (n,).
+
+    Returns:
+        The estimator by shared sentences, then that by connected components. The latter is missing
+        if no items share a sentence, or if a component has more than ``MAX_COMPONENT_SHARE`` of the
+        weight. Empty with fewer than two independent items.
+    """
+    n_effective = dependence.effective_sample_size(weights)
+    if n_effective < 2:
+        return []
+    by_sentences = VarianceEstimator(
+        dependence.variance, dependence.variances_of_differences, n_effective
+    )
+    if dependence.are_independent or dependence.has_dominant_component(weights):
+        return [by_sentences]
+    n_components = float(weights.sum()) ** 2 / dependence.component_variance(weights)
+    by_components = VarianceEstimator(
+        dependence.component_variance, dependence.component_variances_of_differences, n_components
+    )
+    return [by_sentences, by_components]
+
+
+def standard_errors(
+    influences: Float64Array, dependence: ItemDependence, weights: Float64Array
+) -> list[StandardError]:
+    """Return the standard errors of a score, one for each of ``variance_estimators``.
+
+    The interval of the score is the wider one of theirs, its p-value is the larger one.
+
+    Args:
+        influences: How much each item moves the score, (n,).
+        dependence: Which items share sentences.
+        weights: The weights of the items in the score, (n,).
+
+    Returns:
+        The errors, at least one; NaN with fewer than two independent items.
+    """
+    errors = []
+    for estimator in variance_estimators(dependence, weights):
+        df = estimator.n_items - 1
+        variance = estimator.variance(influences) * estimator.n_items / df
+        errors.append(StandardError(float(np.sqrt(variance)), df))
+    return errors or [StandardError(float("nan"), df=1.0)]
+
+
+def standard_error(
+    influences: Float64Array, dependence: ItemDependence, weights: Float64Array
+) -> StandardError:
+    """Return the standard error of a score whose 95% interval is the wider one.
+
+    It is NaN with fewer than two independent items; see :func:`standard_errors`.
+    """
+    return widest_first(standard_errors(influences, dependence, weights))[0]
+
+
+def correlation_interval(
+    score: float,
+    metric: str,
+    values: Float64Array,
+    gold: Float64Array,
+    *,
+    subset_weights: SubsetWeights,
+    dependence: ItemDependence,
+) -> tuple[float, float]:
+    """Return the 95% interval of a correlation, or of its average over subsets.
+
+    It is -1 to 1 with too few items.
+
+    Args:
+        score: The correlation, or the average.
+        metric: A key of ``CORRELATIONS``.
+        values: The similarity of each item, (n,).
+        gold: The gold score of each item, (n,).
+        subset_weights: The subsets that are correlated apart, with their weights.
+        dependence: Which items share sentences.
+    """
+    influences = correlation_influences(metric, values, gold, subset_weights)
+    weights = item_weights(subset_weights, len(values))
+    errors = standard_errors(influences, dependence, weights)
+    # The variance by shared sentences says whether there are enough items.
+    if np.isnan(errors[0].error) or errors[0].df < MIN_ITEMS - 1:
+        return -1.0, 1.0
+    widest = widest_first(errors)[0]
+    if abs(score) >= 1 or widest.error == 0:
+        return score, score
+    half_width = widest.half_width / (1 - score**2)
+    low, high = np.tanh(np.arctanh(score) + np.array([-half_width, half_width]))
+    return float(low), float(high)
+
+
+def share_interval(values: Float64Array, dependence: ItemDependence) -> tuple[float, float]:
+    """Return the 95% interval of a mean of values between 0 and 1, (n,)."""
+    n = len(values)
+    mean = float(values.mean())
+    weights = np.full(n, 1 / n)
+    influences = (values - mean) / n
+    if dependence.are_independent:
+        error = StandardError(float(np.sqrt(dependence.variance(influences))), float("inf"))
+        return wilson_interval(mean, error, float(n))
+    error = standard_error(influences, dependence, weights)
+    return wilson_interval(mean, error, error.df + 1)
+
+
+def wilson_interval(
+    mean: float, error: StandardError, effective_items: float
+) -> tuple[float, float]:
+    """Return Wilson's 95% interval of a mean of values between 0 and 1, from its error.
+
+    Args:
+        mean: The mean.
+        error: The standard error of the mean.
+        effective_items: The number of independent items, for an error of 0: all values are equal
+            then, and the interval of a mean of 1 has a width nevertheless.
+    """
+    from scipy import special
+
+    if not np.isfinite(error.error):
+        return 0.0, 1.0
+    n = mean * (1 - mean) / error.error**2 if error.error > 0 else effective_items
+    z_squared = float(special.stdtrit(error.df, (1 + LEVEL) / 2)) ** 2
+    centre = mean + z_squared / (2 * n)
+    half_width = np.sqrt(z_squared * (mean * (1 - mean) / n + z_squared / (4 * n * n)))
+    low = (centre - half_width) / (1 + z_squared / n)
+    high = (centre + half_width) / (1 + z_squared / n)
+    return float(max(low, 0.0)), float(min(high, 1.0))
