@@ -47,11 +47,11 @@ from stsbench.numbers.statistics import (
 LEVEL = 0.95
 """The confidence level of intervals."""
 CORRELATION_INTERVAL_METHOD = (
-    "Fisher's z, the wider one for pairs that share a sentence and for chains of such pairs"
+    "Fisher's z, by shared sentences or by chains of them, whichever is wider"
 )
 SHARE_INTERVAL_METHOD = (
     "Wilson score interval by Student's t, "
-    "the wider one for items that share a sentence and for chains of such items"
+    "by shared sentences or by chains of them, whichever is wider"
 )
 IMAGE_INTERVAL_METHOD = "Wilson score interval over test images with their captions"
 MAX_COMPONENT_SHARE = 0.5

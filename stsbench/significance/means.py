@@ -80,7 +80,7 @@ def interval_cache_key(
 
 MEAN_METHOD = (
     "Student's t over items and seeds (of shares Wilson's interval by it), "
-    "the wider one for items that share a sentence and for chains of such items"
+    "by shared sentences or by chains of them, whichever is wider"
 )
 """How the interval of a mean is computed."""
 Interval = tuple[float, float]

@@ -29,7 +29,7 @@ def test_a_run_prints_a_table_and_keeps_results(stsbench, tmp_path):
     assert lines[0] == "hashed"
     assert lines[2].split() == ["task", "score", "95%", "interval", "n", "protocol"]
     assert lines[4].split()[0::3] == ["quickstart-en", "300"]
-    method = "Fisher's z, with the covariance of pairs that share a sentence"
+    method = "Fisher's z, by shared sentences or by chains of them, whichever is wider"
     assert " ".join(lines[-3:-1]) == f"scores are times 100; 95% interval: {method}"
     assert lines[-1] == "Results: results/hashed/"
     results = read_states(tmp_path / "results").results
