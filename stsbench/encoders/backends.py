@@ -110,19 +110,19 @@ def uses_tf32() -> bool:
 
 
 def is_padding_invariant(
-    alone: npt.NDArray[np.float32], beside: npt.NDArray[np.float32], dtype: str
+    alone: npt.NDArray[np.float32], padded: npt.NDArray[np.float32], dtype: str
 ) -> bool:
-    """Return whether numbers computed beside longer sentences and alone differ by rounding only.
+    """Return whether sentences get the same numbers alone and padded, up to rounding.
 
     Args:
         alone: The numbers of sentences that were computed alone.
-        beside: Those of the same sentences beside longer ones.
+        padded: Those of the same sentences in a batch with longer ones.
         dtype: The type of numbers that they were computed in.
     """
     import torch
 
     is_finite = np.isfinite(alone)
-    largest_difference = np.abs(alone[is_finite] - beside[is_finite]).max(initial=0)
+    largest_difference = np.abs(alone[is_finite] - padded[is_finite]).max(initial=0)
     largest_value = np.abs(alone[is_finite]).max(initial=0)
     relative_tolerance = sqrt(torch.finfo(getattr(torch, dtype)).eps)
     return bool(largest_difference <= relative_tolerance * largest_value)
@@ -319,10 +319,13 @@ class RuntimeBackend(TorchBackend):
         Args:
             load: Loads it in torch; called with ``dtype`` and ``device``.
             state: Everything that can change its numbers, as JSON values.
+
+        Raises:
+            EncoderError: Its modules need hidden states of all layers; or as :meth:`load_model`.
         """
-        library = load(dtype="float32", device="cpu")
+        sentence_transformer = load(dtype="float32", device="cpu")
         # Only the first module is replaced; pooling and what follows run in torch.
-        transformer = library[0]
+        transformer = sentence_transformer[0]
         if transformer.config.output_hidden_states:
             raise EncoderError(
                 f"{self.folder}: its modules take hidden states of all layers; leave 'backend' out"
@@ -335,7 +338,7 @@ class RuntimeBackend(TorchBackend):
             tokenizer=transformer.tokenizer,
         )
         transformer.model = self.load_model(network)
-        return library
+        return sentence_transformer
 
 
 class OnnxBackend(RuntimeBackend):

@@ -65,12 +65,15 @@ def read_record(path: Path, kind: type[T]) -> T | None:
 
 MIN_CACHED_BYTES = 64 << 20
 """The size in bytes from which a file's hash is cached."""
+MIN_CACHED_AGE_NS = 2 * 10**9
+"""The time since its last change, in nanoseconds, from which a file's hash is cached."""
 
 
 def cached_digest(path: Path) -> str:
     """Return the sha256 of a file; that of a large one is cached until its size or times change.
 
-    One of the times is the one that no program can set. Windows has none, so there files are hashed
+    The cache is a file in the cache folder. One of the times is that of the last change of the
+    file's metadata, which no program can set. Windows has no such time, so there files are hashed
     each time.
 
     Raises:
@@ -82,29 +85,36 @@ def cached_digest(path: Path) -> str:
         file_stat = path.stat()
         if file_stat.st_size < MIN_CACHED_BYTES or os.name != "posix":
             return file_digest(path)
-        resolved_path = str(path.resolve())
-        stamp = [
-            file_stat.st_size,
-            file_stat.st_mtime_ns,
-            file_stat.st_ctime_ns,
-            file_stat.st_ino,
-            file_stat.st_dev,
-        ]
+        cache_key = str(path.resolve())
+        stamp = _make_stamp(file_stat)
         with suppress(EncoderError):
             cached = read_optional_json(cache_path)
-        match cached.get(resolved_path):
+        # An entry is the stamp of the file and then its hash.
+        match cached.get(cache_key):
             case [*cached_stamp, str(digest)] if cached_stamp == stamp:
                 return digest
         digest = file_digest(path)
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
     # A file that has just changed may change again without a new time: clocks are coarse.
-    if time.time_ns() - max(file_stat.st_mtime_ns, file_stat.st_ctime_ns) > 2 * 10**9:
+    last_change_ns = max(file_stat.st_mtime_ns, file_stat.st_ctime_ns)
+    if time.time_ns() - last_change_ns > MIN_CACHED_AGE_NS:
         # If the cache cannot be written, the file is hashed again next time.
         with suppress(OutputError):
-            content = json.dumps({**cached, resolved_path: [*stamp, digest]}, indent=1)
+            content = json.dumps({**cached, cache_key: [*stamp, digest]}, indent=1)
             write_atomically(cache_path, content.encode())
     return digest
+
+
+def _make_stamp(file_stat: os.stat_result) -> list[int]:
+    """Return the numbers of which one changes if the file does: size, times, inode and device."""
+    return [
+        file_stat.st_size,
+        file_stat.st_mtime_ns,
+        file_stat.st_ctime_ns,
+        file_stat.st_ino,
+        file_stat.st_dev,
+    ]
 
 
 SEAL = "sha256.json"

@@ -152,7 +152,7 @@ def class_addresses(folder: Path, module: CheckpointModule) -> list[str]:
 
 
 def _iter_checked(folder: Path, module: CheckpointModule) -> Iterator[CheckpointModule]:
-    """Yield a module of sentence-transformers and those inside it, each after its checks.
+    """Yield a module of sentence-transformers and then those inside it, each after its checks.
 
     Args:
         folder: The folder of the checkpoint.
@@ -170,7 +170,6 @@ def _iter_checked(folder: Path, module: CheckpointModule) -> Iterator[Checkpoint
                 "which is never run; write an encoder class of your own for it"
             )
         check_module(module_folder, name)
-    yield module
     refuse_adapter(module_folder)
     if module.class_name == "Dense":
         config = read_optional_json(module_folder / "config.json")
@@ -180,7 +179,8 @@ def _iter_checked(folder: Path, module: CheckpointModule) -> Iterator[Checkpoint
             raise EncoderError(
                 f"{module_folder}: activation '{activation}' is not torch's; it is never run"
             )
-    elif module.class_name in ("Router", "Asym"):  # one module for queries, another for documents
+    yield module
+    if module.class_name in ("Router", "Asym"):  # one module for queries, another for documents
         config = read_optional_json(module_folder / "config.json")
         router_config = read_optional_json(module_folder / "router_config.json")
         types = {**config, **router_config}.get("types")
@@ -347,23 +347,21 @@ def plain_transformer_params(folder: Path) -> dict[str, Any] | None:
     last_config = read_optional_json(folder / modules[-1].path / "config.json")
     output_name = last_config.get("module_output_name", "sentence_embedding")
     max_length = _plain_length(transformer_folder)
-    if (
-        config.model_type != "SentenceTransformer"
-        or config.truncate_dim
-        or not pooling
-        or output_name != "sentence_embedding"
-        or max_length is None
-    ):
+    is_another_model = config.model_type != "SentenceTransformer"
+    if is_another_model or config.truncate_dim or output_name != "sentence_embedding":
+        return None
+    if not pooling or max_length is None:
         return None
     tokenizer_config = read_optional_json(transformer_folder / "tokenizer_config.json")
     params = {
         "pooling": pooling,
         "normalise": len(modules) == 3,
-        "max_length": max_length or None,
+        "max_length": max_length or None,  # 0 if the files set none
         "prompt": prompt,
         "padding_side": "left" if tokenizer_config.get("padding_side") == "left" else None,
         "subfolder": modules[0].path,
     }
+    # Without the parameters that the files leave at our defaults.
     return {key: value for key, value in params.items() if value not in (None, "")}
 
 
@@ -414,27 +412,32 @@ def _plain_length(folder: Path) -> int | None:
     # Taken out, so that the options that are left are those which our engine does not have.
     length = own_config.pop("max_seq_length", None) or 0
     config = read_optional_json(folder / "config.json")
-    model_type = str(config.get("model_type", ""))
     positions = config.get("max_position_embeddings", length)
-    architectures = config.get("architectures") or []
-    if (
-        not isinstance(length, int)
-        or not isinstance(positions, int)
-        or not isinstance(architectures, list)
-    ):
+    if not isinstance(length, int) or not isinstance(positions, int):
         return None
     # Empty and false values are no options.
-    if any(value and value != _DEFAULT_CONFIG.get(key) for key, value in own_config.items()):
-        return None
-    # The library loads the encoder half of such models; AutoModel needs both.
-    is_half = config.get("is_encoder_decoder") or any(
-        str(architecture).endswith("EncoderModel") for architecture in architectures
+    has_other_options = any(
+        value and value != _DEFAULT_CONFIG.get(key) for key, value in own_config.items()
     )
-    is_multimodal = bool({"text_config", "vision_config"} & set(config))
-    if not model_type or is_half or "t5" in model_type or is_multimodal:
+    if has_other_options or not _is_plain_architecture(config):
         return None
     # Beyond the model's positions the library fails; we cut at the positions.
     return 0 if length > positions else int(length)
+
+
+def _is_plain_architecture(config: Mapping[str, Any]) -> bool:
+    """Return whether a transformer's ``config.json`` is of a text model that is loaded as a whole.
+
+    Of a model with a decoder, such as T5, the library loads the encoder alone; our engine, both.
+    """
+    model_type = str(config.get("model_type", ""))
+    architectures = config.get("architectures") or []
+    if not model_type or not isinstance(architectures, list):
+        return False
+    has_decoder = "t5" in model_type or bool(config.get("is_encoder_decoder"))
+    is_encoder_of_two = any(str(name).endswith("EncoderModel") for name in architectures)
+    is_multimodal = bool({"text_config", "vision_config"} & set(config))
+    return not (has_decoder or is_encoder_of_two or is_multimodal)
 
 
 UNDOCUMENTED = ModelFamily(ids=["*"], pooling="mean", source="")

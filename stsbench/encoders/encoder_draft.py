@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,10 +72,7 @@ def draft_encoder(source: Path, location: CardLocation) -> Draft:
         **draft.doubts,
     }
     missing = [key for key, value in values.items() if value in (UNKNOWN, "")]
-    comments = dict(KEY_COMMENTS)
-    for key, doubt in doubts.items():
-        # Without a standing comment the line begins with "unsure".
-        comments[key] = f"{KEY_COMMENTS.get(key, '')}; unsure: {doubt}".lstrip("; ")
+    comments = _add_doubts(KEY_COMMENTS, doubts)
     lines = [
         f"# A draft of 'stsbench new encoder'. '{UNKNOWN}' is yours to fill in.",
         *card_lines(values, comments),
@@ -82,10 +80,11 @@ def draft_encoder(source: Path, location: CardLocation) -> Draft:
         "[params]",
         *card_lines(draft.params, comments),
     ]
+    # Without the source itself, which the user has just named.
     settings = [
         f"{key} {toml(value)}"
         for key, value in draft.params.items()
-        if key not in ("model", "file")  # the source itself, which the user has just named
+        if key not in ("model", "file")
     ]
     summary = f"kind {values['kind']}, {', '.join(settings) or 'run as its files say'}"
     return Draft(
@@ -93,6 +92,20 @@ def draft_encoder(source: Path, location: CardLocation) -> Draft:
         findings=[f"{location.path}: {summary}"],
         doubts=[*doubts.values(), f"not in the files: {', '.join(missing)}"],
     )
+
+
+def _add_doubts(comments: Mapping[str, str], doubts: Mapping[str, str]) -> dict[str, str]:
+    """Return the comments on a card's keys, each with the doubt about its value if there is one.
+
+    Args:
+        comments: The standing comments, by key.
+        doubts: The doubts, by key; a key without a standing comment gets one that is its doubt.
+    """
+    all_comments = dict(comments)
+    for key, doubt in doubts.items():
+        # Without a standing comment the line begins with "unsure".
+        all_comments[key] = f"{comments.get(key, '')}; unsure: {doubt}".lstrip("; ")
+    return all_comments
 
 
 def _draft_of_vectors(path: Path) -> _CardDraft:

@@ -339,6 +339,8 @@ VARIANT_KEYS = tuple(field.name for field in fields(Variant))
 def variant_specs(spec: str, grid: Mapping[str, Sequence[Any]], calibration: str = "") -> list[str]:
     """Return the names of an encoder's variants, the first parameter of the grid varying slowest.
 
+    ``embeddings = float32`` changes nothing and is no part of a name; equal names are listed once.
+
     Args:
         spec: The name of the encoder.
         grid: The values of ``dimensions`` and ``embeddings`` to combine, by parameter.
@@ -349,9 +351,8 @@ def variant_specs(spec: str, grid: Mapping[str, Sequence[Any]], calibration: str
     """
     specs = []
     for values in product(*grid.values()):
-        params = {
-            key: value for key, value in zip(grid, values, strict=True) if value != FLOAT_TYPE
-        }
+        combination = dict(zip(grid, values, strict=True))
+        params = {key: value for key, value in combination.items() if value != FLOAT_TYPE}
         if params:
             variant: Variant = call_with_params(Variant, params, where="`variants`")
             if calibration and variant.needs_texts:

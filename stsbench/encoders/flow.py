@@ -149,15 +149,13 @@ class GlowFlow(nn.Module):
         self.width = width
         self.seed = seed
         generator = torch.Generator().manual_seed(seed)
-        # Each level keeps half the channels of the one before it; its steps lie side by side.
-        sizes = [d // 2**level for level in range(levels)]
-        self.norms = nn.ModuleList([ActNorm(c) for c in sizes for _ in range(depth)])
+        # The number of channels at each step: each level has half of those of the one before it,
+        # and the steps of a level follow each other.
+        channels_of_levels = [d // 2**level for level in range(levels)]
+        channels_of_steps = np.repeat(channels_of_levels, depth).tolist()
+        self.norms = nn.ModuleList([ActNorm(channels) for channels in channels_of_steps])
         self.couplings = nn.ModuleList(
-            [
-                Coupling(channels=c, width=width, generator=generator)
-                for c in sizes
-                for _ in range(depth)
-            ]
+            [Coupling(channels, width, generator) for channels in channels_of_steps]
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -245,10 +243,16 @@ class DecayedAdam:
     """
 
     def __init__(self, flow: GlowFlow, method: FlowMethod) -> None:
-        """Start with first and second moments of zero for each parameter."""
+        """Start with first and second moments of zero for each parameter.
+
+        Args:
+            flow: The flow to train.
+            method: The settings of the optimiser.
+        """
         self.method = method
         self.parameters = list(flow.named_parameters())
-        self.moments = [(torch.zeros_like(p), torch.zeros_like(p)) for _, p in self.parameters]
+        self.first_moments = [torch.zeros_like(parameter) for _, parameter in self.parameters]
+        self.second_moments = [torch.zeros_like(parameter) for _, parameter in self.parameters]
 
     def step(self, loss: torch.Tensor) -> None:
         """Take one step down the gradient of a loss.
@@ -260,21 +264,25 @@ class DecayedAdam:
         Args:
             loss: A scalar that depends on all parameters of the flow.
         """
+        method = self.method
         gradients = torch.autograd.grad(loss, [parameter for _, parameter in self.parameters])
-        norm = torch.stack([g.norm() for g in gradients]).norm()
-        clip_factor = (self.method.clip / norm.clamp(min=self.method.clip)).item()
+        norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
+        # 1 if the norm is below the limit.
+        clip_factor = (method.clip / norm.clamp(min=method.clip)).item()
+        beta1, beta2 = ADAM_BETAS
         with torch.no_grad():
-            for (name, p), (m, v), gradient in zip(
-                self.parameters, self.moments, gradients, strict=True
+            for (name, parameter), first_moment, second_moment, gradient in zip(
+                self.parameters, self.first_moments, self.second_moments, gradients, strict=True
             ):
-                g = gradient * clip_factor
-                m.mul_(ADAM_BETAS[0]).add_(g, alpha=1 - ADAM_BETAS[0])
-                v.mul_(ADAM_BETAS[1]).addcmul_(g, g, value=1 - ADAM_BETAS[1])
-                update = m / (v.sqrt() + self.method.epsilon)
-                # Only the biases of the last layers are left out, as in the port.
-                if self.method.decay == "tf" or not name.endswith("last.bias"):
-                    update = update + self.method.weight_decay * p
-                p.sub_(update, alpha=self.method.learning_rate)
+                clipped = gradient * clip_factor
+                first_moment.mul_(beta1).add_(clipped, alpha=1 - beta1)
+                second_moment.mul_(beta2).addcmul_(clipped, clipped, value=1 - beta2)
+                update = first_moment / (second_moment.sqrt() + method.epsilon)
+                # The port excludes only the biases of the last layers.
+                is_excluded = method.decay == "port" and name.endswith("last.bias")
+                if not is_excluded:
+                    update = update + method.weight_decay * parameter
+                parameter.sub_(update, alpha=method.learning_rate)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,12 +341,14 @@ class FlowMethod(EmbeddingTransform):
             flow = GlowFlow(
                 x.shape[1], levels=self.levels, depth=self.depth, width=self.width, seed=self.seed
             )
-            adam = DecayedAdam(flow, self)
-            for pairs in self.batches(len(x) // 2):
-                first, second = (torch.from_numpy(x[2 * pairs + side]) for side in (0, 1))
-                if not losses:
-                    flow.initialise(first)
-                loss = flow.loss(first) + flow.loss(second)
+            adam = DecayedAdam(flow, method=self)
+            for pairs in self.batches(n_pairs=len(x) // 2):
+                first_sentences = torch.from_numpy(x[2 * pairs])
+                second_sentences = torch.from_numpy(x[2 * pairs + 1])
+                is_first_batch = not losses
+                if is_first_batch:
+                    flow.initialise(first_sentences)
+                loss = flow.loss(first_sentences) + flow.loss(second_sentences)
                 losses.append(float(loss.detach()))
                 adam.step(loss)
         return flow, losses
@@ -346,16 +356,20 @@ class FlowMethod(EmbeddingTransform):
     def batches(self, n_pairs: int) -> Iterator[IndexArray]:
         """Yield the indices of the pairs of each step, (b,), in another order for each epoch.
 
+        The number of steps is that of ``epochs``, which may be a share of one, and 1 at least.
+
         Args:
-            n_pairs: The number of pairs; those of an epoch that fill no whole batch are left out.
+            n_pairs: The number of pairs; those of an epoch that fill no whole batch are omitted.
         """
         rng = np.random.default_rng(self.seed)
         batch_size = min(self.batch_pairs, n_pairs)
         n_steps = max(1, int(n_pairs / batch_size * self.epochs))
+        batches_per_epoch = n_pairs // batch_size
         for step in range(n_steps):
-            start = step % (n_pairs // batch_size) * batch_size
-            if start == 0:
+            batch_index = step % batches_per_epoch
+            if batch_index == 0:
                 order = rng.permutation(n_pairs)
+            start = batch_index * batch_size
             yield order[start : start + batch_size]
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:

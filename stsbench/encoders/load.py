@@ -100,7 +100,8 @@ def make_processor(
         transform = method(**params)
         catalogue = catalogue or Catalogue()
         refusal = CardError(f"base '{base}' is itself fitted on texts; name an encoder that is not")
-        # By its card, before the base is made, which might be made over this very encoder.
+        # By its card, before the base is made: a card that names itself as its base would have no
+        # end.
         card_path = _find_card(base, catalogue)
         if card_path and find_requirement(read_card(card_path, EncoderCard).kind) == "texts":
             raise refusal
@@ -112,7 +113,8 @@ def make_processor(
             raise refusal
         return encoder_type(base_encoder, transform, name=name or f"{base}-{method.kind}", fit=fit)
 
-    # A card's parameters are checked against those of both.
+    # Cards are checked against the signature and the types of ``make``, so these get the method's
+    # parameters in place of ``**params``.
     shared_parameters = list(inspect.signature(make).parameters.values())[:-1]
     method_parameters = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -348,7 +350,10 @@ def _untrained_recipe(spec: str) -> EncoderError:
 
 
 def _from_hub(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
-    """Return the encoder of a Hub id: by the only card that describes it, or by its own files."""
+    """Return the encoder of a Hub id: by the only card that describes it, or by its own files.
+
+    Its ``notice`` for the user names that card, or the cards if there are several.
+    """
     cards = find_cards_of_model(spec, catalogue)
     if len(cards) == 1:
         path = catalogue.paths("baselines")[cards[0]]

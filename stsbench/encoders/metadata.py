@@ -159,7 +159,9 @@ def read_metadata(encoder: object) -> EncoderMetadata:
 
 
 def read_notes(encoder: object) -> list[str]:
-    """Return an encoder's notes for the readers of its scores; reading them may fit the encoder.
+    """Return an encoder's notes for the readers of its scores, with secrets in them redacted.
+
+    The list is empty if it has none. Reading them may fit the encoder.
 
     Raises:
         EncoderError: Its ``notes`` are not texts.
@@ -167,7 +169,8 @@ def read_notes(encoder: object) -> list[str]:
     notes = getattr(encoder, "notes", None)
     if notes is None:
         return []
-    return [redact_text(note) for note in _check_attribute(encoder, name="notes", value=notes)]
+    _check_attribute(encoder, name="notes", value=notes)
+    return [redact_text(note) for note in notes]
 
 
 def find_base(encoder: object) -> Encoder | None:
@@ -184,11 +187,11 @@ def sentences_without_known_words(encoder: WordEncoder, sentences: Sequence[str]
     """Return those of the sentences that have no word of an encoder's list.
 
     Raises:
-        EncoderError: The encoder does not return texts.
+        EncoderError: The encoder's ``unknown`` returns something else than texts.
     """
-    return list(
-        _check_attribute(encoder, name="unknown(sentences)", value=encoder.unknown(sentences))
-    )
+    unknown_sentences = encoder.unknown(sentences)
+    _check_attribute(encoder, name="unknown(sentences)", value=unknown_sentences)
+    return list(unknown_sentences)
 
 
 def is_encoder(candidate: object) -> bool:

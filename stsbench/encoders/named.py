@@ -80,7 +80,10 @@ class NamedEncoder:
         return self.run.seed if self.run is not None else read_metadata(self.encoder).train_seed
 
     def notes(self) -> list[str]:
-        """Return a note if its revision may move: today's commit, and how to keep it."""
+        """Return a note if its revision is no commit and so may move; else an empty list.
+
+        The note has the commit of today, and the parameter or the line of the card that keeps it.
+        """
         metadata = read_metadata(self.encoder)
         commit = metadata.revision
         revision_asked = metadata.revision_asked
@@ -88,9 +91,11 @@ class NamedEncoder:
             return []
         remedy = f"the parameter revision={commit}"
         if self.card is not None:
-            revision = f'revision = "{commit}"'
+            line = f'revision = "{commit}"'
             is_of_base = "base" in self.card.params and find_requirement(self.card.kind) == "texts"
-            remedy = f"{f'base_params = {{{revision}}}' if is_of_base else revision} in the card"
+            if is_of_base:
+                line = f"base_params = {{{line}}}"
+            remedy = f"{line} in the card"
         return [
             f"the checkpoint of {self.name} is of revision '{revision_asked}', "
             f"today commit {commit[:12]}; {remedy} keeps it"

@@ -131,7 +131,12 @@ def _write_copy(
         out: The folder to write.
         backend: The name of the backend that runs the file.
         int8_name: The path of the int8 file below the transformer's folder.
-        write: Writes the int8 file.
+        write: Writes the int8 file, and returns a note on how it was made.
+
+    Raises:
+        CardError: The encoder has no transformer of its own, or is quantised already.
+        EncoderError: It cannot be loaded or quantised.
+        OutputError: The folder exists, or cannot be written.
     """
     if out.exists():
         raise OutputError(f"{out} is there already; give a folder that is not")
@@ -145,7 +150,8 @@ def _write_copy(
         model = encoder.backbone.model
     else:
         folder = encoder.root
-        model = encoder.network[0].model
+        transformer = encoder.network[0]  # its first module
+        model = transformer.model
     scratch = make_scratch_path(out)
     int8_path = scratch / encoder.backend.folder.relative_to(folder) / int8_name
     try:

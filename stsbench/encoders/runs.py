@@ -63,11 +63,16 @@ class TrainedRun(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the recipe it was trained by."""
     seed: Seed
     card_table: dict[str, Any] = msgspec.field(default_factory=dict, name="card")
-    given_base: str = ""
+    """The recipe as it was run."""
+    user_base: str = msgspec.field(default="", name="given_base")
+    """The checkpoint that the user named in place of the recipe's base; empty if none."""
     base_files: dict[str, str] = {}
+    """The hashes of the base's files, by name."""
     corpus: _Corpus = _Corpus()
     overlap: dict[str, Overlap] = {}
+    """How the training text overlaps each task's test sentences."""
     chosen: _SelectedCheckpoint | None = None
+    """The checkpoint whose weights were kept; None if it was not selected by a score."""
     curve: list[RunPoint] = []
     steps: int = 0
     run: _Run = _Run()
@@ -91,16 +96,23 @@ class TrainedRun(msgspec.Struct, frozen=True, kw_only=True):
     def digest(self) -> str:
         """The hash that its results carry: of its recipe, of its base's files and of its text."""
         card = self.card
-        files = self.base_files
-        card_hashes = card.base.sha256
-        card_names_base = bool(card.base.model or card.base.recipe)
-        # If the user replaced the recipe's base, only the hashes of its files, weights among them,
-        # show that it is still the same one.
-        card_names_weights = any(name.endswith((".safetensors", ".bin")) for name in card_hashes)
-        is_same_base = card_names_weights and set(files.values()) >= set(card_hashes.values())
-        is_replaced = card_names_base and self.given_base and not is_same_base
-        other_base = files if is_replaced else None
-        return trained_digest(card, other_base=other_base, files=files, corpus=self.corpus.sha256)
+        other_base = self.base_files if self._has_other_base(card) else None
+        return trained_digest(
+            card, other_base=other_base, files=self.base_files, corpus=self.corpus.sha256
+        )
+
+    def _has_other_base(self, card: RecipeCard) -> bool:
+        """Return whether the user replaced the base that the recipe names by another one.
+
+        It is the same one only if it has all files whose hashes the recipe has, weights among them.
+        """
+        recipe_names_base = bool(card.base.model or card.base.recipe)
+        if not recipe_names_base or not self.user_base:
+            return False
+        expected_hashes = card.base.sha256
+        names_weights = any(name.endswith((".safetensors", ".bin")) for name in expected_hashes)
+        has_all_files = set(self.base_files.values()) >= set(expected_hashes.values())
+        return not (names_weights and has_all_files)
 
     @classmethod
     def read(cls, folder: Path) -> TrainedRun:

@@ -150,18 +150,19 @@ class RuntimeModel(torch.nn.Module):
             mask: 1 at tokens and 0 at padding, (b, t).
 
         Returns:
-            As :meth:`_run`, padded to t tokens again.
+            The outputs of the whole batch by their names in the file; states are zero at padding.
         """
         lengths = mask.sum(axis=1)
-        rows = [
+        outputs_of_sentences = [
             self._run(ids[[row], :length], mask[[row], :length])
             for row, length in enumerate(lengths)
         ]
         n_tokens = ids.shape[1]
-        return {
-            name: np.concatenate([_pad_states(row[name], n_tokens) for row in rows])
-            for name in rows[0]
-        }
+        batch_outputs = {}
+        for name in outputs_of_sentences[0]:
+            padded = [_pad_states(outputs[name], n_tokens) for outputs in outputs_of_sentences]
+            batch_outputs[name] = np.concatenate(padded)
+        return batch_outputs
 
 
 _OTHER_FILE_HINT = "give another file, or leave 'backend' out"
@@ -235,11 +236,11 @@ def _make_inputs(ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> Nam
     }
 
 
-def _pad_states(array: npt.NDArray[Any], n_tokens: int) -> npt.NDArray[Any]:
+def _pad_states(output: npt.NDArray[Any], n_tokens: int) -> npt.NDArray[Any]:
     """Pad states (1, t, h) with zeros to a number of tokens; an output (1, h) stays as it is."""
-    if array.ndim == 2:
-        return array
-    return np.pad(array, ((0, 0), (0, n_tokens - array.shape[1]), (0, 0)))
+    if output.ndim == 2:
+        return output
+    return np.pad(output, ((0, 0), (0, n_tokens - output.shape[1]), (0, 0)))
 
 
 FILE = "model.onnx"

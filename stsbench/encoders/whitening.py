@@ -182,7 +182,7 @@ class Whitening:
         self.k = k
 
     def fit(self, x: npt.ArrayLike) -> Whitening:
-        """Fit on embeddings (n, d).
+        """Set the mean (d,) and the components (d, k) from embeddings (n, d), and return itself.
 
         Raises:
             EncoderError: k is below 1; there are fewer than two embeddings, all are the same, or
@@ -190,7 +190,8 @@ class Whitening:
         """
         if self.k is not None and self.k < 1:
             raise EncoderError(f"k = {self.k}: give 1 or more components, or None for all")
-        learned = WhiteningMethod(self.k).fit_moments(Moments([x]))
+        moments = Moments(chunks=[x])
+        learned = WhiteningMethod(self.k).fit_moments(moments)
         self.mean_, self.components_ = learned["mean"], learned["components"]
         return self
 

@@ -335,9 +335,9 @@ def _describe_other_base(plan: TrainPlan, finished: TrainedRun) -> str:
     elif plan.card.base.recipe:
         folder = run_folder(plan.out, plan.card.base.recipe, plan.seed)
     if folder is None or not folder.is_dir():
-        if plan.base == finished.given_base:
+        if plan.base == finished.user_base:
             return ""
-        return f"base ({finished.given_base}, now {plan.base})"
+        return f"base ({finished.user_base}, now {plan.base})"
     hashes = find_checkpoint(str(folder)).digests()
     old_hashes = finished.base_files
     is_changed = any(hashes[name] != old_hashes[name] for name in hashes.keys() & old_hashes.keys())

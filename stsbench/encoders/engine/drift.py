@@ -311,8 +311,9 @@ def sketch(embeddings: FloatArray) -> FloatArray:
     """
     d = embeddings.shape[1]
     # The signs are the bits of a hash, not of a random generator, so that no version of numpy
-    # changes them. The 8 divides SKETCH_SIZE: one bit for each of its (d, SKETCH_SIZE) signs.
-    sign_bytes = hashlib.shake_256(b"signs").digest(d * SKETCH_SIZE // 8)
+    # changes them: one bit for each of the (d, SKETCH_SIZE) signs, 8 in a byte.
+    n_bytes = d * SKETCH_SIZE // 8
+    sign_bytes = hashlib.shake_256(b"signs").digest(n_bytes)
     bits = np.unpackbits(np.frombuffer(sign_bytes, np.uint8))
     signs = 2.0 * bits.reshape(d, SKETCH_SIZE) - 1
     return (embeddings @ signs / np.sqrt(SKETCH_SIZE)).astype("<f4")  # type: ignore[no-any-return]
@@ -358,6 +359,8 @@ class _OwnModules(ModuleFinder):
     def find_module(self, name: str, path: Any, parent: Any = None) -> Any:  # noqa: ANN401 - as its base's
         """Find a module as the base class does, and packages without ``__init__.py`` too.
 
+        For such a package the triple of the base class has no open file, but the folder's path.
+
         Args:
             name: The last part of the module's name.
             path: The folders of its package; None at the top level.
@@ -366,7 +369,8 @@ class _OwnModules(ModuleFinder):
         Raises:
             ImportError: There is none, or it belongs to another package than the one looked for.
         """
-        if path is None and self.package not in ("", name):
+        is_of_other_package = path is None and self.package not in ("", name)
+        if is_of_other_package:
             raise ImportError(name)
         candidates = [Path(folder, name) for folder in path or self.path]
         package_folder = next((folder for folder in candidates if folder.is_dir()), None)

@@ -172,7 +172,10 @@ class Engine:
         return self.store.view(keys)
 
     def count_encoded(self, sentences: Sequence[str]) -> int:
-        """Return how many distinct sentences of these the engine has embedded itself."""
+        """Return how many distinct sentences of these were embedded, not found in the store.
+
+        Those that other workers have embedded for this engine are counted too.
+        """
         if not self.encoded_keys:
             return 0
         # The first half of a hash, 64 bits, distinguishes the texts of a run well enough for a
@@ -195,7 +198,7 @@ class Engine:
         share: BatchShare = FULL_SHARE,
         tokens: TokenIds | None = None,
     ) -> None:
-        """Embed all distinct sentences that the store lacks, or one worker's share of them.
+        """Embed and store all distinct sentences that the store lacks, or one worker's share.
 
         Batches are planned over all sentences, whether they are stored or not, so a resumed run
         embeds in the very batches of an undisturbed one, to the same bytes.
@@ -209,6 +212,7 @@ class Engine:
 
         Raises:
             EncoderError: The embeddings are not valid, or the encoder ended the program.
+            EmbeddingsDiffer: A server embeds a text otherwise than before. The store is archived.
             OutputError: The store cannot be written.
         """
         requested = set(sentences)
@@ -223,9 +227,11 @@ class Engine:
         if not is_missing.any():
             return
         plan = _make_plan(self.encoder, texts, tokens)
-        batches = [
-            rows[~is_stored[rows]] for rows in plan.select_batches(share) if is_missing[rows].any()
-        ]
+        batches = []
+        for rows in plan.select_batches(share):
+            # A batch is computed only for requested sentences, but then for further ones too.
+            if is_missing[rows].any():
+                batches.append(rows[~is_stored[rows]])
         writer = _StoreWriter(
             self,
             texts=texts,
@@ -365,7 +371,10 @@ class _StoreWriter:
     """The cost of those that have come."""
 
     def add(self, rows: IndexArray, embeddings: npt.NDArray[Any]) -> None:
-        """Check and store the embeddings of some texts, and report the progress.
+        """Check embeddings of some texts, add them to the store, and report the progress.
+
+        Before the first ones, the probe embeddings of the encoder are recorded in the store. Those
+        of a server are written to disk at once.
 
         Args:
             rows: The texts, as indices of ``texts``, (m,).

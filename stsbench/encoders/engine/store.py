@@ -105,9 +105,9 @@ class _Index(NamedTuple):
     """The first halves of the keys, (n,)."""
     low: npt.NDArray[np.uint64]
     """Their second halves, (n,)."""
-    block_of: npt.NDArray[np.int32]
+    block_indices: npt.NDArray[np.int32]
     """The index of each key's block, (n,)."""
-    row_of: npt.NDArray[np.int32]
+    row_indices: npt.NDArray[np.int32]
     """The index of each key's row in its block, (n,)."""
 
 
@@ -181,13 +181,17 @@ class EmbeddingStore:
         Args:
             keys: The keys of texts, (n,), from :func:`text_keys`.
         """
-        # The index is sorted by the first halves of the keys; two texts hardly ever share one, so
-        # the second half is only compared.
-        while len((index := self._indexed()).high):
-            positions = np.minimum(np.searchsorted(index.high, keys["hi"]), len(index.high) - 1)
+        while True:
+            index = self._current_index()
+            n_stored = len(index.high)
+            if not n_stored:
+                return np.full(len(keys), -1, dtype=np.int64)
+            # The index is sorted by the first halves of the keys; two texts hardly ever share one,
+            # so the second half is only compared.
+            positions = np.minimum(np.searchsorted(index.high, keys["hi"]), n_stored - 1)
             is_found = (index.high[positions] == keys["hi"]) & (index.low[positions] == keys["lo"])
             positions = np.where(is_found, positions, -1)
-            block_numbers = np.unique(index.block_of[positions[positions >= 0]])
+            block_numbers = np.unique(index.block_indices[positions[positions >= 0]])
             blocks = [self._blocks[number] for number in block_numbers]
             damaged_blocks = [block for block in blocks if not block.is_sound()]
             if not damaged_blocks:
@@ -196,25 +200,24 @@ class EmbeddingStore:
                 self._remove_unless_read_only(block.path)
             self._blocks = [block for block in self._blocks if block not in damaged_blocks]
             self._index = None
-        return np.full(len(keys), -1, dtype=np.int64)
 
-    def _indexed(self) -> _Index:
-        """Return the index of all blocks, sorted by the first halves of the keys; made if needed.
+    def _current_index(self) -> _Index:
+        """Return the index of all blocks, which is made again if blocks have changed.
 
         For a key that is stored twice, the first block's row comes first.
         """
         if self._index is None:
             keys = np.concatenate([np.empty(0, KEY), *(block.keys for block in self._blocks)])
             sizes = [len(block.keys) for block in self._blocks]
-            block_of = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+            block_indices = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
             rows_of_blocks = [np.arange(size, dtype=np.int32) for size in sizes]
-            row_of = np.concatenate([np.empty(0, np.int32), *rows_of_blocks])
+            row_indices = np.concatenate([np.empty(0, np.int32), *rows_of_blocks])
             order = np.argsort(keys["hi"], kind="stable")
             self._index = _Index(
                 high=keys["hi"][order],
                 low=keys["lo"][order],
-                block_of=block_of[order],
-                row_of=row_of[order],
+                block_indices=block_indices[order],
+                row_indices=row_indices[order],
             )
         return self._index
 
@@ -265,9 +268,9 @@ class EmbeddingStore:
         positions = self.find(keys)
         if len(positions) and positions.min() < 0:
             raise KeyError("a key is not in the store")
-        index = self._indexed()
+        index = self._current_index()
         return StoredEmbeddings(
-            tuple(self._blocks), index.block_of[positions], index.row_of[positions]
+            tuple(self._blocks), index.block_indices[positions], index.row_indices[positions]
         )
 
 
@@ -277,18 +280,18 @@ class StoredEmbeddings(Embeddings):
 
     Attributes:
         blocks: All blocks of the store.
-        block_of: The index of each row's block, (n,).
-        row_of: The index of each row in its block, (n,).
+        block_indices: The index of each row's block, (n,).
+        row_indices: The index of each row in its block, (n,).
     """
 
     blocks: tuple[StoredBlock, ...]
-    block_of: npt.NDArray[np.int32]
-    row_of: npt.NDArray[np.int32]
+    block_indices: npt.NDArray[np.int32]
+    row_indices: npt.NDArray[np.int32]
 
     @property
     def shape(self) -> tuple[int, int]:
         """The number of rows and the size of an embedding."""
-        return len(self.row_of), self.blocks[0].width if self.blocks else 0
+        return len(self.row_indices), self.blocks[0].width if self.blocks else 0
 
     def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
         """Return some rows of the view, (len(indices), d), in the order of the indices.
@@ -297,16 +300,16 @@ class StoredEmbeddings(Embeddings):
             indices: The numbers of the rows.
         """
         # Each block is opened once, and all its rows are read together.
-        block_of = self.block_of[indices]
-        row_of = self.row_of[indices]
-        rows = np.empty((len(row_of), self.shape[1]), dtype=np.float32)
-        order_by_block = np.argsort(block_of, kind="stable")
-        block_starts = np.flatnonzero(np.diff(block_of[order_by_block])) + 1
+        block_indices = self.block_indices[indices]
+        row_indices = self.row_indices[indices]
+        rows = np.empty((len(row_indices), self.shape[1]), dtype=np.float32)
+        order_by_block = np.argsort(block_indices, kind="stable")
+        block_starts = np.flatnonzero(np.diff(block_indices[order_by_block])) + 1
         for positions in np.split(order_by_block, block_starts):
             if len(positions):
                 # All these positions have the same block.
-                block = self.blocks[block_of[positions[0]]]
-                rows[positions] = block.embeddings()[row_of[positions]]
+                block = self.blocks[block_indices[positions[0]]]
+                rows[positions] = block.embeddings()[row_indices[positions]]
         return rows
 
 
@@ -339,7 +342,7 @@ def _write_block(folder: Path, keys: Keys, rows: FloatArray) -> StoredBlock:
 
 
 def _open_block(path: Path) -> StoredBlock | None:
-    """Open a block without checking its bytes.
+    """Open a block: read its keys, and neither its embeddings nor the hash of its bytes.
 
     Returns:
         None if the file is no block, was cut short, or does not exist any more.
@@ -348,6 +351,7 @@ def _open_block(path: Path) -> StoredBlock | None:
         OSError: The file may be a block and cannot be read.
     """
     try:
+        # The file is an array of one record.
         (record,) = _map(path)
         keys = np.array(record["key"])
         n, width = record["embedding"].shape

@@ -116,6 +116,7 @@ class ServerClient:
         Raises:
             CardError: The address is missing or not valid.
         """
+        # To rebuild the client in another process.
         self._arguments = (url, key_variable, timeout, retries, requests_a_minute, tokens_a_minute)
         parts = _split_address(url)
         host = parts.hostname

@@ -97,7 +97,9 @@ class ServerApi(NamedTuple):
         return request
 
     def read(self, response: object, n: int, where: str) -> Answer:
-        """Read the response for ``n`` texts.
+        """Return the answer in the JSON of a server's response for ``n`` texts, in their order.
+
+        A null, in place of an embedding or of a number in it, becomes NaN.
 
         Args:
             response: The JSON value of the response.
@@ -114,7 +116,7 @@ class ServerApi(NamedTuple):
             msgspec.ValidationError,
         ):
             table = msgspec.convert(response, self.response_type)
-            # Some APIs answer with a plain list, in the order of the texts.
+            # Some APIs answer with a plain list of embeddings, in the order of the texts.
             if not isinstance(table, _Rows):
                 table = _Rows([_Row(index, embedding) for index, embedding in enumerate(table)])
             # A server may answer in any order; 'index' is the number of the text in the request.
@@ -278,24 +280,38 @@ class OpenAIEncoder:
 
     @cached_property
     def _report(self) -> ServerReport | None:
-        """The server's report now, or when it last gave embeddings; None if there is neither."""
+        """The server's report now; the stored one of its last embeddings if it does not answer.
+
+        None if there is neither. A new report has the fields that identify the model, and the model
+        that earlier answers named.
+        """
         response = self.client.get(self.api.description_path)
-        earlier = read_record(self._report_path, ServerReport)
+        earlier_report = read_record(self._report_path, ServerReport)
         if response is None:
-            return earlier
-        # OpenAI's protocol lists models, TEI's describes its only one.
-        models = response.get("data", [{**response, "id": self.model}])
-        description: dict[str, Any] = {}
-        for model in models if isinstance(models, list) else []:
-            if isinstance(model, dict) and model.get("id") == self.model:
-                description = model
-                break
-        identifying = {
+            return earlier_report
+        description = self._find_description(response)
+        identifying_fields = {
             key: description[key]
             for key in self.api.identifying_keys
             if description.get(key) is not None
         }
-        return ServerReport(identifying, answering_model=earlier.answering_model if earlier else "")
+        answering_model = earlier_report.answering_model if earlier_report else ""
+        return ServerReport(identifying_fields, answering_model)
+
+    def _find_description(self, response: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the description of this model in a server's answer; empty if it has none.
+
+        Args:
+            response: A list of models under ``data`` by OpenAI's protocol; by TEI's, the
+                description of its only model.
+        """
+        if "data" not in response:
+            return {**response, "id": self.model}
+        models = response["data"]
+        for model in models if isinstance(models, list) else []:
+            if isinstance(model, dict) and model.get("id") == self.model:
+                return model
+        return {}
 
     @property
     def fingerprint(self) -> str:
@@ -458,12 +474,19 @@ class OpenAIEncoder:
     ) -> None:
         """Send the requests of all phases, and pass on each text's first embedding.
 
+        The probe's first embedding is written into the model's history, unless it has one.
+
         Args:
             phases: The requests of each phase, from :meth:`_plan`; a phase begins when the one
                 before it has been answered.
             texts: The texts to send, (n + 1,), of which the last is the probe.
             sentences: The sentences that all other texts are made of, (n,).
-            keep: Called with the embeddings.
+            keep: Called with the rows (m,) of some sentences and their embeddings (m, d).
+
+        Raises:
+            SourceError: No server answers.
+            EmbeddingsDiffer: A text that is sent again has another embedding.
+            EncoderError: An embedding has a value that is not finite.
         """
         self.client.read_key()
         if self._report is None:
@@ -475,17 +498,22 @@ class OpenAIEncoder:
         repeated = RepeatedTexts(phases, probe)
         if self._history.probe:
             repeated.embeddings[probe] = np.frombuffer(self._history.probe, dtype="<f4")
-        # Neither blank texts nor the probe, the last one, are passed on.
+        # For each text, whether its embedding is still to be passed on: never for blank texts and
+        # the probe, the last one.
         is_missing = np.array([bool(text.strip()) for text in texts[:-1]] + [False])
 
         def take_answer(rows: IndexArray, answer: Answer) -> None:
             """Check an answer, and pass on what is new in it; the probe and repeats are not."""
             is_finite = np.isfinite(answer.embeddings).all(axis=1)
-            self._check_move(repeated.largest_move(rows[is_finite], answer.embeddings[is_finite]))
-            is_new = is_finite & is_missing[rows]
-            is_missing[rows[is_new]] = False
-            if is_new.any():
-                keep(rows[is_new], answer.embeddings[is_new])
+            finite_rows = rows[is_finite]
+            finite_embeddings = answer.embeddings[is_finite]
+            self._check_move(repeated.largest_move(finite_rows, finite_embeddings))
+            is_new = is_missing[finite_rows]
+            new_rows = finite_rows[is_new]
+            is_missing[new_rows] = False
+            if len(new_rows):
+                keep(new_rows, finite_embeddings[is_new])
+            # Checked last, so that the other embeddings of the answer, which may be paid for, stay.
             if not is_finite.all():
                 index = int(np.argmin(is_finite))
                 value = "null" if answer.has_null[index] else "NaN or infinity"
@@ -563,7 +591,10 @@ class OpenAIEncoder:
         return [valid_text(text) for text in self.prompt.wrap(sentences)]
 
     def request(self, texts: Sequence[str], stop: threading.Event) -> Answer:
-        """Send one request and read its answer.
+        """Send one request and return its answer.
+
+        The size of its embeddings and the model that it names are remembered, and the server's
+        report is written into the cache folder if it has changed.
 
         Args:
             texts: The texts as they are sent, with the prompt around each.
@@ -571,6 +602,7 @@ class OpenAIEncoder:
 
         Raises:
             RequestSkipped: ``stop`` was set before it could be sent.
+            EmbeddingsDiffer: The answer names another model than the first one of this run.
             StsbenchError: As :meth:`embed_into`.
         """
         fields = {**self.body, **self.api.make_request(texts, self.model, self.encoding)}

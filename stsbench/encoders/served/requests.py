@@ -132,12 +132,11 @@ def _divide(rows: Sequence[int], costs: IndexArray, limits: RequestLimits) -> li
     requests: list[list[int]] = []
     for row in rows:
         request = requests[-1] if requests else []
-        is_full = (
-            not request
-            or len(request) == limits.texts
-            or costs[request].sum() + costs[row] > limits.tokens
+        # A request always has room for its first text, however long it is.
+        has_room = bool(request) and (
+            len(request) < limits.texts and costs[request].sum() + costs[row] <= limits.tokens
         )
-        if is_full:
+        if not has_room:
             requests.append([])
         requests[-1].append(row)
     return requests

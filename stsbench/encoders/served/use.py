@@ -103,26 +103,46 @@ class UniversalSentenceEncoder:
 
         # Half a character pair cannot be written as UTF-8.
         text = tensorflow.constant([sentence.encode("utf-8", "replace") for sentence in sentences])
-        # A SavedModel of TensorFlow 1, which the module large/3 is, is called by its signatures.
-        signatures = {} if callable(self.graph) else getattr(self.graph, "signatures", {})
-        # A SavedModel of TensorFlow 2 can be called itself.
-        function = next((signatures[name] for name in SIGNATURES if name in signatures), self.graph)
-        if not callable(function):
-            raise EncoderError(
-                f"{self.folder}: the SavedModel can be called in no way that is known "
-                f"(signatures: {list(signatures)})"
-            )
-        outputs = function(text)
+        outputs = self._function(text)
         if isinstance(outputs, dict):
-            names = [name for name in EMBEDDING_OUTPUTS if name in outputs] or list(outputs)
-            if len(outputs) > 1 and names[0] not in EMBEDDING_OUTPUTS:
-                raise EncoderError(
-                    f"{self.folder}: returns {', '.join(sorted(names))}; "
-                    "none is known to be the embeddings"
-                )
-            outputs = outputs[names[0]]
+            outputs = self._select_embeddings(outputs)
         embeddings: FloatArray = np.asarray(outputs, dtype=np.float32)
         return embeddings
+
+    @property
+    def _function(self) -> Any:  # noqa: ANN401 - tensorflow is not typed
+        """The function of the SavedModel that embeds; raises EncoderError if it has none."""
+        # A SavedModel of TensorFlow 2 can be called itself.
+        if callable(self.graph):
+            return self.graph
+        # One of TensorFlow 1, which the module large/3 is, is called by its signatures.
+        signatures = getattr(self.graph, "signatures", {})
+        for name in SIGNATURES:
+            if name in signatures:
+                return signatures[name]
+        raise EncoderError(
+            f"{self.folder}: the SavedModel can be called in no way that is known "
+            f"(signatures: {list(signatures)})"
+        )
+
+    def _select_embeddings(self, outputs: dict[str, Any]) -> Any:  # noqa: ANN401 - see _function
+        """Return the output that holds the embeddings: by its name, or since it is the only one.
+
+        Args:
+            outputs: The outputs of the SavedModel by name.
+
+        Raises:
+            EncoderError: There are several, and none has a known name.
+        """
+        for name in EMBEDDING_OUTPUTS:
+            if name in outputs:
+                return outputs[name]
+        if len(outputs) > 1:
+            raise EncoderError(
+                f"{self.folder}: returns {', '.join(sorted(outputs))}; "
+                "none is known to be the embeddings"
+            )
+        return next(iter(outputs.values()))
 
 
 def _fetch_handle(handle: str) -> Path:

@@ -75,6 +75,8 @@ def load_model(
 ) -> LoadedModel:
     """Load a checkpoint's weights into a model of a transformers ``Auto…`` class.
 
+    The result has the model and the names of the tensors that the checkpoint lacks, if any.
+
     Args:
         auto_class: The ``Auto…`` class.
         checkpoint: The checkpoint.
@@ -251,7 +253,7 @@ def depends_on_padding(model: Any, pad: int, device: torch.device) -> bool:  # n
     """Return whether a model gives a sentence other states if it is padded than if it is alone.
 
     Some models let padding into the sentence. The test is one short sentence of tokens, alone and
-    in a batch with a longer one.
+    padded in a batch with a longer one; a difference by rounding does not count.
 
     Args:
         model: A model of transformers, in whatever mode; its mode is kept.
@@ -260,35 +262,35 @@ def depends_on_padding(model: Any, pad: int, device: torch.device) -> bool:  # n
     """
     short, long = PADDING_TEST_LENGTHS
     vocabulary_size = int(model.get_input_embeddings().num_embeddings)
-    # As many ids from the end of the vocabulary as needed, and one more, as pad is left out.
+    # As many ids from the end of the vocabulary as needed, and one more, as pad is omitted.
     first_token = max(vocabulary_size - long - 1, 0)
     tokens = [token for token in range(first_token, vocabulary_size) if token != pad]
-    # Two equal rows of the long length; tokens repeat if the vocabulary has fewer.
-    ids = torch.tensor([(tokens * long)[:long]] * 2, device=device)
-    mask = (
-        torch.arange(long, device=device)
-        < torch.tensor(PADDING_TEST_LENGTHS, device=device)[:, None]
-    )
+    # The tokens repeat if the vocabulary has fewer.
+    long_sentence = (tokens * long)[:long]
+    ids = torch.tensor([long_sentence, long_sentence], device=device)
+    # The first row is the short sentence, of which the rest is padding.
+    lengths = torch.tensor(PADDING_TEST_LENGTHS, device=device)
+    is_token = torch.arange(long, device=device) < lengths[:, None]
     is_training = bool(getattr(model, "training", False))
     if is_training:
         model.eval()
     # In the model's own type: autocast rounds by more than the difference.
     with torch.autocast(device.type, enabled=False):
         alone = model(input_ids=ids[:1, :short]).last_hidden_state[0]
-        padded_ids = ids.where(mask, pad)
-        padded = model(input_ids=padded_ids, attention_mask=mask.long()).last_hidden_state
-        beside = padded[0, :short]
+        padded_ids = ids.where(is_token, pad)
+        states = model(input_ids=padded_ids, attention_mask=is_token.long()).last_hidden_state
+        padded = states[0, :short]
     if is_training:
         model.train()
     dtype = str(alone.dtype).removeprefix("torch.")
     return not is_padding_invariant(
-        alone.float().cpu().numpy(), beside.float().cpu().numpy(), dtype
+        alone.float().cpu().numpy(), padded.float().cpu().numpy(), dtype
     )
 
 
 TOKENIZE_AT_ONCE = 8192
 """The number of sentences that are tokenised at a time."""
-ENCODER_ALONE = {
+CLASSES_OF_ENCODERS_ALONE = {
     "t5": "T5EncoderModel",
     "mt5": "MT5EncoderModel",
     "umt5": "UMT5EncoderModel",
@@ -302,15 +304,17 @@ Sentence-T5 does so (Ni et al. 2022, arXiv 2108.08877).
 
 
 def model_class(model_type: object) -> Any:  # noqa: ANN401 - transformers is untyped
-    """Return the class of transformers that loads the part of a model that embeds.
+    """Return the ``Auto…`` class of transformers that loads the part of a model that embeds.
+
+    It may first add the class of such an encoder to transformers' own table.
 
     Args:
         model_type: The ``model_type`` of the checkpoint's configuration.
     """
-    if model_type not in ENCODER_ALONE:
+    if model_type not in CLASSES_OF_ENCODERS_ALONE:
         return transformers.AutoModel
-    encoder_class = getattr(transformers, ENCODER_ALONE[str(model_type)])
-    # transformers' own table lacks some of them.
+    encoder_class = getattr(transformers, CLASSES_OF_ENCODERS_ALONE[str(model_type)])
+    # Transformers' own table lacks some of these classes.
     transformers.AutoModelForTextEncoding.register(
         encoder_class.config_class, encoder_class, exist_ok=True
     )
@@ -326,12 +330,12 @@ class Backbone:
         device: The device of the model.
         pad_token: The id of the padding token.
         mask_token: The id of the ``[MASK]`` token; None if there is none.
-        special_tokens: The number of special tokens that are added to a sentence.
+        n_special_tokens: The number of special tokens that are added to a sentence.
         depth: The number of layers.
     """
 
     def __init__(self, tokenizer: Any, model: Any, device: torch.device) -> None:  # noqa: ANN401 - transformers
-        """Keep a loaded tokenizer and model.
+        """Store a loaded tokenizer and model, and read the facts of both that embedding needs.
 
         Raises:
             EncoderError: The configuration lacks the number of layers.
@@ -344,7 +348,7 @@ class Backbone:
             pad_token = tokenizer.eos_token_id or 0
         self.pad_token = int(pad_token)
         self.mask_token = tokenizer.mask_token_id
-        self.special_tokens = int(tokenizer.num_special_tokens_to_add())
+        self.n_special_tokens = int(tokenizer.num_special_tokens_to_add())
         config = model.config
         try:
             self.depth = int(config.num_hidden_layers)
@@ -353,10 +357,10 @@ class Backbone:
                 f"a model of type '{config.model_type}' does not say its layers"
             ) from error
         # RoBERTa and similar models compute positions from the ids, starting behind the padding id.
+        # A module of theirs has that id; so has a bare table of word vectors, which computes none.
         embeddings = getattr(model, "embeddings", None)
-        self._computes_positions = hasattr(embeddings, "padding_idx") and not isinstance(
-            embeddings, torch.nn.Embedding
-        )
+        is_bare_table = isinstance(embeddings, torch.nn.Embedding)
+        self._computes_positions = hasattr(embeddings, "padding_idx") and not is_bare_table
         self._accepts_positions = "position_ids" in inspect.signature(model.forward).parameters
 
     @classmethod

@@ -168,9 +168,9 @@ class TransformerEncoder(CheckpointEncoder):
         self.max_length = self._choose_max_length(max_length)
 
     def _choose_max_length(self, requested: int | None) -> int | None:
-        """Return the requested maximum length, or by default the checkpoint's.
+        """Return the requested maximum length, or by default the checkpoint's, in tokens.
 
-        None is returned if the checkpoint limits no length.
+        None is returned if neither is set.
 
         Args:
             requested: The number of tokens that the user asks for; None for the checkpoint's own.
@@ -179,9 +179,12 @@ class TransformerEncoder(CheckpointEncoder):
             CardError: The model does not have as many positions.
         """
         max_length = self.checkpoint.max_length() if requested is None else requested
+        if max_length is None:
+            return None
         positions = self.checkpoint.positions()
         # A model without positions has no largest length.
-        if max_length is not None and not 1 <= max_length <= (positions or max_length):
+        is_too_long = max_length > (positions or max_length)
+        if max_length < 1 or is_too_long:
             raise CardError(
                 f"max_length {requested}: give 1 to {positions or 'any number'}, the model's "
                 "positions"
@@ -229,7 +232,7 @@ class TransformerEncoder(CheckpointEncoder):
             self.checkpoint, self.backend, self.pooling, self.adapters, self.bidirectional
         )
         self.pooling.layer_indices(backbone.depth)
-        if self.max_length is not None and self.max_length <= backbone.special_tokens:
+        if self.max_length is not None and self.max_length <= backbone.n_special_tokens:
             raise CardError(
                 f"max_length {self.max_length} leaves nothing of a sentence beside the special "
                 "tokens"
@@ -251,7 +254,8 @@ class TransformerEncoder(CheckpointEncoder):
 
         If the second copy of the sentence is pooled, its tokens are noted as a span.
         """
-        # Tokens to pool follow the sentence, so the sentence is cut and they remain.
+        # Some poolings need tokens of the template behind the sentence. The tokenizer would cut
+        # these off, so a long sentence is cut itself.
         pools_last_token = str(self.pooling) == "last_token"
         if self.prompt.n_copies == 2 or (self.prompt.template and pools_last_token):
             sentences = cut_to_fit(self.backbone.tokenizer, self.prompt, sentences, self.max_length)
@@ -272,8 +276,11 @@ class TransformerEncoder(CheckpointEncoder):
         free_bytes, _ = torch.cuda.mem_get_info(device)
         # The memory that torch still reserves for deleted tensors is free too.
         unused_bytes = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        # At the peak: all states that may be requested, and about 24 widths within a layer.
-        bytes_per_token = (backbone.depth + 25) * backbone.width * backbone.model.dtype.itemsize
+        # At the peak there are the states of all layers and of the word embeddings, and within a
+        # layer about 24 vectors of the same width.
+        n_states = backbone.depth + 1
+        values_per_token = (n_states + 24) * backbone.width
+        bytes_per_token = values_per_token * backbone.model.dtype.itemsize
         return DeviceMemory(
             torch.cuda.get_device_name(device),
             free=free_bytes + unused_bytes,
@@ -283,7 +290,8 @@ class TransformerEncoder(CheckpointEncoder):
     def embed_tokens(self, tokens: TokenIds, rows: IndexArray) -> FloatArray:
         """Return the embeddings (b, d) of some tokenised sentences, computed as one batch.
 
-        The embedding of a sentence without tokens is zero.
+        The embedding of a sentence without tokens is zero. If there are several poolings, the
+        embeddings of all are joined, each normalised by itself.
 
         Args:
             tokens: The tokens of all sentences.
@@ -293,7 +301,9 @@ class TransformerEncoder(CheckpointEncoder):
 
         has_tokens = tokens.lengths[rows] > 0
         if not has_tokens.any():
-            return np.zeros((len(rows), self.n_embeddings * self.backbone.width), dtype=np.float32)
+            # Nothing is computed that would show the size of an embedding.
+            d = self.n_embeddings * self.backbone.width
+            return np.zeros((len(rows), d), dtype=np.float32)
         with torch.inference_mode():
             # A model's own head reads the first position, even if it is padding.
             pad_left = self.padding_side == "left" and not self.pooling.through_head
@@ -302,8 +312,9 @@ class TransformerEncoder(CheckpointEncoder):
             if self.normalise:
                 parts = [torch.nn.functional.normalize(part, dim=-1) for part in parts]
             pooled = torch.cat(parts, dim=-1).cpu()
-        # The pooled width may differ from the backbone's: some models have layers of other widths.
-        embeddings = np.zeros((len(rows), pooled.shape[1]), dtype=np.float32)
+        # Some models have layers of other widths than the last, so d is that of what was pooled.
+        d = pooled.shape[1]
+        embeddings = np.zeros((len(rows), d), dtype=np.float32)
         embeddings[has_tokens] = pooled
         return embeddings
 
@@ -504,7 +515,9 @@ def embed_in_one_pass(
     *,
     progress: ProgressCallback = lambda done, total: None,
 ) -> None:
-    """Embed the sentences that the stores of several engines lack, with one forward pass each.
+    """Embed the sentences that the stores of several engines lack, and add them to these stores.
+
+    There is one forward pass per sentence, whose hidden states are pooled for each engine.
 
     Args:
         base: The encoder whose hidden states are pooled.
@@ -512,7 +525,8 @@ def embed_in_one_pass(
         sentences: The sentences to embed.
         progress: Called with the tokens that are embedded and their total.
     """
-    # An engine does so itself before it stores its first row; here all stores are one to it.
+    # An engine records them itself for its own store. The engine below has a store without a
+    # monitor, which passes embeddings on to these.
     for engine in engines:
         if engine.store.monitor is not None and engine.store.folder is not None:
             engine.store.monitor.record_probes()

@@ -66,10 +66,12 @@ class Pooling(ABC):
         if match := _NAME_WITH_LAYERS.fullmatch(name):
             layers = tuple(int(layer) for layer in match[2].split(","))
             for pooling_class in POOLINGS.values():
-                # 'mean(i,j)' takes any number of layers, 'max(i)' one. 'cls(i)' is not the class
-                # named 'cls' but FirstTokenPooling, so the form's own name is compared.
+                # The name in the form may differ from that without layers: 'cls(i)' is the form of
+                # 'cls_before_pooler'.
                 form_name, _, parameters = pooling_class.layer_form.partition("(")
-                if form_name == match[1] and ("," in parameters or len(layers) == 1):
+                # The form 'mean(i,j)' stands for any number of layers, 'max(i)' for one.
+                fits_number = "," in parameters or len(layers) == 1
+                if form_name == match[1] and fits_number:
                     return pooling_class(layers)
         classes = POOLINGS.values()
         names = [kind.name for kind in classes if kind.works_without_layers]
@@ -286,7 +288,7 @@ def masked_max(state: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
 
 
 def last_occurrences(ids: torch.Tensor, token: int) -> torch.Tensor:
-    """Mark the last place of a token in each row.
+    """Mark the last occurrence of a token in each row.
 
     Args:
         ids: Token ids (b, t).

@@ -39,7 +39,7 @@ class Prompt:
     add_full_stop: bool = False
 
     def __post_init__(self) -> None:
-        """Check the text and the template."""
+        """Raise CardError if there are both, or if the template has not one or two places."""
         if self.text and self.template:
             raise CardError("give 'prompt' or 'prompt_template', not both")
         if self.template and self.n_copies not in (1, 2):

@@ -130,49 +130,71 @@ class _Weights(NamedTuple):
     """The weights of the tokens in their sentences, (n, 1)."""
 
 
-def _wk_weights(x: Floats, neighbours: npt.NDArray[np.int64]) -> _Weights:
+def _wk_weights(states: Floats, neighbours: npt.NDArray[np.int64]) -> _Weights:
     """Compute SBERT-WK's weights of tokens and of each token's layers.
+
+    A token's weight is the variance of the cosines of adjacent layers.
+
+    Args:
+        states: The hidden states of n tokens in l layers, (n, l, h).
+        neighbours: Row k has the layers near layer k and then k itself, -1 where there are fewer:
+            (l, m), from :func:`_layer_neighbours`.
+    """
+    cosines = _layer_cosines(states)
+    # The diagonal below the main one: the cosine of each layer with the one before it, (n, l - 1).
+    adjacent_cosines = np.einsum("nkk->nk", cosines[:, 1:, :-1])
+    token_weights = adjacent_cosines.var(axis=1, keepdims=True) + _MIN_WEIGHT
+    return _Weights(_layer_weights(cosines, neighbours), token_weights)
+
+
+def _layer_cosines(states: Floats) -> Floats:
+    """Return the cosines among each token's layers, (n, l, l), for states (n, l, h).
+
+    Those with a zero state are 0, that with itself too.
+    """
+    inner_products = states @ states.transpose(0, 2, 1)
+    lengths = np.sqrt(np.einsum("nkk->nk", inner_products))
+    lengths[lengths == 0] = 1.0
+    inner_products /= lengths[:, :, None] * lengths[:, None, :]
+    return inner_products
+
+
+def _layer_weights(cosines: Floats, neighbours: npt.NDArray[np.int64]) -> Floats:
+    """Compute the weights of each token's layers, (n, l), with sum 1, by alignment and novelty.
 
     The formulas are those of arXiv 2002.06652, with cosines in place of QR decompositions. With p_k
     the part of state x_k in the span of its m - 1 neighbours, alignment is 1 / (2 m mean_j cos(x_j,
     x_k) ||x_k|| / ||p_k||), novelty ||x_k - p_k|| / ||x_k||. Each is divided by its sum over the
-    layers, and a layer's weight is their mean. A token's weight is the variance of the cosines of
-    adjacent layers.
+    layers, and a layer's weight is their mean.
 
     Args:
-        x: The hidden states of n tokens in l layers, (n, l, h).
-        neighbours: Row k has the layers near layer k and then k itself, -1 where there are fewer:
-            (l, m), from :func:`_layer_neighbours`.
+        cosines: The cosines among the l layers of n tokens, (n, l, l).
+        neighbours: As for :func:`_wk_weights`, (l, m).
     """
-    # The inner products of each token's layers, (n, l, l), are divided by the lengths below.
-    cosines = x @ x.transpose(0, 2, 1)
-    lengths = np.sqrt(np.einsum("nkk->nk", cosines))
-    lengths[lengths == 0] = 1.0
-    cosines /= lengths[:, :, None] * lengths[:, None, :]
-    # The diagonal below the main one: the cosine of each layer with the one before it, (n, l - 1).
-    adjacent_cosines = np.einsum("nkk->nk", cosines[:, 1:, :-1])
-    token_weights = adjacent_cosines.var(axis=1, keepdims=True) + _MIN_WEIGHT
+    n_layers = cosines.shape[1]
     exists = neighbours >= 0
-    # The cosines among each layer's neighbours and itself, which is last: (n, l, m, m).
+    # The cosines among each layer's neighbours and itself, which is last: (n, l, m, m). Those with
+    # a missing neighbour, for which -1 has picked the last layer, are set to 0: so it adds nothing
+    # to any sum.
     near_cosines = cosines[:, neighbours[:, :, None], neighbours[:, None, :]]
     near_cosines[:, ~(exists[:, :, None] & exists[:, None, :])] = 0.0
-    # -1 has picked the last layer; as a zero, a missing neighbour adds nothing to any sum.
     n_neighbours = exists[:, :-1].sum(axis=1)
+    # For each layer, the sum of its cosines with its neighbours, kept away from 0.
     cosine_sum = near_cosines[:, :, -1, :-1].sum(axis=-1)
     cosine_sum[np.abs(cosine_sum) < _MIN_SQUARED_SINE] = _MIN_SQUARED_SINE
+    # ||p_k||^2 / ||x_k||^2 and ||x_k - p_k||^2 / ||x_k||^2, as cosines are of states of length 1.
     inside, outside = _squared_parts(near_cosines)
-    # With near_cosines of unit states, inside is ||p_k||^2 / ||x_k||^2 and outside is novelty^2.
     alignment = np.sqrt(inside) * n_neighbours / (2 * (n_neighbours + 1) * cosine_sum)
     alignment_sum = alignment.sum(axis=1, keepdims=True)
     is_zero = np.abs(alignment_sum) < _MIN_SQUARED_SINE
     alignment_weights = np.where(
-        is_zero, 1 / x.shape[1], alignment / np.where(is_zero, 1.0, alignment_sum)
+        is_zero, 1 / n_layers, alignment / np.where(is_zero, 1.0, alignment_sum)
     )
     novelty = _MIN_WEIGHT + np.where(
         outside < _MIN_SQUARED_SINE, 0.0, np.sqrt(np.maximum(outside, 0.0))
     )
     novelty_weights = novelty / novelty.sum(axis=1, keepdims=True)
-    return _Weights((alignment_weights + novelty_weights) / 2, token_weights)
+    return (alignment_weights + novelty_weights) / 2  # type: ignore[no-any-return]
 
 
 def _squared_parts(near_cosines: Floats) -> tuple[Floats, Floats]:

@@ -138,14 +138,16 @@ class SentenceTransformerEncoder(CheckpointEncoder):
 
     @cached_property
     def network(self) -> Any:  # noqa: ANN401 - sentence_transformers is not typed for us
-        """The loaded model.
+        """The loaded model, which cuts its input at the maximum length.
+
+        If ``normalise`` is false, its modules that normalise are removed.
 
         Raises:
             CardError: The maximum length is not possible.
             EncoderError: The model cannot be loaded.
         """
         network = self.backend.load_library_model(
-            partial(_load_library, self.root), state=library_digests(self.root)
+            load=partial(_load_library, self.root), state=library_digests(self.root)
         )
         if self.max_length is not None:
             self._set_max_length(network, self.max_length)
@@ -187,7 +189,11 @@ class SentenceTransformerEncoder(CheckpointEncoder):
     def depends_on_padding(self) -> bool:
         """Whether embeddings depend on longer sentences in the same batch.
 
-        A CNN's do if its padding is not zero. Texts are embedded together and alone to find out.
+        Those of a CNN may: it reads the padding beside a sentence. To find out, some texts are
+        embedded together and alone.
+
+        Raises:
+            EncoderError: The modules of the checkpoint cannot run one after another.
         """
         texts = self._padding_probes()
         kinds = ", ".join(module.kind.rpartition(".")[2] for module in self.modules)
@@ -203,17 +209,16 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         return not is_padding_invariant(alone, together, self.backend.dtype)
 
     def _padding_probes(self) -> list[str]:
-        """Make texts of 1 to 40 words of the vocabulary, so that they differ in length alone."""
+        """Make texts of 1 to 13 and of 40 words, which are drawn from the whole vocabulary."""
         tokenizer: Any = getattr(self.network, "tokenizer", None)
         vocabulary = sorted(tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else [])
         # The characters that mark a word's beginning are no part of it.
         stripped = [token.lstrip("▁Ġ") for token in vocabulary]
         words = [word for word in stripped if word.isalpha()] or ["a"]
+        # Every so many words one is taken, from the beginning again if there are few.
         step = max(1, len(words) // 64)
-        texts = []
-        for n_words in (*range(1, 14), 40):
-            texts.append(" ".join(words[i * step % len(words)] for i in range(n_words)))
-        return texts
+        spread_words = [words[i * step % len(words)] for i in range(40)]
+        return [" ".join(spread_words[:n_words]) for n_words in (*range(1, 14), 40)]
 
     def _embed_by_length(self, texts: Sequence[str]) -> FloatArray:
         """Embed texts (n, d), each only together with others of the same number of tokens."""

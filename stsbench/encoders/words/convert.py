@@ -5,8 +5,9 @@ Only tensors are read of published files. ``load_encoder`` opens the folders.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,11 @@ from stsbench.encoders.words.words import find_vectors, write_word_folder
 
 TABLE_FILES = {"uni": "utable.npy", "bi": "btable.npy"}
 """The word tables of the halves of Skip-Thoughts."""
+HALF_PREFIXES: dict[HalfName, Sequence[str]] = {
+    "uni": ["encoder"],
+    "bi": ["encoder", "encoder_r"],
+}
+"""The prefixes of each half's GRUs: "uni" reads forwards, "bi" has one for each direction."""
 UNKNOWN_WORD = "UNK"
 END_WORD = "<eos>"
 
@@ -102,41 +108,17 @@ def convert_skip_thoughts(source: Path, out: Path) -> Path:
     lines = (source / "dictionary.txt").read_text(encoding="utf-8").split("\n")
     # Of a word that is there twice, the published code takes the last.
     rows_by_word = {word.strip(): row for row, word in enumerate(lines) if word.strip()}
+    if UNKNOWN_WORD not in rows_by_word:
+        raise EncoderError(f"{source / 'dictionary.txt'}: lacks the word {UNKNOWN_WORD}")
     halves: dict[HalfName, GruTable] = {}
     tensors: dict[str, Tensor] = {}
-    # "uni" reads forwards; "bi" has another GRU for each direction.
-    for name, prefixes in (("uni", ["encoder"]), ("bi", ["encoder", "encoder_r"])):
-        with translate_errors(
-            f"{source}: the half '{name}' cannot be read",
-            EncoderError,
-            OSError,
-            ValueError,
-            KeyError,
-        ):
-            table = np.load(source / TABLE_FILES[name], mmap_mode="r", allow_pickle=False)
-            with np.load(source / f"{name}_skip.npz", allow_pickle=False) as archive:
-                directions = [_theano_gru(archive, prefix) for prefix in prefixes]
-        if table.ndim != 2 or len(table) <= max(rows_by_word.values()):
-            raise EncoderError(
-                f"{source / TABLE_FILES[name]}: shape {table.shape} "
-                f"for {len(lines)} lines of dictionary.txt"
-            )
-        halves[name] = GruTable(
-            word_size=table.shape[1],
-            hidden=directions[0]["weight_hh_l0"].shape[1],
-            bidirectional=name == "bi",
-        )
-        # Without the rows of repeated words, in the order of the new vocabulary.
-        embedding = table[list(rows_by_word.values())].astype(np.float32)
-        tensors[f"{name}.embedding"] = torch.from_numpy(embedding)
-        for index, weights in enumerate(directions):
-            for key, weight in weights.items():
-                tensors[f"{name}.gru.directions.{index}.gru.{key}"] = torch.from_numpy(weight)
+    for name in HALF_PREFIXES:
+        half = _read_half(source, name, rows=list(rows_by_word.values()), n_lines=len(lines))
+        halves[name] = half.table
+        tensors |= half.tensors
     config = HalvesConfig(
         halves=halves, unknown=UNKNOWN_WORD, eos=END_WORD if END_WORD in rows_by_word else ""
     )
-    if UNKNOWN_WORD not in rows_by_word:
-        raise EncoderError(f"{source / 'dictionary.txt'}: lacks the word {UNKNOWN_WORD}")
     network = fill_network(lambda: config.network(len(rows_by_word)), tensors, where=source)
     return write_word_folder(
         out,
@@ -145,6 +127,49 @@ def convert_skip_thoughts(source: Path, out: Path) -> Path:
         tensors=network.state_dict(),
         words=list(rows_by_word),
     )
+
+
+class _Half(NamedTuple):
+    """A half of Skip-Thoughts: its sizes, and its weights by their names in the new network."""
+
+    table: GruTable
+    tensors: dict[str, Tensor]
+
+
+def _read_half(source: Path, name: HalfName, *, rows: Sequence[int], n_lines: int) -> _Half:
+    """Read the word table and the GRUs of a half of the published Skip-Thoughts.
+
+    Args:
+        source: The published folder.
+        name: The half, ``uni`` or ``bi``.
+        rows: The rows of the new vocabulary's words in the published table.
+        n_lines: The number of lines of ``dictionary.txt``, for a message.
+
+    Raises:
+        EncoderError: A file is broken, or the table has fewer rows than the dictionary has words.
+    """
+    table_path = source / TABLE_FILES[name]
+    problem = f"{source}: the half '{name}' cannot be read"
+    with translate_errors(problem, EncoderError, OSError, ValueError, KeyError):
+        table = np.load(table_path, mmap_mode="r", allow_pickle=False)
+        with np.load(source / f"{name}_skip.npz", allow_pickle=False) as archive:
+            directions = [_theano_gru(archive, prefix) for prefix in HALF_PREFIXES[name]]
+    if table.ndim != 2 or len(table) <= max(rows):
+        raise EncoderError(
+            f"{table_path}: shape {table.shape} for {n_lines} lines of dictionary.txt"
+        )
+    # Without the rows of repeated words, in the order of the new vocabulary.
+    embedding = table[rows].astype(np.float32)
+    tensors = {f"{name}.embedding": torch.from_numpy(embedding)}
+    for index, weights in enumerate(directions):
+        for key, weight in weights.items():
+            tensors[f"{name}.gru.directions.{index}.gru.{key}"] = torch.from_numpy(weight)
+    gru_table = GruTable(
+        word_size=table.shape[1],
+        hidden=directions[0]["weight_hh_l0"].shape[1],
+        bidirectional=name == "bi",
+    )
+    return _Half(gru_table, tensors)
 
 
 def _theano_gru(archive: np.lib.npyio.NpzFile, prefix: str) -> dict[str, FloatArray]:
@@ -190,8 +215,6 @@ def expand_vocabulary(
     Raises:
         EncoderError: The vocabularies share too few words.
     """
-    from sklearn.linear_model import LinearRegression
-
     path = find_vectors(vectors)
     word_vectors = open_vectors(path, sha256=cached_digest(path), limit=limit)
     file_words = [word for block in read_blocks(path, limit) for word in block.words]
@@ -213,19 +236,12 @@ def expand_vocabulary(
     ]
 
     def take_vectors(words: list[str]) -> npt.NDArray[np.float64]:
-        return word_vectors.take(np.array([rows_by_word[word] for word in words])).astype(
-            np.float64
-        )
+        rows = np.array([rows_by_word[word] for word in words])
+        return word_vectors.take(rows).astype(np.float64)
 
-    shared_vectors = take_vectors(shared_words)
-    new_vectors = take_vectors(new_words)
-    tensors = encoder.tensors()
-    shared_rows = [encoder.vocabulary[word] for word in shared_words]
-    for half in encoder.config.halves:
-        table = tensors[f"{half}.embedding"].numpy()
-        regression = LinearRegression().fit(shared_vectors, table[shared_rows].astype(np.float64))
-        mapped_vectors = regression.predict(new_vectors).astype(np.float32)
-        tensors[f"{half}.embedding"] = torch.from_numpy(np.concatenate([table, mapped_vectors]))
+    tensors = _extend_tables(
+        encoder, shared_words, take_vectors(shared_words), take_vectors(new_words)
+    )
     return write_word_folder(
         out,
         kind=encoder.KIND,
@@ -233,3 +249,29 @@ def expand_vocabulary(
         tensors=tensors,
         words=[*encoder.words, *new_words],
     )
+
+
+def _extend_tables(
+    encoder: GruHalvesEncoder,
+    shared_words: Sequence[str],
+    shared_vectors: npt.NDArray[np.float64],
+    new_vectors: npt.NDArray[np.float64],
+) -> dict[str, Tensor]:
+    """Return an encoder's tensors by name, with rows for new words in each half's word table.
+
+    Args:
+        encoder: The encoder.
+        shared_words: The n words that both the encoder and the file of word vectors have.
+        shared_vectors: Their vectors in the file, (n, d), from which a half's rows are predicted.
+        new_vectors: The vectors of the m new words in the file, (m, d).
+    """
+    from sklearn.linear_model import LinearRegression
+
+    tensors = encoder.tensors()
+    shared_rows = [encoder.vocabulary[word] for word in shared_words]
+    for half in encoder.config.halves:
+        table = tensors[f"{half}.embedding"].numpy()
+        regression = LinearRegression().fit(shared_vectors, table[shared_rows].astype(np.float64))
+        new_rows = regression.predict(new_vectors).astype(np.float32)
+        tensors[f"{half}.embedding"] = torch.from_numpy(np.concatenate([table, new_rows]))
+    return tensors

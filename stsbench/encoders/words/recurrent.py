@@ -421,13 +421,21 @@ class GruHalvesEncoder(RecurrentEncoder):
         return self.config.network(len(self.words))
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Return embeddings (n, d): those of the halves side by side, each of length 1."""
+        """Return embeddings (n, d): those of the halves side by side, each half of length 1.
+
+        A word that is not in the vocabulary has the vector of the unknown word.
+
+        Raises:
+            EncoderError: The vocabulary lacks a special word of the configuration.
+        """
 
         def embed(ids: Tensor, lengths: Tensor) -> Tensor:
             embeddings = []
             for name in self.halves:
                 half = self.network.get_submodule(name)
-                embeddings.append(nn.functional.normalize(half(ids.clamp(min=0), lengths), dim=1))
+                # Padding, -1, must be a valid id; no state of it is used.
+                embedding = half(ids.clamp(min=0), lengths)
+                embeddings.append(nn.functional.normalize(embedding, dim=1))
             return torch.cat(embeddings, dim=1)
 
         for special_word in filter(None, (self.config.unknown, self.config.eos)):
@@ -438,13 +446,13 @@ class GruHalvesEncoder(RecurrentEncoder):
                 )
         unknown_row = self.vocabulary[self.config.unknown]
         end_rows = [self.vocabulary[self.config.eos]] if self.append_eos else []
-        rows = [
-            [self.vocabulary.get(word, unknown_row) for word in self.split_words(sentence)]
-            + end_rows
-            for sentence in sentences
-        ]
-        size = sum(self.config.halves[name].size for name in self.halves)
-        return self.embed_planned(TokenIds.from_lists(rows), embed, d=size)
+        rows_of_sentences = []
+        for sentence in sentences:
+            words = self.split_words(sentence)
+            word_rows = [self.vocabulary.get(word, unknown_row) for word in words]
+            rows_of_sentences.append(word_rows + end_rows)
+        d = sum(self.config.halves[name].size for name in self.halves)
+        return self.embed_planned(TokenIds.from_lists(rows_of_sentences), embed, d=d)
 
 
 class QuickThoughtsEncoder(GruHalvesEncoder):
@@ -523,11 +531,9 @@ class InferSentEncoder(RecurrentEncoder):
         look_up("padding", self.padding, MAXIMA)
         self.batch = RELEASED_BATCH if self.padding == "batch" else None
         expected_sha256 = self.config.vectors_sha256
-        if (
-            not (vectors or expected_sha256)
-            and Path(self.config.vectors).name != self.config.vectors
-        ):
-            # Else the author of the folder could have any file of this machine opened.
+        config_names_path = Path(self.config.vectors).name != self.config.vectors
+        # Without a hash, the author of the folder could have any file of this machine opened.
+        if config_names_path and not vectors and not expected_sha256:
             raise DataError(
                 f"{self.folder / CONFIG_FILE}: names word vectors in a folder "
                 "and no sha256 of them",
@@ -535,7 +541,9 @@ class InferSentEncoder(RecurrentEncoder):
             )
         self.vectors_path = find_vectors(vectors or self.config.vectors)
         self.vectors_sha256 = cached_digest(self.vectors_path)
-        if not vectors and expected_sha256 and self.vectors_sha256 != expected_sha256:
+        is_expected = self.vectors_sha256 == expected_sha256
+        # Vectors that the user names are not compared.
+        if expected_sha256 and not vectors and not is_expected:
             raise DataError(
                 f"{self.vectors_path}: not the word vectors of {self.folder} "
                 f"(sha256 {self.vectors_sha256[:12]}, config.json {expected_sha256[:12]})",

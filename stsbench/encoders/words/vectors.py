@@ -50,14 +50,14 @@ class VectorBlock(NamedTuple):
 
 
 def read_blocks(path: Path, limit: int | None = None) -> Iterator[VectorBlock]:
-    """Yield the vectors of a file in blocks.
+    """Yield the words and vectors of a file in blocks, in its order.
 
     Args:
         path: A text or ``.npz`` file.
         limit: The number of vectors to read, from the file's start; None for all.
 
     Raises:
-        DataError: The file is broken; the message names the line or row.
+        DataError: The file is broken, has no vectors, or has fewer than its first line promises.
     """
     check_is_file(path)
     if path.suffix == ".npz":
@@ -69,13 +69,15 @@ def read_blocks(path: Path, limit: int | None = None) -> Iterator[VectorBlock]:
     fields = first_line.split()
     # A line is a word and its values, with blanks between: as many blanks as values.
     width = first_line.rstrip().count(b" ")
-    line_number = 1
-    promised = 0
+    # The number of the first line with a vector.
+    first_number = 1
+    n_promised = 0
     # word2vec's text format begins with a line of two numbers, of words and of values; GloVe's has
     # none, so its first line is put back.
-    if len(fields) == 2 and all(field.isdigit() for field in fields):
-        promised, width = map(int, fields)
-        line_number = 2
+    has_header = len(fields) == 2 and all(field.isdigit() for field in fields)
+    if has_header:
+        n_promised, width = map(int, fields)
+        first_number = 2
     else:
         lines = chain([first_line], lines)
     if width < 1:
@@ -84,15 +86,16 @@ def read_blocks(path: Path, limit: int | None = None) -> Iterator[VectorBlock]:
             f"got '{_format_bytes(b' '.join(fields))}'"
         )
     lines = islice(lines, limit)
-    count = 0
+    n_read = 0
     while block_lines := list(islice(lines, READ_ROWS)):
-        yield _parse_block(block_lines, width, path, first_number=line_number + count)
-        count += len(block_lines)
-    if count < (promised if limit is None else min(promised, limit)):
+        yield _parse_block(block_lines, width, path, first_number=first_number + n_read)
+        n_read += len(block_lines)
+    n_expected = n_promised if limit is None else min(n_promised, limit)
+    if n_read < n_expected:
         raise DataError(
-            f"{path}: line 1 promises {promised} vectors, {count} follow; fetch the file again"
+            f"{path}: line 1 promises {n_promised} vectors, {n_read} follow; fetch the file again"
         )
-    if not count:
+    if not n_read:
         raise DataError(f"{path}: holds no word vectors")
 
 
@@ -302,16 +305,16 @@ class WordVectors:
         """Read the vectors of all words of these sentences into one table.
 
         Args:
-            sentences: The words of each sentence; those without a vector are left out.
+            sentences: The words of each sentence; those without a vector are omitted.
         """
-        rows_by_word = self.find_known(chain.from_iterable(sentences))
-        table_rows = {word: row for row, word in enumerate(rows_by_word)}
-        vectors = self.take(np.array([*rows_by_word.values()], np.int64))
-        rows = [
+        file_rows = self.find_known(chain.from_iterable(sentences))
+        vectors = self.take(np.array([*file_rows.values()], np.int64))
+        table_rows = {word: row for row, word in enumerate(file_rows)}
+        rows_of_sentences = [
             [table_rows[word] for word in sentence if word in table_rows] for sentence in sentences
         ]
         # The last row is zero, for the padding of sentences.
-        return WordTable(rows, np.pad(vectors, ((0, 1), (0, 0))))
+        return WordTable(rows_of_sentences, np.pad(vectors, ((0, 1), (0, 0))))
 
     def take(self, rows: npt.NDArray[np.int64]) -> FloatArray:
         """Return the vectors of these rows, (len(rows), d)."""
@@ -325,7 +328,7 @@ class WordVectors:
 
 
 def open_vectors(path: Path, *, sha256: str, limit: int | None = None) -> WordVectors:
-    """Open the vectors of a file, which is converted when it is opened for the first time.
+    """Open the vectors of a file, which is first converted into the cache folder if it is not yet.
 
     Args:
         path: A text or ``.npz`` file.
@@ -341,12 +344,13 @@ def open_vectors(path: Path, *, sha256: str, limit: int | None = None) -> WordVe
     if not is_sealed(folder):
         with sealed_folder(folder) as scratch:
             _convert(path, limit, scratch)
-    keys = np.asarray(np.load(folder / "keys.npy", mmap_mode="r", allow_pickle=False))
-    rows = np.asarray(np.load(folder / "rows.npy", mmap_mode="r", allow_pickle=False))
+    word_hashes = np.asarray(np.load(folder / "keys.npy", mmap_mode="r", allow_pickle=False))
+    rows_of_hashes = np.asarray(np.load(folder / "rows.npy", mmap_mode="r", allow_pickle=False))
+    n_words = len(rows_of_hashes)
     vectors_path = folder / "vectors.f32"
     # The file has no header, only float32 of 4 bytes, one row per word.
-    size = vectors_path.stat().st_size // (4 * len(rows))
-    return WordVectors(vectors_path, shape=(len(rows), size), keys=keys, rows=rows)
+    size = vectors_path.stat().st_size // (4 * n_words)
+    return WordVectors(vectors_path, (n_words, size), keys=word_hashes, rows=rows_of_hashes)
 
 
 def _convert(path: Path, limit: int | None, folder: Path) -> None:

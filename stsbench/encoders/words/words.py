@@ -294,11 +294,11 @@ class BagEncoder(ABC):
 
 
 def sum_vectors(bags: Bags, take: Callable[[IndexArray], FloatArray], *, mean: bool) -> FloatArray:
-    """Return the sum or mean of each bag's vectors, (len(bags), d), summed in float64.
+    """Return the sum or mean of each bag's vectors, (len(bags), d), float32, summed in float64.
 
     Args:
-        bags: The rows of each bag; the sum of an empty bag is zero.
-        take: Returns the vectors of rows.
+        bags: The rows of each bag's words; an empty bag becomes zero.
+        take: Returns the vectors (m, d) of rows (m,).
         mean: Return means in place of sums.
     """
     from scipy.sparse import csr_array
@@ -308,9 +308,13 @@ def sum_vectors(bags: Bags, take: Callable[[IndexArray], FloatArray], *, mean: b
     rows = np.fromiter(chain.from_iterable(bags), dtype=np.int64, count=n_words)
     distinct_rows, columns = np.unique(rows, return_inverse=True)
     starts = np.concatenate([[0], np.cumsum(lengths)])
-    # Each bag is summed by itself in the order of its words: its bytes do not depend on others.
-    counts = csr_array((np.ones(n_words), columns, starts), shape=(len(bags), len(distinct_rows)))
-    sums: npt.NDArray[np.float64] = counts @ take(distinct_rows).astype(np.float64)
+    # A sparse matrix (bags, distinct rows) with a 1 for each word of each bag, whose product with
+    # the vectors is the sums. Each bag is summed by itself in the order of its words, so that its
+    # bytes do not depend on others.
+    ones_of_words = csr_array(
+        (np.ones(n_words), columns, starts), shape=(len(bags), len(distinct_rows))
+    )
+    sums: npt.NDArray[np.float64] = ones_of_words @ take(distinct_rows).astype(np.float64)
     if mean:
         sums = sums / np.maximum(lengths, 1)[:, None]
     return sums.astype(np.float32)
