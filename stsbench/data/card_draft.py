@@ -84,13 +84,13 @@ def locate_card(folder: Path, kind: str, name: str) -> CardLocation:
     location = CardLocation(cards=cards, kind=kind, name=name)
     has_cards = any((cards / card_folder).is_dir() for card_folder in CARD_FOLDERS)
     catalogue = Catalogue([cards] if has_cards else [])
-    paths_by_name = catalogue.paths(kind)
+    path_by_name = {**catalogue.paths(kind)}
     if kind == "tasks":
-        paths_by_name = {
-            **dict.fromkeys(catalogue.suites(), Path("suites.toml")),
-            **paths_by_name,
-        }
-    path = paths_by_name.get(name, location.path)
+        # The user may name a task or a suite, so no task may have the name of a suite.
+        for suite_name in catalogue.suites():
+            path_by_name.setdefault(suite_name, Path("suites.toml"))
+    # A draft may replace the user's own card of this name in this folder.
+    path = path_by_name.get(name, location.path)
     if path != location.path:
         raise StsbenchError(f"the name '{name}' is taken by {path}; give another with `name`")
     return location

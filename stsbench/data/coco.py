@@ -103,15 +103,15 @@ class _ImageData(NamedTuple):
 
 def _parse_content(content: Any) -> _ImageData:  # noqa: ANN401 - whatever the pickle holds
     """Return the features and captions of a pickle; raises many errors for other contents."""
-    # Only keys are rebuilt at once: the values take much memory.
-    stubs = {_rebuild(key): value for key, value in content.items()}
-    features = _stack_features(_rebuild(stubs["features"]))
-    caption_ids = _rebuild(stubs["image_to_caption_ids"])
-    caption_by_id = _rebuild(stubs["captions"])
-    captions_by_image = [
-        [caption_by_id[caption_id]["cleaned_caption"] for caption_id in caption_ids[image]]
-        for image in range(len(features))
-    ]
+    # Each value is rebuilt alone, when it is needed: together they take much memory.
+    stubs_by_key = {_rebuild(key): value for key, value in content.items()}
+    features = _stack_features(_rebuild(stubs_by_key["features"]))
+    caption_ids_by_image = _rebuild(stubs_by_key["image_to_caption_ids"])
+    caption_by_id = _rebuild(stubs_by_key["captions"])
+    captions_by_image = []
+    for image in range(len(features)):
+        captions = [caption_by_id[key]["cleaned_caption"] for key in caption_ids_by_image[image]]
+        captions_by_image.append(captions)
     for captions in captions_by_image:
         if not all(isinstance(caption, str) for caption in captions):
             raise DataError("a caption is no text")
@@ -222,7 +222,12 @@ def _rebuild(value: Any) -> Any:  # noqa: ANN401 - whatever the pickle holds
 
 
 def _rebuild_dtype(value: Any) -> np.dtype[Any]:  # noqa: ANN401 - as _rebuild
-    """Return an array's type; raises DataError if it is not one of numbers."""
+    """Return an array's type; raises DataError if it is not one of numbers.
+
+    Args:
+        value: The stand-in for ``numpy.dtype``. Its first argument is the kind and size of the
+            numbers (``f4``), and the second item of its state is their byte order (``<``).
+    """
     kind = _rebuild(value.arguments[0])
     byte_order = _rebuild(value.state[1])
     is_number = re.fullmatch(r"[fiu][248]|[iu]1", kind)

@@ -94,8 +94,10 @@ class DataColumn:
     def is_labels(self) -> bool:
         """Whether it holds few short texts or whole numbers, each repeatedly."""
         n_cells = len(self.cells)
-        # Classes repeat: twice on average, and at least one of them in a short column.
-        max_classes = min(MAX_CLASSES, max(2, n_cells // 2), n_cells - 1)
+        # Each class occurs twice on average. In a short column, two classes are enough if one of
+        # them is repeated.
+        max_repeated = max(2, n_cells // 2)
+        max_classes = min(MAX_CLASSES, max_repeated, n_cells - 1)
         if not 2 <= len(self.distinct_cells) <= max_classes:
             return False
         # A column with empty cells is a remark on some rows.
@@ -165,8 +167,10 @@ def choose_roles(
     try:
         sentences = find_sentences(header, column_by_role, where=where)
     except CardError:
-        if {"sentence1", "sentence2"} & {*column_by_role}:
+        # A user who names one sentence of a pair must name the other.
+        if "sentence1" in column_by_role or "sentence2" in column_by_role:
             raise
+        # No names of columns, or several, are usual ones: their texts decide.
         excluded = {*column_by_role.values()}
         sentences = _choose_sentences(columns, excluded, where, doubts)
     is_pair = len(sentences) == 2
@@ -178,9 +182,10 @@ def choose_roles(
         return RecognisedRoles(roles, doubts)
     candidates = [column for column in columns if column.key not in sentences and column.cells]
     may_be_gold = is_pair and not labels
+    target_names = (*GOLD_NAMES, *LABEL_NAMES) if is_pair else LABEL_NAMES
     target = _choose_target(
         candidates,
-        columns_called(header, names=(*GOLD_NAMES, *LABEL_NAMES) if is_pair else LABEL_NAMES),
+        columns_called(header, names=target_names),
         doubts,
         numbers_first=may_be_gold,
     )
@@ -220,9 +225,9 @@ def _choose_target(
     unnamed_targets = _rank_targets(
         [column for column in candidates if not column.is_id], numbers_first=numbers_first
     )
-    # A column with a usual name leaves no doubt about others that look like scores.
+    # Columns without a usual name count only if no column has one.
     alternatives = named_columns or unnamed_targets
-    # If no column with a usual name has numbers or labels, its name alone must do.
+    # Named columns may hold neither numbers nor labels; then the first of them is chosen.
     ranked = _rank_targets(named_columns, numbers_first=numbers_first) or alternatives
     if not ranked:
         return None
@@ -302,15 +307,20 @@ def _has_scores(column: DataColumn, doubts: list[str]) -> bool:
         column: The column of the target.
         doubts: A list to which a doubt is added.
     """
-    if not column.is_number or column.has_fractions:
-        return column.is_number
+    if not column.is_number:
+        return False
+    if column.has_fractions:
+        return True
     name = plain_name(str(column.key))
     n_distinct = len(column.distinct_cells)
     if name in LABEL_NAMES:
         return n_distinct > MAX_CLASSES
-    if n_distinct <= 2 and name not in GOLD_NAMES:
+    is_called_score = name in GOLD_NAMES
+    if n_distinct <= 2 and not is_called_score:
         return False
-    if n_distinct <= MAX_CLASSES and (n_distinct <= 2 or name not in GOLD_NAMES):
+    # Two values, or more in a column that is not called like scores, are few enough for classes.
+    may_be_classes = n_distinct <= 2 if is_called_score else n_distinct <= MAX_CLASSES
+    if may_be_classes:
         doubts.append(
             f"column {column.key!r} holds only whole numbers: taken for scores, they may be classes"
         )
@@ -379,25 +389,25 @@ def find_tables(source: Path) -> SplitTables:
         raise DataError(
             f"'{source}' does not exist; give a file, or a folder with train, dev or test files"
         )
-    files = (
-        _find_split_files(source)
-        if source.is_dir()
-        else SplitFiles({NO_SPLIT: [source]}, doubts=[])
-    )
+    if source.is_dir():
+        files = _find_split_files(source)
+    else:
+        files = SplitFiles({NO_SPLIT: [source]}, doubts=[])
     tables_by_split = {
         split: [_read_guessed_table(path) for path in paths] for split, paths in files.paths.items()
     }
     tables = list(chain.from_iterable(tables_by_split.values()))
-    uneven = filter(None, [table.describe_uneven_rows(with_longer=True) for table in tables])
-    if message := "; ".join(uneven):
+    # Rows that are longer are accepted in tab-separated text without a header.
+    problems = filter(None, [table.describe_uneven_rows(with_longer=True) for table in tables])
+    if message := "; ".join(problems):
         raise DataError(message)
     doubts = list(files.doubts)
     first_table = tables[0]
     for table in tables:
         _check_same_header(table, first_table)
-        uneven_rows = table.uneven_rows()
-        if uneven_rows:
-            row, n_fields = next(iter(uneven_rows.items()))
+        longer_rows = table.uneven_rows()
+        if longer_rows:
+            row, n_fields = next(iter(longer_rows.items()))
             doubts.append(
                 f"{table.locate_row(row)}: {n_fields} fields, expected {table.width}: "
                 "cells beyond the last column that all rows have are not read"
@@ -408,7 +418,8 @@ def find_tables(source: Path) -> SplitTables:
             "columns are counted from 0"
         )
     split_tables = SplitTables(tables=tables_by_split, doubts=doubts)
-    return _divide_by_column(split_tables) if list(tables_by_split) == [NO_SPLIT] else split_tables
+    is_divided = list(tables_by_split) != [NO_SPLIT]
+    return split_tables if is_divided else _divide_by_column(split_tables)
 
 
 def _read_guessed_table(path: Path) -> TextTable:

@@ -154,8 +154,11 @@ def check_form(split: object, *, where: str) -> None:
             f"{where}: the reader returned a {type(split).__name__}, "
             f"a split is one of {class_names}"
         )
-    for position, name in enumerate(split.text_columns):
-        _check_texts(getattr(split, name), where, name, n=split.n if position else None)
+    first_column, *further_columns = split.text_columns
+    # The length of the first column is that of the split, so it can only be checked in the others.
+    _check_texts(getattr(split, first_column), where, first_column)
+    for name in further_columns:
+        _check_texts(getattr(split, name), where, name, n=split.n)
     if isinstance(split, PairSplit):
         _check_array(split.gold, where, name="gold", dtype=np.float64, shape=(split.n,))
         _check_rows(
@@ -174,14 +177,14 @@ def check_form(split: object, *, where: str) -> None:
 
 
 def _check_labels(split: LabelledSplit | LabelledPairSplit, where: str) -> None:
-    """Check that the classes have distinct names, and that each label is one of them.
+    """Check the arrays of labels and classes: distinct names, and each label one of them.
 
     Args:
         split: The split. Without names of classes any label from 0 up is valid.
         where: The beginning of a message.
 
     Raises:
-        DataError: A name occurs twice, or a label is of no class.
+        DataError: A column is of the wrong type, a name occurs twice, or a label is of no class.
     """
     _check_array(split.labels, where, name="labels", dtype=np.int64, shape=(split.n,))
     _check_texts(split.classes, where, name="classes")
@@ -207,9 +210,10 @@ def _check_images(split: CaptionSplit, where: str) -> None:
     """
     features = split.image_features
     images = split.image_of_caption
-    # An array without two axes never has the two numbers of this shape.
-    # A user's reader may return anything, without a shape too.
-    n_images, n_features = (*getattr(features, "shape", ())[:2], 0, 0)[:2]
+    # A user's reader may return anything, also an object without a shape. Any number of images and
+    # features is valid; a shape of more or fewer than two axes differs from these two numbers.
+    actual_shape = getattr(features, "shape", ())
+    n_images, n_features = (*actual_shape, 0, 0)[:2]
     _check_array(
         features, where, name="image_features", dtype=np.float32, shape=(n_images, n_features)
     )

@@ -185,8 +185,8 @@ def _missing_data_error(
         problem: Why the Hub cannot give it.
         hint: What to do about that; empty if there is nothing to do.
     """
-    hints = [hint, _missing_files_hint(card.local, split, data) if card.local else ""]
-    hints.append("the quickstart suite needs neither data nor network")
+    files_hint = _missing_files_hint(card.local, split, data) if card.local else ""
+    hints = [hint, files_hint, "the quickstart suite needs neither data nor network"]
     return SourceError(
         f"no data for {task} ({split}): {problem}", hint="; ".join(filter(None, hints))
     )
@@ -313,12 +313,17 @@ def _load_from_archive(task: str, card: TaskCard, hub: HubSource, split: str) ->
 
 
 def _archive_source(task: str, local: FileSource | None, hub: HubSource) -> FileSource:
-    """Return the source of a task's local files as they lie in the archive of the Hub.
+    """Return the source of a task's local files with their folder within the Hub's archive.
+
+    The archive holds one of the parent folders of the release, so the folder is relative to that.
 
     Args:
         task: The task's id, for messages.
         local: The files of the release in the card, in a folder of the user's data folder.
         hub: The section on the Hub; its ``archive_folder`` is the folder that the archive holds.
+
+    Raises:
+        CardError: The card has no local files, or their folder is not below the archive's.
     """
     if local is None:
         raise CardError(f"task {task}: [hub] archive needs [local] to describe its files")

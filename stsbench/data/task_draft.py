@@ -131,10 +131,17 @@ def _recognise(
 ) -> _RecognisedData:
     """Read all tables of the data, and recognise splits and columns.
 
+    Splits get the names that the task's evaluator requires. Splits of a dataset whose targets were
+    kept secret are dropped.
+
     Args:
         source: The file, folder or dataset.
         columns: The columns that the user gives, by role: ``{"gold": "rating"}``.
         labels: Whether the target is a label, whatever it looks like.
+
+    Raises:
+        CardError: The given columns contradict each other.
+        DataError: The data cannot be read, they fit no task, or some scores are no numbers.
     """
     dataset = None
     if isinstance(source, Path):
@@ -146,10 +153,11 @@ def _recognise(
         split_tables = _hub_tables(where, dataset)
     all_columns = split_tables.columns()
     names = [str(column.key) for column in all_columns]
-    column_by_role: dict[str, ColumnKey] = {
-        role: all_columns[column_position(names, name, where=where)].key
-        for role, name in columns.items()
-    }
+    # The user writes a position as text; its key is the number.
+    column_by_role: dict[str, ColumnKey] = {}
+    for role, name in columns.items():
+        position = column_position(names, name, where=where)
+        column_by_role[role] = all_columns[position].key
     candidates = [column for column in all_columns if column.key != split_tables.split_column]
     roles, doubts = choose_roles(candidates, column_by_role, where=where, labels=labels)
     if not labels and "label" not in column_by_role:

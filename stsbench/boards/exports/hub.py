@@ -350,7 +350,10 @@ def read_mteb_tasks() -> dict[str, MtebTask]:
 
 
 def find_mteb_task(task: str, catalogue: Catalogue) -> MtebTask | None:
-    """Return MTEB's task with the data of ours; None if there is none."""
+    """Return MTEB's task with the data of ours; None if there is none, or ours is not on the Hub.
+
+    It is on MTEB's own dataset if the project's file names that, else on the dataset of our task.
+    """
     mteb_task = read_mteb_tasks().get(task)
     if mteb_task is None:
         return None
@@ -358,6 +361,7 @@ def find_mteb_task(task: str, catalogue: Catalogue) -> MtebTask | None:
     if card.hub is None:
         return None
     if mteb_task.repo:
+        # MTEB's dataset has the scored split alone, under the same name.
         splits = {card.score_split: card.score_split}
         return msgspec.structs.replace(mteb_task, task=task, splits=splits)
     return msgspec.structs.replace(
@@ -384,10 +388,10 @@ class HubModel(NamedTuple):
 def find_model(result: Result, catalogue: Catalogue) -> HubModel:
     """Return the model that a result is of.
 
-    Its name is the id on the Hub in its card, or the id of the checkpoint if no other card
-    describes it: several poolings of one checkpoint have names of their own. Only a result with
-    the card's hash is of the card. Its revision is the Hub's commit, else the beginning of the
-    fingerprint, which distinguishes states.
+    Its name is the id on the Hub that its card gives; else the id of the card's checkpoint, unless
+    several cards have it (each for another pooling); else the encoder's name, below ``stsbench/``.
+    A card counts only if the result has its hash. The revision is the Hub's commit, else the
+    beginning of the fingerprint, which distinguishes states.
     """
     card = catalogue.find_encoder(result.encoder, result.encoder_card)
     revision = result.revision or (result.fingerprint or "no_revision_available")[:40]
@@ -457,20 +461,25 @@ class MeasuredScore(NamedTuple):
 
 
 def average_seeds(results: Sequence[Result], catalogue: Catalogue) -> Iterator[MeasuredScore]:
-    """Yield the scores of one encoder's results, those of several seeds together."""
-    groups: dict[tuple[str, str, str], list[Result]] = {}
+    """Yield a score for each task, split and protocol of one encoder's results.
+
+    The results of several seeds become one score: their mean, with its interval.
+
+    Args:
+        results: The results of one encoder in one state.
+        catalogue: The cards of tasks.
+    """
+    seeds_by_cell: dict[tuple[str, str, str], list[Result]] = {}
     for result in results:
         key = (result.task, result.split, protocol_key(result.protocol))
-        groups.setdefault(key, []).append(result)
-    for (task, _, _), results_by_seed in groups.items():
+        seeds_by_cell.setdefault(key, []).append(result)
+    for (task, _split, _protocol), results_by_seed in seeds_by_cell.items():
         first_result = results_by_seed[0]
         card = catalogue.task(task) if task in catalogue.paths("tasks") else None
         seed_mean = mean_and_deviation([result.score for result in results_by_seed])
-        interval = (
-            first_result.interval
-            if len(results_by_seed) == 1
-            else compute_mean_interval([results_by_seed])
-        )
+        interval: tuple[float, float] | None = first_result.interval
+        if len(results_by_seed) > 1:
+            interval = compute_mean_interval([results_by_seed])
         metric_arguments = dict(first_result.protocol)
         if seed_mean.deviation is not None:
             metric_arguments["seeds"] = len(results_by_seed)
@@ -516,8 +525,10 @@ def _make_hub_result(
         # Metrics of STS have the names that sentence-transformers uses.
         metric_name = f"{metric_name} of {similarity} ({result.protocol.get('aggregation')})"
         metric = f"{metric}_{similarity}"
-    # An archive holds many datasets; with one config they would be taken for one.
-    config = hub and (hub.config or (result.task if hub.archive else ""))
+    config = hub.config if hub else ""
+    if hub and hub.archive and not config:
+        # An archive holds many datasets; without a configuration they would be taken for one.
+        config = result.task
     return EvalResult(
         task_type=hub_task.task,
         task_name=hub_task.name,

@@ -67,7 +67,9 @@ def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> E
             continue
         path = _result_path(result, task, out, catalogue)
         cells = cells_by_path.setdefault(path, [])
-        if all((task, result.split) != (cell.task, cell.result.split) for cell in cells):
+        # Results are sorted by seed, so the first one of a task and split counts.
+        has_cell = any((cell.task, cell.result.split) == (task, result.split) for cell in cells)
+        if not has_cell:
             cells.append(_MtebCell(task, result))
     complete_cells_by_path = {}
     for path, cells in cells_by_path.items():
@@ -212,17 +214,28 @@ class ImportedModel(NamedTuple):
     revision: str
 
 
+class MtebScore(NamedTuple):
+    """A score in a result file of MTEB's."""
+
+    score: float
+    """The Spearman correlation of cosines, from -1 to 1."""
+    version: str
+    """The version of MTEB that computed it."""
+
+
 class ImportedScores(NamedTuple):
     """Scores that were read from MTEB's result files."""
 
-    scores: Mapping[ImportedModel, Mapping[str, tuple[float, str]]]
-    """The score from 0 to 1 and the version of MTEB that made it, by model and task of ours."""
+    scores: Mapping[ImportedModel, Mapping[str, MtebScore]]
+    """The scores of each model by task of ours."""
     problems: Sequence[str]
     """A message on each file that is not valid."""
 
 
 def read_mteb(path: Path, catalogue: Catalogue) -> ImportedScores:
-    """Read a result file of MTEB's, or all below a folder, without those of tasks not ours.
+    """Read a result file of MTEB's, or all below a folder, for the tasks that are also ours.
+
+    Files that are not valid are skipped, each with a problem in what is returned.
 
     Raises:
         OutputError: There is no such file or folder.
@@ -234,7 +247,7 @@ def read_mteb(path: Path, catalogue: Catalogue) -> ImportedScores:
         files = [path]
     else:
         files = sorted(file for file in path.rglob("*.json") if file.name != META_FILE)
-    scores: dict[ImportedModel, dict[str, tuple[float, str]]] = {}
+    scores: dict[ImportedModel, dict[str, MtebScore]] = {}
     problems = []
     for file in files:
         try:
@@ -250,8 +263,8 @@ def read_mteb(path: Path, catalogue: Catalogue) -> ImportedScores:
     return ImportedScores(scores, problems)
 
 
-def _read_scores(path: Path, catalogue: Catalogue) -> Iterator[tuple[str, tuple[float, str]]]:
-    """Yield the scores of a result file by task of ours, each with the version of MTEB.
+def _read_scores(path: Path, catalogue: Catalogue) -> Iterator[tuple[str, MtebScore]]:
+    """Yield ``(task, score)`` for each task of ours that a result file of MTEB's has a score of.
 
     Raises:
         DataError: The file cannot be read, or a score is of other data or not valid.
@@ -287,7 +300,7 @@ def _read_scores(path: Path, catalogue: Catalogue) -> Iterator[tuple[str, tuple[
                 f"{path}: subset '{task.subset}': '{MTEB_METRIC}' is {score!r} and no correlation"
             )
         version = subset_scores.get("mteb_version") or file.mteb_version or "of unknown version"
-        yield task.task, (float(score), str(version))
+        yield task.task, MtebScore(float(score), str(version))
 
 
 def _find_subset(file: _ResultFile, split: str, subset: str) -> dict[str, Any] | None:
@@ -333,16 +346,16 @@ def add_imported_rows(table: Table, imported: ImportedScores) -> Table:
     model_names = [model.name for model in imported.scores]
     rows = []
     for model, scores in imported.scores.items():
-        values = {
-            key_by_task[task]: 100 * score
-            for task, (score, _) in scores.items()
+        points_by_key = {
+            key_by_task[task]: 100 * mteb_score.score
+            for task, mteb_score in scores.items()
             if task in key_by_task
         }
-        if not values:
+        if not points_by_key:
             continue
         has_namesake = model_names.count(model.name) > 1
-        numbers = make_averaged_numbers(table.average_terms, values)
-        versions = sorted({version for _, version in scores.values()})
+        numbers = make_averaged_numbers(table.average_terms, points_by_key)
+        versions = sorted({mteb_score.version for mteb_score in scores.values()})
         row = Row(
             label=f"{model.name} [{model.revision[:6]}]" if has_namesake else model.name,
             cells={key: TableCell(published=number) for key, number in numbers.items()},

@@ -129,6 +129,7 @@ def _template_environment() -> jinja2.Environment:
     import markupsafe
 
     def break_before_parameters(text: str) -> markupsafe.Markup:
+        # A long name may be broken before the "+" of each parameter.
         return markupsafe.Markup(escape(text).replace("+", "<wbr>+"))
 
     def escape_plain(text: str) -> markupsafe.Markup:
@@ -162,10 +163,11 @@ def _render_table(table: Table, layout: Layout, element_id: str) -> str:
     """Return the HTML of a table, whose id in the page is ``element_id``."""
     lines = [line for block in layout.blocks for line in block.lines]
     number_kinds = {line.number_kind for line in lines}
-    # A note of a symbol begins with it. The first note on a symbol is the one to link to.
+    # A note on a symbol begins with it. The first note on a symbol is the one to link to.
     note_numbers: dict[str, int] = {}
     for number, note in enumerate(layout.legend, start=1):
-        note_numbers.setdefault(note[0], number)
+        symbol = note[0]
+        note_numbers.setdefault(symbol, number)
     scales = _find_scales(layout)
     html = fill_template(
         "table.html",
@@ -225,13 +227,12 @@ def _find_scales(layout: Layout) -> dict[str, Scale]:
         if len(values) > 1:
             first_quartile, _, third_quartile = quantiles(values, n=4, method="inclusive")
         reach = max(1.5 * (third_quartile - first_quartile), MIN_SPAN / 2)
-        bounds = [
-            bound
-            for number in numbers
-            if first_quartile - reach <= number.value <= third_quartile + reach
-            for bound in number.interval or ()
-        ]
+        bounds: list[float] = []
+        for number in numbers:
+            if first_quartile - reach <= number.value <= third_quartile + reach:
+                bounds += number.interval or ()
         low, high = min(bounds), max(bounds)
+        # A narrow scale is widened to the minimum span, by the same on both sides.
         margin = max(0.0, MIN_SPAN - (high - low)) / 2
         scales[column.key] = low - margin, high + margin
     return scales

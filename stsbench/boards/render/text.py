@@ -146,8 +146,12 @@ def escape_latex(text: str) -> str:
     """Return a text in one line that LaTeX sets as it is."""
 
     def escape(match: re.Match[str]) -> str:
-        is_first_of_pair = match[1] is not None
-        return f"{match[0]}{{}}" if is_first_of_pair else LATEX_ESCAPES.get(match[0], match[0])
+        character = match[0]
+        # LaTeX joins "--" and "''" to one character; empty braces between them prevent it.
+        is_followed_by_itself = match[1] is not None
+        if is_followed_by_itself:
+            return f"{character}{{}}"
+        return LATEX_ESCAPES.get(character, character)
 
     return _CHARACTER.sub(escape, escape_controls(join_lines(text)))
 
@@ -298,7 +302,8 @@ def to_csv(tables: Sequence[Table], show: Show | None = None, *, headed: bool = 
 
     Args:
         tables: The tables.
-        show: The numbers to show, by default all three kinds.
+        show: The numbers to show; by default all three kinds. With ``merged``, a row that is
+            measured has no line for its published numbers.
         headed: Begin with a line of column names.
     """
     records = [record for table in tables for record in _make_records(table, show)]
@@ -367,7 +372,13 @@ def _find_further_fields(table: Table) -> _FurtherFields:
 
 
 def _make_records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
-    """Yield a flat record for each row and kind of number that it has."""
+    """Yield a flat record for each row and kind of number that it has and that is shown.
+
+    Args:
+        table: The table.
+        show: The numbers to show; None for measured and published ones and their differences. With
+            ``merged``, a row with any measured number has no record of its published ones.
+    """
     further = _find_further_fields(table)
     for group in table.groups:
         for row in group.rows:
@@ -383,10 +394,9 @@ def _make_records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
                 for key, number in numbers.items():
                     record |= _number_fields(key, number, row, further)
                     if key in further.with_published_row:
-                        published_key = row.cell(key).published_key
-                        record[f"{key}_published_row"] = (
-                            published_key if number_kind != "measured" else ""
-                        )
+                        is_measured = number_kind == "measured"
+                        published_key = "" if is_measured else row.cell(key).published_key
+                        record[f"{key}_published_row"] = published_key
                 yield record
 
 
@@ -514,6 +524,7 @@ def _cell_fields(cell: TableCell, row: Row) -> Mapping[str, Any]:
 
 
 def _number_json(number: TableNumber) -> dict[str, Any]:
+    """Return a number as its JSON has it, without empty fields; a single seed is not counted."""
     return _without_empty(
         {
             "value": _round(number.value),

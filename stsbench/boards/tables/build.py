@@ -131,7 +131,8 @@ def _describe_superseded(filler: TableFiller, catalogue: Catalogue) -> Iterator[
 def format_table_number(card: TableCard) -> str:
     """Return a paper's own number for its table, for example ``Table E.1`` of ``table-e.1``.
 
-    The title of the part is returned if the table has no number.
+    Without a number, the name itself is returned in words: ``Appendix results`` of
+    ``appendix-results``.
     """
     word, _, number = card.table.partition("-")
     if not any(map(str.isdigit, number)):

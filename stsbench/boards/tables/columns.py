@@ -117,14 +117,22 @@ def _find_score(result: Result, spec: ColumnSpec) -> float | None:
 def make_column_spec(
     facts: ColumnFacts, protocol: str, metric: str, catalogue: Catalogue
 ) -> ColumnSpec:
-    """Describe the scores of a column, whose task may also be a suite or a task of a paper only."""
+    """Describe the scores that a column takes.
+
+    Args:
+        facts: The column in the card. Its task may also be a suite, or a task that only papers
+            have, which then has no evaluator.
+        protocol: The name of the protocol.
+        metric: The name of the metric.
+        catalogue: The cards of tasks and suites.
+    """
     if _is_extra_or_suite(facts.task, catalogue):
         return ColumnSpec(
             facts.task,
-            facts.split,
-            facts.split,
-            protocol,
-            metric,
+            split=facts.split,
+            published_split=facts.split,
+            protocol=protocol,
+            metric=metric,
             evaluator="",
             has_no_subsets=True,
         )
@@ -133,11 +141,11 @@ def make_column_spec(
     split = card.score_split if facts.split == "test" else facts.split
     return ColumnSpec(
         facts.task,
-        split,
-        facts.split,
-        protocol,
-        metric,
-        card.evaluator,
+        split=split,
+        published_split=facts.split,
+        protocol=protocol,
+        metric=metric,
+        evaluator=card.evaluator,
         has_no_subsets=not any(split_card.subsets for split_card in card.splits.values()),
     )
 
@@ -206,29 +214,32 @@ class TableFiller:
 
     @classmethod
     def from_card(cls, card: TableCard, catalogue: Catalogue) -> TableFiller:
-        """Return the filler of a table.
+        """Return the filler of a table, with fillers of the tables whose averages it shows.
 
         Raises:
-            CardError: The suite does not exist, or the average is over columns that are scored in
-                different ways without being declared a composite.
+            CardError: The suite does not exist, a column has no metric, the average or the
+                differences are of a column that does not exist, or the average is over columns that
+                are scored in different ways without being declared a composite.
         """
         suites = catalogue.suites()
         if card.suite and card.suite not in suites:
             raise CardError(
                 f"key 'suite': '{card.suite}' is not a suite{suggest(card.suite, suites)}"
             )
-        facts_by_column = list_columns(card) or [
-            ColumnFacts(task=task) for task in suites[card.suite].tasks
-        ]
-        columns = [_make_column(facts, card, catalogue) for facts in facts_by_column]
-        averaged_tables = [
-            cls.from_card(read_table_card(facts.average_of), catalogue)
-            if facts.average_of
-            else None
-            for facts in facts_by_column
-        ]
+        # A card has either columns or a suite, whose tasks are the columns.
+        facts_of_columns = list_columns(card)
+        if not facts_of_columns:
+            facts_of_columns = [ColumnFacts(task=task) for task in suites[card.suite].tasks]
+        columns = [_make_column(facts, card, catalogue) for facts in facts_of_columns]
+        averaged_tables: list[TableFiller | None] = []
+        for facts in facts_of_columns:
+            averaged_table = None
+            if facts.average_of:
+                averaged_table = cls.from_card(read_table_card(facts.average_of), catalogue)
+            averaged_tables.append(averaged_table)
         average_terms: list[list[str]] = []
         if card.average:
+            # By default the average is over all columns. Columns in a list count as one term.
             averaged = card.average.of or [column.key for column in columns]
             average_terms = [[term] if isinstance(term, str) else term for term in averaged]
         _check_computed_columns(card, columns, average_terms)
@@ -275,10 +286,14 @@ class TableFiller:
     @cached_property
     def has_sts_tests(self) -> bool:
         """Whether any score is of a test of STS, also by way of a suite or another table."""
-        names = set(self.all_tasks())
+        task_and_suite_names = set(self.all_tasks())
         suites = self.catalogue.suites()
-        tasks = names.union(*(suites[name].tasks for name in names if name in suites))
-        cards = map(self.catalogue.task, sorted(tasks & self.catalogue.paths("tasks").keys()))
+        names = set(task_and_suite_names)
+        for suite_name in task_and_suite_names & suites.keys():
+            names.update(suites[suite_name].tasks)
+        # Tasks that only papers have are without a card.
+        task_names = sorted(names & self.catalogue.paths("tasks").keys())
+        cards = map(self.catalogue.task, task_names)
         return any(card.evaluator in STS_EVALUATORS for card in cards)
 
     def row_overlap(self, row: PublishedRow) -> Overlap:
@@ -538,6 +553,7 @@ def _make_column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> T
     metric = facts.metric or default_metric
     if not metric:
         raise CardError(f"columns: '{facts.task}' has neither a metric nor a protocol")
+    # A task may have several columns: by other metrics, or of other splits.
     key = facts.task
     if metric != default_metric or facts.split != "test":
         key = f"{facts.task}.{facts.metric or facts.split}"
@@ -557,7 +573,15 @@ def _make_column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> T
 
 
 def _make_average_column(facts: ColumnFacts, card: TableCard) -> TableColumn:
-    """Return a column of the average of another table."""
+    """Return a column of the average of another table.
+
+    Args:
+        facts: The column in the card; its key ``average_of`` names the other table.
+        card: The card of the table that has the column.
+
+    Raises:
+        CardError: The other table has no average.
+    """
     other_card = read_table_card(facts.average_of)
     if other_card.average is None:
         raise CardError(f"columns: table '{facts.average_of}' has no average")

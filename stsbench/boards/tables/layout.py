@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from stsbench.boards.tables.table import (
@@ -166,7 +167,11 @@ def _has_interval(cell: TableCell) -> bool:
 def _make_lines(
     table: Table, row: Row, show: Show, columns: Sequence[TableColumn]
 ) -> Iterator[TableLine]:
-    """Yield a line for each kind of number that a row has and that is shown."""
+    """Yield a line for each kind of number that a row has and that is shown.
+
+    With ``merged`` that is one line at most: the measured numbers, else the published ones. A row
+    that is always listed has a line even without a number.
+    """
     kinds = [
         kind
         for kind in KINDS_BY_SHOW[show]
@@ -189,7 +194,10 @@ def _make_lines(
 
 
 def _row_symbols(table: Table, row: Row, number_kind: NumberKind) -> str:
-    """Return the symbols behind a row's name."""
+    """Return the symbols behind a row's name.
+
+    On a board, a published row counts as quoted; in a paper's table, one that the paper took over.
+    """
     last_symbols = OVERLAP_SYMBOLS.get(row.overlap, "") + (TIED if row.is_best else "")
     if table.is_board:
         quoted = QUOTED if number_kind == "published" and row.source else ""
@@ -235,7 +243,13 @@ def _rank_lines(
 
     Published and measured numbers are ranked separately, unless the lines are merged. Rows of
     another protocol and misprints are not compared.
+
+    Args:
+        lines: The lines of one block.
+        columns: The columns of the lines' cells.
+        are_merged: Whether a line has the measured numbers of a row, else its published ones.
     """
+    # Rank 1 or 2 by the indices of the line and the column.
     rank_by_cell: dict[tuple[int, int], int] = {}
     for number_kind in ("published", "measured"):
         line_indices = [
@@ -358,15 +372,17 @@ def _describe_misprints(columns: Sequence[TableColumn], block: LayoutBlock) -> I
 
     If several rows of a column are wrong for the same reason, there is one note for all of them.
     """
-    misprints_by_line = [
-        [
-            (column.head, line.row.cell(column.key).misprint)
-            for column, cell in zip(columns, line.cells, strict=True)
-            if cell.symbol
-        ]
-        for line in block.lines
-    ]
-    counts = Counter(misprint for misprints in misprints_by_line for misprint in misprints)
+    # The head of the column and the reason of each misprinted number, for each line.
+    misprints_by_line: list[list[tuple[str, str]]] = []
+    for line in block.lines:
+        misprints_by_line.append(
+            [
+                (column.head, line.row.cell(column.key).misprint)
+                for column, cell in zip(columns, line.cells, strict=True)
+                if cell.symbol
+            ]
+        )
+    counts = Counter(chain(*misprints_by_line))
     described: set[tuple[str, str]] = set()
     for line, misprints in zip(block.lines, misprints_by_line, strict=True):
         if line.number_kind != "published" or line.continues_row:
@@ -377,6 +393,7 @@ def _describe_misprints(columns: Sequence[TableColumn], block: LayoutBlock) -> I
         for head, reason in misprints:
             if (head, reason) not in described:
                 described.add((head, reason))
+                # A note on several rows names their block.
                 row_label = block.title if counts[head, reason] > 1 else label
                 yield f"{MISPRINT} {', '.join(filter(None, (row_label, head)))}: {reason}"
 

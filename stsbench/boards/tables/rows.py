@@ -137,6 +137,10 @@ def _paper_rows(
         encoder_groups: The encoders that measured it; the first one shares its row.
     """
     label = facts.label or facts.row
+    # A protocol that the card names for the whole group needs no symbol at each of its rows.
+    other_protocol = ""
+    if facts.protocol and facts.protocol != group.protocol:
+        other_protocol = facts.protocol
     first_encoder = encoder_groups[0] if encoder_groups else None
     numbers = filler.published_numbers(published, facts.protocol, metric=facts.metric)
     card = first_encoder.card if first_encoder else find_card(filler, published.encoder)
@@ -149,7 +153,7 @@ def _paper_rows(
         facts.protocol,
         encoder=first_encoder.encoder if first_encoder else published.encoder,
         quoted_from=read_sources().papers[published.quoted].name if published.quoted else "",
-        other_protocol=(facts.protocol or "") if facts.protocol != group.protocol else "",
+        other_protocol=other_protocol,
         overlap=filler.row_overlap(published),
         misprint=misprint.reason if misprint else "",
         metric=facts.metric,
@@ -198,10 +202,14 @@ def _board_groups(
 
 
 def _clean_groups(filler: TableFiller, encoder_groups: Sequence[EncoderResults]) -> Iterator[Group]:
-    """Yield a group for each training text that scores exclude: all encoders without its items."""
+    """Yield a group for each training text that results have clean scores for.
+
+    It has a row for each encoder with such scores: those of the items that the text does not hold.
+    The rows have no results, so that they get neither intervals nor ranks.
+    """
     results = [result for encoder_group in encoder_groups for result in encoder_group.results]
-    names = dict.fromkeys(clean.name for result in results for clean in result.clean)
-    for name in names:
+    text_names = dict.fromkeys(clean.name for result in results for clean in result.clean)
+    for name in text_names:
         rows = []
         for encoder_group in encoder_groups:
             clean_results = [
@@ -239,7 +247,12 @@ def describe_clean_scores(
 
 
 def _clean_results(result: Result, name: str) -> Iterator[Result]:
-    """Yield the Result with the score of only the items without a training text."""
+    """Yield a copy of a result whose score is the clean one for a training text, if it has that.
+
+    Args:
+        result: The result, with a clean score for each training text that its run excluded.
+        name: The name of the training text.
+    """
     for clean in result.clean:
         if clean.name == name and clean.score is not None and clean.interval is not None:
             yield msgspec.structs.replace(
@@ -273,28 +286,40 @@ def make_encoder_row(
         encoder_group: The encoder's results; None if it is not measured.
         published: Its published numbers; None if there are none.
         protocol: The protocol of a row that is not scored as its columns say.
-        fields: Values of further fields of the row, which come before those found here.
+        fields: Values of further fields of the row; they replace those that follow from the
+            results and the published numbers.
     """
-    found_fields: dict[str, Any] = {}
+    row_fields: dict[str, Any] = {}
     if published is not None:
-        found_fields["published_key"] = published.row.key
-        found_fields["source"] = read_sources().papers[published.row.paper].name
-        found_fields["overlap"] = filler.row_overlap(published.row)
+        row_fields["published_key"] = published.row.key
+        row_fields["source"] = read_sources().papers[published.row.paper].name
+        row_fields["overlap"] = filler.row_overlap(published.row)
     measured: Numbers = {}
     if encoder_group is not None:
+        # The overlap of the results replaces that of the published row.
         measured = filler.measured_numbers(encoder_group, protocol)
-        found_fields["encoder"] = encoder_group.encoder
-        found_fields["overlap"] = encoder_group.overlap
-        found_fields["results"] = encoder_group.results
-        found_fields["traits"] = read_traits(filler.catalogue, encoder_group.card)
+        row_fields["encoder"] = encoder_group.encoder
+        row_fields["overlap"] = encoder_group.overlap
+        row_fields["results"] = encoder_group.results
+        row_fields["traits"] = read_traits(filler.catalogue, encoder_group.card)
+    row_fields |= fields
     cells = filler.make_cells(published.numbers if published else {}, measured)
-    return Row(label=label, cells=cells, **{**found_fields, **fields})
+    return Row(label=label, cells=cells, **row_fields)
 
 
 def _board_rows(
     filler: TableFiller, encoder_groups: Sequence[EncoderResults], *, with_published: bool
 ) -> Iterator[Row]:
-    """Yield the rows of a board: the measured encoders, then those that are only published."""
+    """Yield the rows of a board: the measured encoders, then those that are only published.
+
+    The row of a measured encoder with a card has its published numbers too.
+
+    Args:
+        filler: The columns of the board.
+        encoder_groups: The measured encoders; one without a score in any column gets no row.
+        with_published: Add published numbers. Rows then have the names of cards, as papers print
+            them, in place of those in results.
+    """
     published_by_encoder = _published_by_encoder(filler) if with_published else {}
     measured_encoders: set[str] = set()
     for encoder_group in encoder_groups:
@@ -539,10 +564,16 @@ def _with_added_rows(
     encoder_groups: Sequence[EncoderResults],
     added_rows: Sequence[AddedRow],
 ) -> list[Group]:
-    """Return the groups with a row for each added encoder.
+    """Return the groups with a row for each added encoder, marked as added.
 
-    A board has its row already, which gets its label. Below a paper's own groups there is one
-    more, so that best and second best stay the paper's.
+    A board has the row already: it gets the user's label, if there is one. A paper's table gets one
+    more group below its own, so that best and second best stay the paper's.
+
+    Args:
+        filler: The columns of the table.
+        groups: The groups of the table.
+        encoder_groups: The measured encoders.
+        added_rows: The encoders that the user adds.
     """
     added = [labelled for row in added_rows for labelled in row.select_groups(encoder_groups)]
     if filler.card.board is None:
@@ -556,11 +587,14 @@ def _with_added_rows(
             for encoder_group, label in added
         ]
         return [*groups, Group(title="Measured here", rows=rows)]
-    label_by_results = {id(encoder_group.results): label for encoder_group, label in added}
+    # A row has the list of its encoder's results, so Python's id of that list finds it.
+    label_by_results_id = {id(encoder_group.results): label for encoder_group, label in added}
 
     def relabel(row: Row) -> Row:
-        label = label_by_results.get(id(row.results))
-        return row if label is None else replace(row, label=label or row.label, is_added=True)
+        label = label_by_results_id.get(id(row.results))
+        if label is None:
+            return row
+        return replace(row, label=label or row.label, is_added=True)
 
     return [replace(group, rows=list(map(relabel, group.rows))) for group in groups]
 
@@ -580,20 +614,19 @@ def describe_gaps(
         One notice for each way of scoring that would fill columns, with its remedy; the last one,
         without a remedy, on the columns that cannot be filled. Nothing is raised.
     """
-    names = {*catalogue.suites(), *catalogue.paths("tasks")}
+    scorable_names = {*catalogue.suites(), *catalogue.paths("tasks")}
+    # The columns by protocol and split; the usual split is empty.
     columns_by_scoring: dict[tuple[str, str], list[TableColumn]] = {}
+    cannot_be_scored: list[TableColumn] = []
     for column in table.columns:
         if column.kind != "task" or row.cell(column.key).measured:
             continue
         spec = column.spec
-        scoring = ("", "")
-        if spec and column.in_points and spec.protocol and spec.task in names:
-            scoring = (
-                spec.protocol,
-                "" if spec.published_split == "test" else spec.published_split,
-            )
-        columns_by_scoring.setdefault(scoring, []).append(column)
-    cannot_be_scored = columns_by_scoring.pop(("", ""), [])
+        if spec and column.in_points and spec.protocol and spec.task in scorable_names:
+            split = "" if spec.published_split == "test" else spec.published_split
+            columns_by_scoring.setdefault((spec.protocol, split), []).append(column)
+        else:
+            cannot_be_scored.append(column)
     for (protocol, split), columns in columns_by_scoring.items():
         tasks = dict.fromkeys(column.spec.task for column in columns if column.spec)
         arguments = {

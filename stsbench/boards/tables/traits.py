@@ -49,9 +49,14 @@ def read_traits(
         return EncoderTraits()
     source = read_sources().papers[published.quoted or published.paper] if published else None
     card_paper = _find_address(card.paper) if card else ""
-    has_other_network = card is not None and any(
-        parameter.partition("=")[0] in MODEL_PARAMETERS for parameter in card.name.split("+")[1:]
-    )
+    # A user may replace the card's network by a parameter behind its name: "minilm+model=…". Facts
+    # of the card's own network do not hold then.
+    has_other_network = False
+    if card is not None:
+        _, *settings = card.name.split("+")
+        has_other_network = any(
+            setting.partition("=")[0] in MODEL_PARAMETERS for setting in settings
+        )
     n_parameters = None
     if not has_other_network:
         n_parameters = _count_parameters(catalogue, card, described.backbone)
@@ -76,15 +81,23 @@ def _find_year(card: EncoderCard | None, card_paper: str, source: Paper | None) 
 
 
 def _count_parameters(catalogue: Catalogue, card: EncoderCard | None, backbone: str) -> int | None:
-    """Return the parameters of a card, else of its base or backbone; None if unknown."""
+    """Return the number of parameters of an encoder's network; None if it is unknown.
+
+    It is that of its card, else of the encoder that its card is based on, else of its backbone.
+
+    Args:
+        catalogue: The cards that base and backbone are looked up in.
+        card: The encoder's card; None if it has none.
+        backbone: The name of its backbone, which may be an encoder with a card.
+    """
     if card and card.parameters:
         return card.parameters
     parameters_by_backbone = read_encoder_facts()["parameters"]
-    for base in (card.params.get("base") if card else None, backbone):
-        # The backbone of a recipe may be an encoder with a card.
-        if isinstance(base, str) and base in catalogue.paths("baselines"):
-            base_card = catalogue.encoder(base)
-            return base_card.parameters or parameters_by_backbone.get(base_card.backbone)
+    base = card.params.get("base") if card else None
+    for network in (base, backbone):
+        if isinstance(network, str) and network in catalogue.paths("baselines"):
+            network_card = catalogue.encoder(network)
+            return network_card.parameters or parameters_by_backbone.get(network_card.backbone)
     return parameters_by_backbone.get(backbone)
 
 
@@ -103,7 +116,11 @@ def _year_of_address(address: str) -> int | None:
     match = YEAR_IN_ADDRESS.search(address)
     if match is None:
         return None
-    return int(match["acl"] or f"20{match['arxiv'] or match['old']}")
+    if match["acl"]:
+        return int(match["acl"])
+    # Addresses of arXiv, and old ones of the ACL, have two digits of the year.
+    two_digits = match["arxiv"] or match["old"]
+    return int(f"20{two_digits}")
 
 
 def _model_address(card: EncoderCard) -> str:

@@ -115,8 +115,9 @@ def _find_means(table: Table, spec_by_key: Mapping[str, ColumnSpec]) -> Iterator
 def _averaged_task_indices(table: Table, task_keys: Sequence[str]) -> tuple[int, ...]:
     """Return the indices of the task columns that a table's average is over.
 
-    Each occurs as often as it counts.
+    Each occurs as often as it counts: the mean over the repeated indices is the mean over terms.
     """
+    # All terms get the same number of indices, which the length of each term divides.
     n_per_term = math.lcm(*map(len, table.average_terms))
     indices: list[int] = []
     for term in table.average_terms:
@@ -130,7 +131,14 @@ def _set_intervals(
     tasks_by_key: Mapping[str, tuple[int, ...]],
     intervals: Mapping[tuple[int, ...], tuple[float, float]],
 ) -> Row:
-    """Return the row with the intervals of its means, in points."""
+    """Return the row with the intervals of its means, in points.
+
+    Args:
+        row: The row.
+        tasks_by_key: The tasks that each number is a mean over, by the key of its column.
+        intervals: The interval of the mean over some tasks, from 0 to 1, by these tasks; those that
+            could not be computed are absent.
+    """
     cells = dict(row.cells)
     for key, tasks in tasks_by_key.items():
         number = cells[key].measured

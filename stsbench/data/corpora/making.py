@@ -162,10 +162,15 @@ def _make_long_documents(request: _CorpusRequest) -> int:
 
     Until it is complete the file is a draft beside its final path. The draft grows by the documents
     of one file of the dataset at a time, and a record stores the progress, so that a run that was
-    stopped and started again writes the same bytes.
+    stopped and started again writes the same bytes. At the end the record is removed.
 
     Returns:
         The number of documents.
+
+    Raises:
+        CardError: The card's section lacks the tokenizer or the number of tokens.
+        SourceError: The dataset has no file to read, or one cannot be fetched or read.
+        OutputError: The file cannot be written.
     """
     from stsbench.data.hub.repository import Repository
 
@@ -181,6 +186,7 @@ def _make_long_documents(request: _CorpusRequest) -> int:
             f"{repository}: has no parquet file for training; nothing else is read here"
         )
     tokenizer = request.open_tokenizer(section.tokenizer, section.tokenizer_revision)
+    # A draft goes on only with the same files, selection and tokenizer.
     selection = [section.column, section.tokens, section.lowercase, tokenizer.fingerprint]
     deciding_values = json.dumps([list(hash_by_name.items()), *selection])
     key = hashlib.sha256(deciding_values.encode()).hexdigest()
@@ -192,7 +198,8 @@ def _make_long_documents(request: _CorpusRequest) -> int:
         with draft.open("ab") as stream:
             # What lies beyond is of a file that was not done when the run was stopped.
             stream.truncate(progress.size)
-            for name in list(hash_by_name)[progress.files :]:
+            remaining_names = list(hash_by_name)[progress.files :]
+            for name in remaining_names:
                 request.on_progress(progress.files, len(hash_by_name))
                 n_documents = _append_documents(stream, repository, name, request, tokenizer)
                 progress = _CorpusProgress(

@@ -225,17 +225,20 @@ def find_overlap(corpus: Corpus, tasks: Sequence[Task]) -> list[TaskOverlap]:
     matches = find_overlap_matches([corpus], texts)
     overlaps: list[TaskOverlap] = []
     for name, split in splits.items():
-        keys = {text: text_key(text) for text in split.texts()}
-        found_keys = {key for text, key in keys.items() if text in matches.kind_by_text}
+        key_by_text = {text: text_key(text) for text in split.texts()}
+        # A text of punctuation alone has an empty key, and cannot be found.
+        searched_keys = set(key_by_text.values()) - {b""}
+        found_keys = {key for text, key in key_by_text.items() if text in matches.kind_by_text}
         pairs = {frozenset(map(text_key, item)) for item in zip(*split.sides, strict=True)}
+        # The column that makes a row of the corpus a graded pair: its score or its label.
         target = TARGET_COLUMNS.get(type(split), "")
+        graded_pairs = matches.pairs_by_target.get(target, set())
         overlaps.append(
             TaskOverlap(
                 task=name,
-                # A text of punctuation alone has an empty key, and cannot be found.
-                n_sentences=len(set(keys.values()) - {b""}),
+                n_sentences=len(searched_keys),
                 n_found=len(found_keys),
-                n_graded=len(pairs & matches.pairs_by_target.get(target, set())),
+                n_graded=len(pairs & graded_pairs),
             )
         )
     return overlaps
@@ -257,26 +260,31 @@ def find_overlap_matches(
             find no near-duplicates.
         progress: Called with the number of rows that are done, and of all rows.
     """
-    # Texts of punctuation alone have an empty key: they would be equal to each other.
-    keys = {text: key for text in texts if (key := text_key(text))}
-    distinct_keys = set(keys.values())
+    key_by_text: dict[str, bytes] = {}
+    for text in texts:
+        key = text_key(text)
+        # Texts of punctuation alone have an empty key: they would be equal to each other.
+        if key:
+            key_by_text[text] = key
+    distinct_keys = set(key_by_text.values())
     index = None
     if min_similarity is not None:
         index = NearIndex(sorted(distinct_keys), min_similarity)
     exact_texts: set[str] = set()
+    # The keys that training text has, and those with a near-duplicate in it.
     same_keys: set[bytes] = set()
     near_keys: set[bytes] = set()
     pairs_by_target: dict[str, set[PairKeys]] = {"": set(), "score": set(), "label": set()}
     n_done = 0
     n_rows = sum(map(len, corpora))
     for block in _iter_blocks(corpora):
-        block_texts = list(_iter_texts(block))
-        block_keys = dict(zip(block_texts, map(text_key, block_texts), strict=True))
+        block_key_by_text = {text: text_key(text) for text in _iter_texts(block)}
+        block_keys = set(block_key_by_text.values())
         # Texts as they are, and below by their letters and digits alone.
-        exact_texts.update(keys.keys() & block_keys.keys())
-        same_keys.update(distinct_keys.intersection(block_keys.values()))
+        exact_texts.update(key_by_text.keys() & block_key_by_text.keys())
+        same_keys.update(distinct_keys & block_keys)
         if index is not None:
-            near_keys.update(index.find_near(sorted(set(block_keys.values()) - {b""})))
+            near_keys.update(index.find_near(sorted(block_keys - {b""})))
         for target, pairs in pairs_by_target.items():
             # Both sentences of a pair are in this block, so its keys are among same_keys already.
             pairs.update(_iter_pairs(block, same_keys, target))
@@ -284,8 +292,8 @@ def find_overlap_matches(
         progress(n_done, n_rows)
     kind_by_text: dict[str, MatchKind] = {}
     # The more exact kind replaces the less exact one.
-    kind_by_text |= {text: "near" for text, key in keys.items() if key in near_keys}
-    kind_by_text |= {text: "normalised" for text, key in keys.items() if key in same_keys}
+    kind_by_text |= {text: "near" for text, key in key_by_text.items() if key in near_keys}
+    kind_by_text |= {text: "normalised" for text, key in key_by_text.items() if key in same_keys}
     kind_by_text |= dict.fromkeys(exact_texts, "exact")
     return OverlapMatches(kind_by_text=kind_by_text, pairs_by_target=pairs_by_target)
 

@@ -42,9 +42,9 @@ def select_rows(corpus: Corpus, condition: str) -> Corpus:
     """
     subject = f"[data] where '{condition}'"
     match = _CONDITION.fullmatch(condition)
-    if match is None or not match[3]:
+    name, sign, value = match.groups() if match else ("", "", "")
+    if not value:
         raise CardError(f"{subject}: give COLUMN = VALUE, such as label = entailment or score >= 4")
-    name, sign, value = match.groups()
     if name not in corpus.columns:
         raise CardError(
             f"{subject}: corpus '{corpus.name}' has no {name}{suggest(name, corpus.columns)}; "
@@ -81,9 +81,10 @@ FORMS: Mapping[str, Mapping[str, str]] = {
 def to_form(corpus: Corpus, form: str) -> Corpus:
     """Return labelled pairs as rows of another form.
 
-    In ``pairs`` each row is an anchor and a positive. In the other forms each distinct first
-    sentence is an anchor, and every other column has its first second sentence with a label; first
-    sentences that lack one of the labels are dropped.
+    In ``pairs`` each row is an anchor and a positive, whatever its label. In the other forms there
+    is a row for each distinct first sentence, the anchor. Every further column stands for a label,
+    and has the second sentence of the first pair of the anchor with this label. Anchors without a
+    pair of each label are dropped.
 
     Args:
         corpus: A corpus with the columns ``first`` and ``second``, and for most forms ``label``.
@@ -98,6 +99,7 @@ def to_form(corpus: Corpus, form: str) -> Corpus:
     if not label_by_column:
         pairs = corpus.table.select(["first", "second"]).rename_columns(["anchor", "positive"])
         return replace(corpus, table=pairs)
+    # The second sentence by label, for each first sentence.
     seconds_by_anchor: dict[str, dict[str, str]] = {}
     for row in corpus.table.select(["first", "second", "label"]).to_pylist():
         second_by_label = seconds_by_anchor.setdefault(row["first"], {})

@@ -328,11 +328,9 @@ class Repository:
             # The library raises these if it cannot ask the Hub and the cache has no complete copy.
             is_wrapper = type(error).__name__ in ("LocalEntryNotFoundError", "ValueError")
             cause = error.__cause__ if is_wrapper and error.__cause__ else error
-            signs = {
-                *(exception_class.__name__ for exception_class in type(cause).__mro__),
-                http_status(cause),
-                getattr(cause, "errno", None),
-            }
+            # A failure is recognised by the class of its exception, its HTTP status or its errno.
+            class_names = [exception_class.__name__ for exception_class in type(cause).__mro__]
+            signs = {*class_names, http_status(cause), getattr(cause, "errno", None)}
             failure = next((kind for kind in FAILURES if signs.intersection(kind.signs)), None)
             if failure is None:
                 raise
@@ -513,8 +511,10 @@ class Repository:
             is_replacement = cached_path is not None
             path = self._download(name, force_download=is_replacement, local_dir=into)
         if damage := self._describe_damage(name, path):
-            # Other programs that read this cache would take it for complete.
-            remove(path.parent / path.readlink() if path.is_symlink() else path)
+            # Other programs that read this cache would take it for complete. In the cache, the path
+            # is a link to the file.
+            damaged_file = path.parent / path.readlink() if path.is_symlink() else path
+            remove(damaged_file)
             raise SourceError(f"{self.describe_file(name)}: {damage}; run again to fetch it anew")
         return path
 
@@ -567,7 +567,9 @@ class Repository:
         """
         from huggingface_hub.utils.sha import git_hash
 
-        expected = self.listing.files[name] or (path.readlink().name if path.is_symlink() else "")
+        expected = self.listing.files[name]
+        if not expected and path.is_symlink():
+            expected = path.readlink().name
         if SHA256.fullmatch(expected):
             hash_name = "sha256"
             actual = file_digest(path)

@@ -292,14 +292,15 @@ def _readme(repository: Repository) -> dict[str, Any]:
 
 
 def _file_patterns(repository: Repository, config: str) -> list[str]:
-    """Return the patterns of a configuration's data files, as the README declares them.
+    """Return the patterns of the data files to fetch for a configuration, by the README.
 
     Args:
         repository: The repository of the dataset.
         config: The name of the configuration; empty for the default one.
 
     Returns:
-        The patterns; empty if the README declares none.
+        The patterns of its files and, for a named configuration, those of the first one; without a
+        name, those of all. Empty if the README declares none, or lacks those of one of them.
 
     Raises:
         DataError: There is no such configuration, or there are several and none is the default.
@@ -407,10 +408,10 @@ def fetch_archive(source: HubSource) -> HubPath:
     """
     repository = _repository(source)
     where = repository.describe_file(source.archive)
-    # Without the Hub's hash, as offline, that of the file itself.
-    digest = repository.listing.files.get(source.archive) or file_digest(
-        repository.fetch(source.archive)
-    )
+    digest = repository.listing.files.get(source.archive)
+    if not digest:
+        # The Hub's hash may be unknown, as offline.
+        digest = file_digest(repository.fetch(source.archive))
     name = f"{PurePosixPath(source.archive).name.split('.')[0]}-{digest[:12]}"
     folder = settings.cache_folder() / "archives" / name
     if not folder.is_dir():
@@ -477,9 +478,10 @@ def _iter_plain_members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """Yield the files and folders of an archive; links, devices and sparse files are skipped."""
     previous_offset = -1
     for member in tar:
-        # tarfile keeps these of all members, and they may be as long as the archive.
+        # tarfile stores the headers of all members in memory, and each may be as long as the
+        # archive.
         member.pax_headers = {}
-        # tarfile accepts a negative size, and would find the same member without an end.
+        # tarfile accepts a negative size, and would return to the same member without end.
         if member.offset <= previous_offset:
             raise tarfile.ReadError("a size in it leads back")
         previous_offset = member.offset

@@ -82,6 +82,7 @@ def find_roles(
     if "gold" in column_by_role and "label" in column_by_role:
         raise CardError(f"{where}: 'gold' and 'label' are both given; a table has scores or labels")
     sentences = find_sentences(header, column_by_role, where=where)
+    # The columns that may hold the gold score, or the label.
     golds: list[ColumnKey] = [*columns_called(header, GOLD_NAMES)]
     labels: list[ColumnKey] = [*columns_called(header, LABEL_NAMES)]
     if "gold" in column_by_role:

@@ -135,7 +135,7 @@ def read_lines(path: Path, *, encoding: str = "utf-8") -> list[str]:
 
 
 def parse_number(text: str, *, where: str, name: str) -> float:
-    """Parse a finite number.
+    """Parse a number between -1e300 and 1e300.
 
     Args:
         text: The number as written.
@@ -143,12 +143,14 @@ def parse_number(text: str, *, where: str, name: str) -> float:
         name: The number as the message calls it, for example ``gold score``.
 
     Raises:
-        DataError: The text is no number.
+        DataError: The text is no number, or a larger one.
     """
     value = math.nan
-    with suppress(ValueError):
-        # Python would accept underscores between digits.
-        value = float("nan" if "_" in text else text)
+    # Python would accept underscores between digits.
+    if "_" not in text:
+        with suppress(ValueError):
+            value = float(text)
+    # NaN is not in the range either.
     if not -1e300 < value < 1e300:
         hint = "; write a decimal point, not a comma" if DECIMAL_COMMA.fullmatch(text) else ""
         raise DataError(f"{where}: {name} {format_field(text)} is not a number{hint}")
@@ -243,11 +245,9 @@ class TextTable:
             The message, or an empty string if there are no such rows.
         """
         may_be_longer = with_longer and self.delimiter == "\t" and not self.header
-        widths = {
-            row: width
-            for row, width in self.uneven_rows().items()
-            if width < self.width or not may_be_longer
-        }
+        widths = self.uneven_rows()
+        if may_be_longer:
+            widths = {row: width for row, width in widths.items() if width < self.width}
         if not widths:
             return ""
         notes = {row: f"{width} fields" for row, width in widths.items()}
@@ -257,7 +257,11 @@ class TextTable:
         return message
 
     def check_row_lengths(self, *, with_longer: bool = False) -> None:
-        """Raise DataError if there are rows that :meth:`describe_uneven` names."""
+        """Raise DataError if rows are longer or shorter than the header.
+
+        Args:
+            with_longer: Accept longer rows, as in :meth:`describe_uneven_rows`.
+        """
         if message := self.describe_uneven_rows(with_longer=with_longer):
             raise DataError(message)
 
@@ -530,14 +534,15 @@ def read_delimited(path: Path, layout: FileLayout, *, by_name: bool) -> TextTabl
             splits[delimiter] = _split_at(path, text, delimiter, layout)
         except DataError as error:
             failures.append(error)
-    # The best delimiter makes all rows equally long, a tab before others. If none does, it is the
-    # one with most cells in the first row.
-    ranks = {
-        delimiter: (_is_even(split.rows), delimiter == "\t", _width(split.rows))
-        for delimiter, split in splits.items()
-    }
-    best_delimiter = max(ranks, key=ranks.__getitem__, default="")
+
+    def preference(delimiter: str) -> tuple[bool, bool, int]:
+        """Return what to choose a delimiter by: equally long rows, a tab, more cells in a row."""
+        split_rows = splits[delimiter].rows
+        return _is_even(split_rows), delimiter == "\t", _width(split_rows)
+
+    best_delimiter = max(splits, key=preference, default="")
     rows, numbers = splits.get(best_delimiter, _SplitText(rows=[], numbers=[]))
+    # A delimiter that failed separates cells more likely than one that separates none.
     if failures and _width(rows) < 2:
         raise failures[0]
     if not rows:
@@ -566,9 +571,10 @@ def _possible_delimiters(path: Path, text: str, layout: FileLayout) -> Sequence[
     """
     delimiter = layout.delimiter
     if delimiter is not None:
-        is_line_end = bool(set(delimiter) & {"\n", "\r"})
-        is_not_csv = layout.quoting and (len(delimiter) > 1 or delimiter == '"')
-        if not delimiter or is_line_end or is_not_csv:
+        has_line_end = bool(set(delimiter) & {"\n", "\r"})
+        # Quotes need a parser of CSV, whose delimiter is one character.
+        cannot_have_quotes = layout.quoting and (len(delimiter) > 1 or delimiter == '"')
+        if not delimiter or has_line_end or cannot_have_quotes:
             requirement = (
                 "one character, neither a quote nor the end of a line"
                 if layout.quoting
@@ -583,7 +589,9 @@ def _possible_delimiters(path: Path, text: str, layout: FileLayout) -> Sequence[
         return ["\t"]
     # A quoted cell may continue after the first line, and the first delimiter stand there.
     first_line = text.lstrip("\n").partition("\n")[0]
-    return [sign for sign in ("\t", *DELIMITERS) if sign in first_line] or DELIMITERS
+    in_first_line = [delimiter for delimiter in ("\t", *DELIMITERS) if delimiter in first_line]
+    # Even one that is absent splits the text into rows of a single cell.
+    return in_first_line or DELIMITERS
 
 
 def _width(rows: Sequence[Sequence[str]]) -> int:
@@ -616,6 +624,7 @@ def _split_at(path: Path, text: str, delimiter: str, layout: FileLayout) -> _Spl
         n_cuts = layout.fields - 1
         cut_rows = [line.strip().split(delimiter, n_cuts) for _, line in numbered_lines]
         return _SplitText(cut_rows, numbers)
+    # Split at every delimiter, whether or not quotes are around it.
     unquoted = _SplitText([line.split(delimiter) for _, line in numbered_lines], numbers)
     can_have_quotes = '"' in text and len(delimiter) == 1 and delimiter != '"'
     if layout.quoting is False or (layout.quoting is None and not can_have_quotes):
@@ -634,9 +643,11 @@ def _split_at(path: Path, text: str, delimiter: str, layout: FileLayout) -> _Spl
         if layout.quoting is None and (delimiter == "\t" or _is_even(unquoted.rows)):
             return unquoted
         raise DataError(f"{path}: line {number}: not valid CSV: {join_lines(error)}") from error
+    if layout.quoting or delimiter != "\t":
+        return quoted
     # In tab-separated text quotes are characters, unless the content shows that they quote cells.
-    is_csv = delimiter != "\t" or (_is_even(quoted.rows) and _shows_quoting(unquoted.rows))
-    return quoted if layout.quoting or is_csv else unquoted
+    is_quoted = _is_even(quoted.rows) and _shows_quoting(unquoted.rows)
+    return quoted if is_quoted else unquoted
 
 
 def _shows_quoting(rows: Sequence[Sequence[str]]) -> bool:

@@ -96,10 +96,14 @@ def read_any_table(
         DataError: A file is broken, or a column or the split is missing.
     """
     layout = FileLayout(delimiter, header, quoting, fields=fields or None)
-    columns = (sentence, sentence1, sentence2, gold, label)
-    column_by_role = {
-        role: key for role, key in zip(_COLUMN_ROLES, columns, strict=True) if key is not None
+    possible_columns = {
+        "sentence": sentence,
+        "sentence1": sentence1,
+        "sentence2": sentence2,
+        "gold": gold,
+        "label": label,
     }
+    column_by_role = {role: key for role, key in possible_columns.items() if key is not None}
     roles = _find_file_roles(files[0].path, layout, column_by_role, classes, subset)
     used_columns = (*roles.sentences, roles.target, subset, split_column)
     by_name = any(isinstance(key, str) for key in used_columns)
@@ -109,15 +113,9 @@ def read_any_table(
         table = read_table(file.path, layout, by_name=by_name)
         # A delimiter too many shifts columns.
         table.check_row_lengths(with_longer=roles.is_gold and file.pinned)
-        parts.append(
-            TableRows(
-                table, positions=_split_rows(table, split_column, split_value), subset=file.subset
-            )
-        )
+        positions = _split_rows(table, split_column, split_value)
+        parts.append(TableRows(table, positions, subset=file.subset))
     return to_split(parts, roles, subset=subset, classes=classes)
-
-
-_COLUMN_ROLES = ("sentence", "sentence1", "sentence2", "gold", "label")
 
 
 def _find_file_roles(
@@ -140,8 +138,9 @@ def _find_file_roles(
     Raises:
         CardError: A role is not clear, or a parameter has no effect.
     """
-    is_complete = _is_complete(column_by_role)
-    header = () if is_complete else read_table(path, layout, by_name=True).header
+    header: Sequence[str] = ()
+    if not _is_complete(column_by_role):
+        header = read_table(path, layout, by_name=True).header
     roles = find_roles(header, column_by_role, prefer_label=classes is not None, where=str(path))
     if roles.is_gold and classes is not None:
         raise CardError(f"{path}: 'classes' has no effect with scores; leave it out")
@@ -182,14 +181,16 @@ def to_split(
     classes: Sequence[str] | None = None,
     clean_text: Callable[[str], str] = normalise_blanks,
 ) -> PairSplit | Labelled:
-    """Make a split from rows of tables.
+    """Make a split of pairs with gold scores, or of sentences or pairs with labels.
 
     Args:
-        parts: The rows of each table.
+        parts: The rows of each table; they follow each other in the split.
         roles: The columns of the tables to read.
-        subset: The column with the subset of each pair; None if there is none.
+        subset: The column with the subset of each pair; None if each table is of one subset. It is
+            not used for labels.
         classes: The labels in the order of the classes; not used for gold scores.
-        clean_text: Return a sentence that has a label as it is to be embedded.
+        clean_text: Changes each sentence that has a label; sentences of pairs with gold scores stay
+            as they are.
 
     Raises:
         CardError: There are labels, and no classes.
@@ -292,12 +293,11 @@ def _to_labelled(
             )
         labels.append(label_by_class[row.target])
         texts.append(row.sentences)
-    # Columns of rows: the second is absent if the rows have one sentence.
-    first, *second = ([clean_text(text) for text in column] for column in zip(*texts, strict=True))
     targets: dict[str, Any] = {"labels": np.array(labels, dtype=np.int64), "classes": list(classes)}
-    if not second:
-        return LabelledSplit(sentences=first, **targets)
-    return LabelledPairSplit(sentences1=first, sentences2=second[0], **targets)
+    columns = [[clean_text(text) for text in column] for column in zip(*texts, strict=True)]
+    if len(columns) == 1:
+        return LabelledSplit(sentences=columns[0], **targets)
+    return LabelledPairSplit(sentences1=columns[0], sentences2=columns[1], **targets)
 
 
 def read_semeval(

@@ -15,6 +15,7 @@ from stsbench.boards.exports.mteb import (
     ExportedFiles,
     ImportedModel,
     ImportedScores,
+    MtebScore,
     add_imported_rows,
     export_mteb,
     read_mteb,
@@ -350,9 +351,15 @@ def test_imported_rows_stand_apart_and_are_marked():
     (board,) = boards(results)
     imported = ImportedScores(
         scores={
-            ImportedModel("org/x", "one"): {"sts12": (0.9, "2.1.0"), "sts13": (0.8, "2.1.0")},
-            ImportedModel("org/x", "two"): {"sts12": (0.7, "1.12.0"), "stsb-raw": (0.1, "2.1.0")},
-            ImportedModel("org/y", "one"): {"stsb-raw": (0.7, "2.1.0")},
+            ImportedModel("org/x", "one"): {
+                "sts12": MtebScore(0.9, "2.1.0"),
+                "sts13": MtebScore(0.8, "2.1.0"),
+            },
+            ImportedModel("org/x", "two"): {
+                "sts12": MtebScore(0.7, "1.12.0"),
+                "stsb-raw": MtebScore(0.1, "2.1.0"),
+            },
+            ImportedModel("org/y", "one"): {"stsb-raw": MtebScore(0.7, "2.1.0")},
         },
         problems=[],
     )
@@ -383,7 +390,7 @@ def test_imported_rows_stand_apart_and_are_marked():
 
 
 def test_imported_rows_have_a_board_of_their_own_where_none_is_scored_as_they_are():
-    scores: dict[str, tuple[float, str]] = {"sts12": (0.9, "2.1.0")}
+    scores = {"sts12": MtebScore(0.9, "2.1.0")}
     imported = ImportedScores(scores={ImportedModel("org/x", "one"): scores}, problems=[])
     titles = {}
     for name, protocol in (("simcse", SIMCSE), ("wmean", WMEAN)):
