@@ -56,8 +56,13 @@ class VerificationReport:
 
     @property
     def exit_code(self) -> int:
-        """0 if some were verified and none failed; else 2."""
-        return 2 if self.with_standing("failed") or not self.with_standing("verified") else 0
+        """0 if scores were recomputed and none failed; else 2."""
+        return 2 if self.with_standing("failed") or not self.has_recomputed else 0
+
+    @property
+    def has_recomputed(self) -> bool:
+        """Whether any score was recomputed; its interval may be by a method of another version."""
+        return any(file.recomputed is not None for file in self.files)
 
     @property
     def summary(self) -> str:
@@ -70,6 +75,15 @@ class VerificationReport:
         n_with_data = sum(file.data for file in self.files)
         subject = "1 result" if len(self.files) == 1 else f"{len(self.files)} results"
         return f"{subject}: {', '.join(counts) or 'none'}; data found for {n_with_data}"
+
+    @property
+    def earlier_methods(self) -> Mapping[str, int]:
+        """The number of results by the method of their interval, if not this version's."""
+        return Counter(
+            file.result.interval_method
+            for file in self.files
+            if file.result is not None and file.has_earlier_interval
+        )
 
 
 def verify(

@@ -83,6 +83,12 @@ NEW_COMMANDS: Mapping[str, CommandSource] = {
     "method": CommandSource("stsbench.cli.new", "Draft a training method and its recipe."),
 }
 """The commands of ``stsbench new``."""
+RESULTS_COMMANDS: Mapping[str, CommandSource] = {
+    "update": CommandSource(
+        "stsbench.cli.results", "Compute the intervals of stored results anew."
+    ),
+}
+"""The commands of ``stsbench results``."""
 
 
 class GroupedCommand(TyperCommand):
@@ -198,6 +204,7 @@ def make_app() -> TyperGroup:
     subgroups = [
         ("data", "Fetch and verify evaluation data and training text.", DATA_COMMANDS),
         ("new", "Draft a card for data, an encoder or a method.", NEW_COMMANDS),
+        ("results", "Bring stored results up to date.", RESULTS_COMMANDS),
     ]
     for name, help_text, sources in subgroups:
         app.add_command(

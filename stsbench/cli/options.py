@@ -376,6 +376,9 @@ Junit = Annotated[Path | None, _output("Write JUnit XML to this file.")]
 Github = Annotated[bool, _output("Print GitHub annotations.", "--github")]
 Summary = Annotated[Path | None, _output("Append a markdown summary to this file.")]
 LockFile = Annotated[Path, _output("The lock file.")]
+LockToUpdate = Annotated[
+    Path | None, _output("A lock file whose rows are brought up to date too.", "--lock")
+]
 
 # Output.
 AsJson = Annotated[bool, _output("Print JSON on stdout, for scripts.", "--json")]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
 from stsbench.cli.printing import print_errors, print_json, print_text, show_count
+from stsbench.core.wording import shorten
 
 if TYPE_CHECKING:
     from stsbench.check.verify import LocalData, VerificationReport
@@ -88,6 +89,8 @@ def _file_to_json(file: VerifiedFile) -> dict[str, Any]:
     row: dict[str, Any] = {"path": str(file.path)}
     if (result := file.result) is not None:
         row |= {"encoder": result.encoder, "task": result.task, "split": result.split}
+        row["interval_method"] = result.interval_method
+        row["earlier_interval"] = file.has_earlier_interval
     return row | {
         "verdict": file.standing,
         "problems": file.problems,
@@ -112,5 +115,10 @@ def _print_verified(report: VerificationReport) -> None:
         folders = ", ".join(f"{folder} {count}" for folder, count in counts.items())
         print_text(f"not verified: {reason}: {folders}")
     print_text(report.summary)
-    if not (report.with_standing("failed") or report.with_standing("verified")):
+    for method, count in report.earlier_methods.items():
+        print_text(
+            f"{count} with an interval by an earlier method ({shorten(method)}); "
+            "'stsbench results update' makes it again from the items"
+        )
+    if not (report.with_standing("failed") or report.has_recomputed):
         print_text("nothing could be verified")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -25,7 +25,13 @@ from stsbench.core.provenance import code_digest
 from stsbench.core.wording import join_lines, shorten
 from stsbench.evaluators.base import Evaluator, ItemColumns, Scores
 from stsbench.evaluators.registry import EVALUATORS, make_task_evaluator
-from stsbench.numbers.statistics import CORRELATIONS
+from stsbench.numbers.intervals import (
+    EARLIER_INTERVAL_METHODS,
+    correlation_interval,
+    read_dependence,
+    share_interval,
+)
+from stsbench.numbers.statistics import CORRELATIONS, weigh_subsets
 from stsbench.results.folder import (
     MAX_COLUMN_BYTES,
     MAX_RESULT_BYTES,
@@ -34,6 +40,7 @@ from stsbench.results.folder import (
     read_item_columns,
 )
 from stsbench.results.record import BOUND_TOLERANCE, Result, find_problems, items_path, score_name
+from stsbench.significance.items import find_tested_column
 
 INTERVAL_ROUNDING = 1e-6
 """The largest difference of equal interval bounds: sums in another order differ by less."""
@@ -53,8 +60,10 @@ class VerifiedFile:
         result: The Result in it; None if it is not a valid one.
         problems: What is wrong with it, one line each.
         unknown: Why numbers could not be checked, one line each.
-        other_interval: The method by which an earlier version computed the interval, which cannot
-            be recomputed then; otherwise empty.
+        other_interval: The method by which the interval was computed if it cannot be recomputed;
+            otherwise empty.
+        recomputed: All that its evaluator recomputed from its items; None if it did not. An
+            interval by another method than the Result's is the one of this version.
         data: The task's data are available, and the Result agrees with them.
     """
 
@@ -63,6 +72,7 @@ class VerifiedFile:
     problems: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     other_interval: str = ""
+    recomputed: Scores | None = None
     data: bool = False
 
     @property
@@ -143,10 +153,54 @@ class VerifiedFile:
         except (TypeError, ValueError) as error:
             self.problems.append(f"its columns are not those of its evaluator: {join_lines(error)}")
         else:
-            self.problems += _find_differences(result, recomputed, bounds)
-            # An interval by an earlier version's method cannot be recomputed; that is no fault.
-            if recomputed.interval_method != result.interval_method:
+            self.recomputed = recomputed
+            with_interval = _with_earlier_interval(recomputed, result)
+            self.problems += _find_differences(result, with_interval, bounds)
+            # An interval by a method that this version does not have is no fault.
+            if with_interval.interval_method != result.interval_method:
                 self.other_interval = result.interval_method
+
+    @property
+    def has_earlier_interval(self) -> bool:
+        """Whether its interval was computed by another method than this version's."""
+        return (
+            self.result is not None
+            and self.recomputed is not None
+            and self.recomputed.interval_method != self.result.interval_method
+        )
+
+
+def _with_earlier_interval(recomputed: Scores, result: Result) -> Scores:
+    """Return the scores with an interval by the method of a Result, if an earlier version's.
+
+    Args:
+        recomputed: The scores that were recomputed from its items.
+        result: The Result.
+
+    Returns:
+        The scores, unchanged if the Result's method is this version's, or unknown.
+    """
+    items = recomputed.per_item
+    is_earlier = result.interval_method in EARLIER_INTERVAL_METHODS
+    tested = find_tested_column(items, result.protocol) if is_earlier else None
+    if tested is None or recomputed.interval_method == result.interval_method:
+        return recomputed
+    values = np.asarray(items[tested.name], dtype=np.float64)
+    dependence = read_dependence(items, len(values))
+    if tested.metric is None:
+        interval = share_interval(values, dependence, has_chains=False)
+    else:
+        subsets = list(map(str, items.get("subset", [""] * len(values))))
+        interval = correlation_interval(
+            recomputed.score,
+            tested.metric.name,
+            values,
+            np.asarray(items["gold"], dtype=np.float64),
+            subset_weights=weigh_subsets(subsets, str(result.protocol.get("aggregation", "all"))),
+            dependence=dependence,
+            has_chains=False,
+        )
+    return replace(recomputed, interval=interval, interval_method=result.interval_method)
 
 
 ScoreRange = tuple[float, float]

@@ -53,6 +53,11 @@ SHARE_INTERVAL_METHOD = (
     "Wilson score interval by Student's t, "
     "by shared sentences or by chains of them, whichever is wider"
 )
+EARLIER_INTERVAL_METHODS = (
+    "Fisher's z, with the covariance of pairs that share a sentence",
+    "Wilson score interval by Student's t, with the covariance of items that share a sentence",
+)
+"""Labels of intervals by shared sentences alone, as earlier versions made them."""
 IMAGE_INTERVAL_METHOD = "Wilson score interval over test images with their captions"
 MAX_COMPONENT_SHARE = 0.5
 """With a larger component, components cannot estimate a variance."""
@@ -366,6 +371,7 @@ def correlation_interval(
     *,
     subset_weights: SubsetWeights,
     dependence: ItemDependence,
+    has_chains: bool = True,
 ) -> tuple[float, float]:
     """Return the 95% interval of a correlation, or of its average over subsets.
 
@@ -378,6 +384,8 @@ def correlation_interval(
         gold: The gold score of each item, (n,).
         subset_weights: The subsets that are correlated apart, with their weights.
         dependence: Which items share sentences.
+        has_chains: Whether chains of items may err together. Without them the interval is that
+            of ``EARLIER_INTERVAL_METHODS``.
     """
     influences = correlation_influences(metric, values, gold, subset_weights)
     weights = item_weights(subset_weights, len(values))
@@ -385,7 +393,7 @@ def correlation_interval(
     # The variance by shared sentences says whether there are enough items.
     if np.isnan(errors[0].error) or errors[0].df < MIN_ITEMS - 1:
         return -1.0, 1.0
-    widest = widest_first(errors)[0]
+    widest = widest_first(errors)[0] if has_chains else errors[0]
     if abs(score) >= 1 or widest.error == 0:
         return score, score
     half_width = widest.half_width / (1 - score**2)
@@ -393,8 +401,17 @@ def correlation_interval(
     return float(low), float(high)
 
 
-def share_interval(values: Float64Array, dependence: ItemDependence) -> tuple[float, float]:
-    """Return the 95% interval of a mean of values between 0 and 1, (n,)."""
+def share_interval(
+    values: Float64Array, dependence: ItemDependence, *, has_chains: bool = True
+) -> tuple[float, float]:
+    """Return the 95% interval of a mean of values between 0 and 1.
+
+    Args:
+        values: The value of each item, (n,).
+        dependence: Which items share sentences.
+        has_chains: Whether chains of items may err together. Without them the interval is that
+            of ``EARLIER_INTERVAL_METHODS``.
+    """
     n = len(values)
     mean = float(values.mean())
     weights = np.full(n, 1 / n)
@@ -402,7 +419,8 @@ def share_interval(values: Float64Array, dependence: ItemDependence) -> tuple[fl
     if dependence.are_independent:
         error = StandardError(float(np.sqrt(dependence.variance(influences))), float("inf"))
         return wilson_interval(mean, error, float(n))
-    error = standard_error(influences, dependence, weights)
+    errors = standard_errors(influences, dependence, weights)
+    error = widest_first(errors)[0] if has_chains else errors[0]
     return wilson_interval(mean, error, error.df + 1)
 
 

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 import stsbench as package
-from stsbench.cli.app import COMMANDS, DATA_COMMANDS, NEW_COMMANDS
+from stsbench.cli.app import COMMANDS, DATA_COMMANDS, NEW_COMMANDS, RESULTS_COMMANDS
 from stsbench.core import registry
 from tests.cli.commands import HASHED, QUICK, one_line, python, write
 
@@ -35,6 +35,7 @@ def test_the_help_of_every_command_imports_nothing_heavy(tmp_path):
     commands += [["data", name] for name in DATA_COMMANDS] + [
         ["new", name] for name in NEW_COMMANDS
     ]
+    commands += [["results", name] for name in RESULTS_COMMANDS]
     heavy = (*HEAVY, "rich")
     code = (
         f"import sys; from stsbench.cli.main import main; codes = {{main([*words, '-h']) for words in {commands}}};"

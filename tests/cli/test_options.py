@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stsbench.cli.app import COMMANDS, DATA_COMMANDS, NEW_COMMANDS, make_app
+from stsbench.cli.app import COMMANDS, DATA_COMMANDS, NEW_COMMANDS, RESULTS_COMMANDS, make_app
 from stsbench.cli.config import ProjectConfig, find_config, read_config
 from stsbench.cli.typed_options import TypedOptions, retype_options
 from stsbench.core import settings
@@ -22,6 +22,7 @@ ALL = (
     [(one,) for one in COMMANDS]
     + [("data", one) for one in DATA_COMMANDS]
     + [("new", one) for one in NEW_COMMANDS]
+    + [("results", one) for one in RESULTS_COMMANDS]
 )
 
 
