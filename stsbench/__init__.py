@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         read_results as read_results,
     )
     from stsbench.api.results import Results as Results
-    from stsbench.bench.run import iterate as iterate
+    from stsbench.bench.iteration import iterate as iterate
     from stsbench.core.catalogue import Catalogue as Catalogue
     from stsbench.core.errors import StsbenchError as StsbenchError
     from stsbench.data.task import Task as Task, load_task as load_task
@@ -30,7 +30,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "stsbench.api.calls": ("compare", "evaluate", "leaderboard", "read_results"),
     "stsbench.api.results": ("Results",),
-    "stsbench.bench.run": ("iterate",),
+    "stsbench.bench.iteration": ("iterate",),
     "stsbench.core.catalogue": ("Catalogue",),
     "stsbench.core.errors": ("StsbenchError",),
     "stsbench.data.task": ("Task", "load_task"),

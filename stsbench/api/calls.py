@@ -19,7 +19,7 @@ from stsbench.api.results import (
     build_comparison,
     render_partial_grid,
 )
-from stsbench.bench.run import iterate
+from stsbench.bench.iteration import iterate
 from stsbench.boards.exports.mteb import read_mteb
 from stsbench.boards.published.rows import read_table_card
 from stsbench.boards.render.figures import draw_table

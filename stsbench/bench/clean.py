@@ -132,9 +132,10 @@ class CleanScorer:
         return SearchedText(settings, digest, matches)
 
     def __call__(self, result: Result) -> Result:
-        """Return a Result with its clean score, and write it.
+        """Return a Result with its clean score, which replaces an earlier one for the same text.
 
-        If the score cannot be computed, that is reported and the Result returned as it is.
+        If that changes the Result, its file is written again. If the score cannot be computed, that
+        is reported and the Result returned as it is.
         """
         text = self._text_by_encoder[result.encoder]
         excluded_sentences = [

@@ -159,29 +159,34 @@ def load_fitting_texts(
         texts_name: The texts, as a card's ``fit`` names them.
         tasks: The tasks, whose data are read already.
         plan: The run.
-        on_failure: Called if texts are not available, with the task, which is omitted, or with
-            all tasks.
+        on_failure: Called with the error if texts are not available, and with the name of the task
+            that they are of; with the names of all tasks if the texts are of none.
+
+    Returns:
+        The texts by the name of the task; tasks without texts are omitted.
     """
+    differ_by_task = needs_task(texts_name)
     texts_by_task: dict[str, FittingTexts] = {}
     sentences: list[str] = []
-    keys: set[bytes] = set()
+    sentence_keys: set[bytes] = set()
     digest = ""
     for task in tasks:
         # Texts that are the same for all tasks are read for the first one only.
-        if needs_task(texts_name) or not sentences:
+        if differ_by_task or not sentences:
             try:
                 sentences = read_texts_to_fit(
                     texts_name, task=task.task, catalogue=plan.catalogue, data=plan.data_folder
                 )
             except StsbenchError as error:
-                if not needs_task(texts_name):
-                    on_failure(", ".join(each_task.name for each_task in tasks), error)
+                if not differ_by_task:
+                    all_names = ", ".join(each_task.name for each_task in tasks)
+                    on_failure(all_names, error)
                     return {}
                 on_failure(task.name, error)
                 continue
-            keys = set(map(text_key, sentences))
+            sentence_keys = set(map(text_key, sentences))
             digest = digest_texts(sentences)
-        has_task_sentences = not keys.isdisjoint(map(text_key, task.texts()))
+        has_task_sentences = not sentence_keys.isdisjoint(map(text_key, task.texts()))
         texts_by_task[task.name] = FittingTexts(sentences, digest, has_task_sentences)
     return texts_by_task
 
@@ -276,17 +281,22 @@ class TaskEmbedder:
         self._callbacks = callbacks
         self._read_only = read_only
         self._texts_by_task: Mapping[str, FittingTexts] = {}
+        """The texts to fit on, by the task's name; empty if the encoder is not fitted on texts."""
         self._fitted_by_digest: dict[str, Encoder] = {}
+        """The fitted encoders, by the digest of the texts that each was fitted on."""
         self._engines_by_digest: dict[str, Engine] = {}
+        """The engines of those fitted encoders that have a store of their own, by this digest."""
         self._base_engine: SharedEngine | None = None
-        """The engine for all tasks; None if each state of the encoder has an engine."""
+        """The engine for all tasks; None if each fitted encoder has its own engine and store."""
         base = base_encoder(encoder.encoder)
         has_base = base is not encoder.encoder
         if isinstance(encoder.encoder, FittableEncoder):
             self._texts_by_task = self._load_fitting_texts(encoder.encoder, shared_state)
             self.tasks = [task for task in tasks if task.name in self._texts_by_task]
+            # Nothing can be embedded before it is fitted.
             if not has_base:
                 return
+        # Only variants and post-processors can use the engine of an earlier encoder's base.
         self._base_engine = self._open_base_engine(
             base, shared_state=shared_state if has_base else None
         )
@@ -320,13 +330,11 @@ class TaskEmbedder:
             shared_state: The state that the encoders of a run share; None if this encoder is no
                 variant, whose engine no other one can use.
         """
-        shared = shared_state.engine if shared_state is not None else None
-        if (
-            shared is not None
-            and shared.engine.encoder is base
-            and shared.read_only == self._read_only
-        ):
-            return shared
+        last_engine = shared_state.engine if shared_state is not None else None
+        if last_engine is not None:
+            has_same_encoder = last_engine.engine.encoder is base
+            if has_same_encoder and last_engine.read_only == self._read_only:
+                return last_engine
         store = open_store(self._plan.store, base, read_only=self._read_only)
         return SharedEngine(self._make_engine(base, store), self._read_only)
 
@@ -340,10 +348,11 @@ class TaskEmbedder:
         )
 
     @property
-    def _known_engine(self) -> SharedEngine | None:
-        """The engine for all tasks; None if the embedded texts are unknown before fitting.
+    def _plannable_engine(self) -> SharedEngine | None:
+        """The base engine if all texts that it has to embed are known before anything is fitted.
 
         They are known for an encoder that is not fitted, and for the package's own post-processors.
+        None for any other encoder.
         """
         encoder = self.encoder.encoder
         # PostProcessed is fitted on stored embeddings of the base, so it embeds only known texts.
@@ -353,7 +362,11 @@ class TaskEmbedder:
         return self._base_engine
 
     def named_encoder(self, task: PlannedTask) -> NamedEncoder:
-        """Return the encoder with the texts that it is fitted on for a task."""
+        """Return the encoder as results of a task record it.
+
+        If it is fitted on texts, it has their digest, and whether sentences of the task are among
+        them; otherwise it is unchanged. It is not fitted here.
+        """
         texts = self._texts_by_task.get(task.name)
         if texts is None:
             return self.encoder
@@ -370,10 +383,11 @@ class TaskEmbedder:
         Args:
             tasks: The tasks that are to be scored.
         """
-        shared = self._known_engine
+        shared = self._plannable_engine
         if shared is None:
-            nothing_to_do = self._base_engine is None and not tasks
-            return MissingSentences(0 if nothing_to_do else None, tokens=None)
+            # Without tasks a fitted encoder with its own store is not even fitted.
+            needs_no_sentence = self._base_engine is None and not tasks
+            return MissingSentences(0 if needs_no_sentence else None, tokens=None)
         uncounted = set(self._required_texts(tasks)) - shared.counted_sentences
         shared.counted_sentences.update(uncounted)
         encoder = shared.engine.encoder
@@ -384,13 +398,13 @@ class TaskEmbedder:
         return MissingSentences(len(missing_texts), tokens)
 
     def plan_shared_embedding(self, tasks: Sequence[PlannedTask]) -> SharedEmbedding | None:
-        """Return what several workers can embed together for tasks.
+        """Return the texts that several workers can embed together for tasks, and their engine.
 
         Returns:
-            None if embeddings are in memory only or made task by task, or if a server embeds,
-            which has limits of its own.
+            None if they cannot: if embeddings are in memory only, if the texts are unknown before
+            the encoder is fitted, or if a server embeds, which has limits of its own.
         """
-        shared = self._known_engine
+        shared = self._plannable_engine
         if shared is None or shared.engine.store.folder is None:
             return None
         if isinstance(shared.engine.encoder, ServedEncoder):
@@ -398,7 +412,7 @@ class TaskEmbedder:
         return SharedEmbedding(shared.engine, self._required_texts(tasks))
 
     def prepare(self, tasks_to_score: Sequence[PlannedTask], tasks: Sequence[PlannedTask]) -> None:
-        """Embed all missing sentences of tasks.
+        """Embed all sentences of tasks that the store lacks, and store their embeddings.
 
         Args:
             tasks_to_score: The tasks whose sentences are embedded.
@@ -409,19 +423,21 @@ class TaskEmbedder:
                 self._fitted_engine(task).prepare(task.texts())
             return
         engine = self._base_engine.engine
-        # Embeddings in memory are lost if a run is stopped; with all tasks' sentences its batches
-        # are planned again as they were.
-        engine.prepare(
-            self._required_texts(tasks_to_score),
-            among=self._required_texts(tasks) if engine.store.folder is None else (),
-        )
+        # Embeddings in memory are lost if a run is stopped. If its batches are planned among the
+        # sentences of all tasks, a resumed run has the same batches as a run that was not stopped.
+        is_in_memory = engine.store.folder is None
+        texts_of_all_tasks = self._required_texts(tasks) if is_in_memory else ()
+        engine.prepare(self._required_texts(tasks_to_score), among=texts_of_all_tasks)
         variant = find_variant(self.encoder.encoder)
         if variant is not None and engine.store.width is not None:
             # More dimensions than the base has are refused once, rather than task by task.
             variant.check_size(engine.store.width)
 
     def _required_texts(self, tasks: Sequence[PlannedTask]) -> list[str]:
-        """Return the sentences of tasks, and those that the fitted encoders embed themselves."""
+        """Return the sentences of tasks, and those that fitting embeds with the base encoder.
+
+        Encoders that are fitted on texts are fitted for the tasks.
+        """
         texts = [text for task in tasks for text in task.texts()]
         if not self._texts_by_task:
             return texts
@@ -434,11 +450,19 @@ class TaskEmbedder:
         return texts
 
     def _fit(self, task: PlannedTask) -> Encoder:
-        """Return the encoder that is fitted for a task, over the stored embeddings of its base."""
+        """Return the encoder that is fitted on the texts for a task; it is fitted only once.
+
+        A post-processor is fitted on stored embeddings of its base, any other encoder on the texts
+        themselves. Tasks with the same texts share the fitted encoder.
+
+        Raises:
+            EncoderError: A method of a user's class returns no encoder.
+        """
         texts = self._texts_by_task[task.name]
         if texts.digest not in self._fitted_by_digest:
             fittable = self.encoder.encoder
             if self._base_engine is not None:
+                # The same post-processor, with a base that reads embeddings from the store.
                 stored_base = StoredEncoder(self._base_engine.engine)
                 fittable = fittable.over(stored_base)  # type: ignore[attr-defined]
             if not isinstance(fittable, FittableEncoder):
@@ -459,22 +483,28 @@ class TaskEmbedder:
         digest = self._texts_by_task[task.name].digest
         if digest not in self._engines_by_digest:
             fitted = self._fit(task)
+            # The store is named by the identity, of which the factory is a part.
             copy_factory(fitted, self.encoder.encoder)
             store = open_store(self._plan.store, fitted, digest)
             self._engines_by_digest[digest] = self._make_engine(fitted, store)
         return self._engines_by_digest[digest]
 
     def embed_function(self, task: PlannedTask) -> Embed:
-        """Return the function that embeds the sentences of a task."""
+        """Return the function that embeds the sentences of a task.
+
+        It is an engine, or a function that changes the stored embeddings of the base encoder. An
+        encoder that is fitted on texts is fitted for the task.
+        """
         encoder = self.encoder.encoder
         if self._base_engine is None:
             return self._fitted_engine(task)
-        # Made smaller without any text: there is nothing to fit.
+        # A variant without texts: its transformation need not be fitted.
         if isinstance(encoder, VariantEncoder):
             return transform_embeddings(self._base_engine.view, encoder.transform)
         if not self._texts_by_task:
             return self._base_engine.engine
-        # Its embeddings are not stored: they are computed in seconds from the stored base.
+        # A post-processor: its embeddings are not stored, because they are computed in seconds from
+        # the stored embeddings of its base.
         fitted = self._fit(task)
         if isinstance(fitted, FittedEncoder) and find_variant(encoder) is not None:
             return transform_embeddings(self._base_engine.view, fitted.transform)
@@ -500,13 +530,16 @@ class TaskEmbedder:
 
     @cached_property
     def _current_origin(self) -> Origin:
-        """The hashes of the environment and the code that a Result records."""
+        """The hashes of the environment and of the user's code, as a new Result records them.
+
+        They are empty for what does not matter: the environment if a server embeds, the code if the
+        encoder has none of a user's.
+        """
         encoder = self.encoder.encoder
         environment = read_environment(encoder)
         code = short_digest(environment["code"]) if "code" in environment else ""
-        return Origin(
-            environment="" if is_served(encoder) else short_digest(environment), code=code
-        )
+        environment_digest = "" if is_served(encoder) else short_digest(environment)
+        return Origin(environment=environment_digest, code=code)
 
     def origin(self, task: PlannedTask) -> Origin | None:
         """Return the origin of a task's embeddings, as a Result records it.
@@ -516,11 +549,12 @@ class TaskEmbedder:
 
         Returns:
             The code and the machine that embeds now, and the probe sentences' embeddings that are
-            stored; None if nothing identifies the encoder.
+            stored; None if nothing identifies the encoder, or if there is nothing to record.
         """
         monitor = self.drift_monitor(task)
         current = self._current_origin
-        if self.encoder.fingerprint is None or current == Origin():
+        is_empty = current == Origin()
+        if self.encoder.fingerprint is None or is_empty:
             return None
         stored = monitor.origin() if monitor is not None else Origin()
         return msgspec.structs.replace(stored, environment=current.environment, code=current.code)
@@ -553,9 +587,12 @@ class TaskEmbedder:
             and origin.code != self._current_origin.code
         ):
             return False
-        stored = monitor.matches_stored(origin) if monitor is not None else None
-        if stored is not None or origin is None:
-            return stored is not False
+        # None if no embeddings are stored, so that there is nothing to compare with.
+        matches_stored = monitor.matches_stored(origin) if monitor is not None else None
+        if matches_stored is not None:
+            return matches_stored
+        if origin is None:
+            return True
         # Nothing is stored, but the same code on the same machine embeds as it did.
         if origin.environment == self._current_origin.environment:
             return True

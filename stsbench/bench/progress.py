@@ -64,14 +64,16 @@ class ProgressTracker:
         """The length in seconds of the stall that was last reported; 0 if there is none."""
 
     def start_encoder(self, encoder_plans: Sequence[EncoderPlan]) -> None:
-        """Start an encoder; the unfinished cells of earlier encoders count as failed.
+        """Start an encoder: cells of earlier encoders that are not scored by now have failed.
+
+        Sentences of earlier encoders that were not embedded are no longer expected either.
 
         Args:
-            encoder_plans: The unfinished encoders; the first of them is the one to start.
+            encoder_plans: The encoders that are not finished; the first one is the one to start.
         """
-        self.failed_cells = (
-            self.total_cells - self.scored_cells - _count_missing_cells(encoder_plans)
-        )
+        cells_to_come = _count_missing_cells(encoder_plans)
+        cells_of_earlier_encoders = self.total_cells - cells_to_come
+        self.failed_cells = cells_of_earlier_encoders - self.scored_cells
         self._total_sentences = self._embedded_sentences + _count_sentences(encoder_plans)
 
     def update(self, job_id: int, progress: JobProgress) -> None:
@@ -90,7 +92,9 @@ class ProgressTracker:
             succeeded: Whether it has not failed.
         """
         self._measure_time()
-        self._last_progress, self._reported_stall = self._measured_until, 0.0
+        # The end of a job is progress too, so a stall begins anew.
+        self._last_progress = self._measured_until
+        self._reported_stall = 0.0
         progress = self.current_jobs.pop(job_id, None)
         if progress is not None and succeeded:
             self._embedded_sentences += progress.sentences
@@ -146,15 +150,21 @@ class ProgressTracker:
         cells_left = max(0, self.total_cells - finished_cells)
         if sentences_left and speed is None:
             return None
+        # Before the first cell ends, only the time to embed can be estimated.
         if cells_left and not finished_cells and not sentences_left:
             return None
-        embedding = sentences_left / speed if speed is not None else 0.0
-        scoring = cells_left * self._scoring_seconds / max(finished_cells, 1)
+        embedding_seconds = sentences_left / speed if speed is not None else 0.0
+        scoring_seconds = cells_left * self._scoring_seconds / max(finished_cells, 1)
         has_workers = any(progress.worker for progress in self.current_jobs.values())
-        return max(embedding, scoring) if has_workers else embedding + scoring
+        if has_workers:
+            return max(embedding_seconds, scoring_seconds)
+        return embedding_seconds + scoring_seconds
 
     def _measure_time(self) -> None:
-        """Count the time since the last call for what the running jobs do."""
+        """Add the time since the last call to the seconds of embedding, of scoring, or of both.
+
+        It counts once for an activity if at least one running job has it.
+        """
         now = self.clock()
         elapsed = now - self._measured_until
         if any(progress.sentences for progress in self.current_jobs.values()):

@@ -3,145 +3,41 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from math import ceil
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from stsbench.bench import workers
 from stsbench.bench.embedder import TaskEmbedder
 from stsbench.bench.plan import Cell, EncoderPlan, RunPlan
 from stsbench.bench.progress import JobProgress, ProgressTracker
 from stsbench.bench.protocols import PlannedTask
+from stsbench.bench.ray_jobs import EncoderJobs, FinishedJob, Job, may_succeed_again, run_job
 from stsbench.bench.run import RunContext, run_locally
 from stsbench.bench.score import select_current
 from stsbench.core import settings
-from stsbench.core.errors import EncoderError, StsbenchError
+from stsbench.core.errors import EncoderError
 from stsbench.core.provenance import scoring_versions
 from stsbench.core.wording import join_lines
 from stsbench.encoders.base import TokenEncoder
-from stsbench.encoders.engine.embed import BatchShare, Engine
+from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.engine.store import Keys
 from stsbench.results.folder import write_result
 from stsbench.results.record import Result
 
 
-@dataclass(eq=False, kw_only=True)
-class EncoderJobs:
-    """The jobs of one encoder that has started."""
-
-    encoder_plan: EncoderPlan
-    cells: Sequence[Cell]
-    """The cells that are still to be scored."""
-    encoder: workers.Reference = None
-    """Ray's reference to the encoder; None before a job needs it."""
-    steps: Iterator[Sequence[Job]] = iter(())
-    """Jobs that can run at the same time; the next ones after all of them have ended."""
-    n_running: int = 0
-    """The number of jobs of this step that have not ended."""
-    folder: Path | None = None
-    """The folder of its stored embeddings on this machine."""
-    drift_message: str = ""
-    """A message on archived embeddings; empty if there are none."""
-    embedding_fields: Mapping[str, object] = field(default_factory=dict)
-    """The fields on its embedding in the ``run`` block of its results."""
-    has_failed: bool = False
-
-    def make_job(
-        self,
-        activity: str,
-        work: Callable[..., workers.JobResult],
-        *arguments: object,
-        **fields: Any,  # noqa: ANN401 - of a Job
-    ) -> Job:
-        """Make a job, which is called with the encoder before its other arguments.
-
-        Args:
-            activity: What it does, as it is printed behind the encoder's name.
-            work: The function to call on a worker.
-            arguments: Its arguments after the encoder.
-            fields: Further fields of the job.
-        """
-        return Job(
-            encoder_jobs=self,
-            label=f"{self.encoder_plan.name}: {activity}",
-            work=work,
-            arguments=[self.encoder, *arguments],
-            **fields,
-        )
-
-
-@dataclass(eq=False, kw_only=True)
-class Job:
-    """A unit of work for one worker."""
-
-    encoder_jobs: EncoderJobs
-    label: str
-    """The job as it is printed."""
-    work: Callable[..., workers.JobResult]
-    """The function to call, with a :class:`workers.ProgressReporter` and the arguments."""
-    arguments: Sequence[object]
-    """Its arguments; Ray replaces its references with the objects that they refer to."""
-    cells: Sequence[Cell] = ()
-    """The cells that it scores."""
-    task: str = ""
-    """The only task that it scores: if it fails, the encoder's other jobs continue."""
-    on_device: bool = True
-    """Whether it needs a device that embeds: a GPU if there are any."""
-    sentences: int = 0
-    """The number of sentences that it embeds."""
-    tries: int = 1
-    """How often it has been started."""
-    reference: workers.Reference = None
-    """Ray's reference to its result."""
-    result: workers.JobResult = workers.JobResult()
-    """Its result; empty before it has ended."""
-
-
-class FinishedJob(NamedTuple):
-    """The outcome of a job: its result, or the error if it has failed."""
-
-    job_id: int
-    outcome: workers.JobResult | Exception
-
-
-def run_job(
-    job_id: int,
-    events: workers.Ray,
-    versions: Mapping[str, str],
-    work: Callable[..., workers.JobResult],
-    *arguments: object,
-) -> workers.JobResult | Exception:
-    """Carry out a job on a worker, and return its result or its error.
-
-    Args:
-        job_id: The job, as its reports name it.
-        events: The queue of the run, which gets the reports.
-        versions: The versions that this machine must have.
-        work: The function of the job.
-        arguments: Its arguments after the reporter.
-    """
-    report_progress = workers.ProgressReporter(job_id, events.actor.put_nowait.remote)
-    report_progress(0, 1)
-
-    def checked_work() -> workers.JobResult:
-        workers.check_versions(versions)
-        return work(report_progress, *arguments)
-
-    return workers.catch_errors(checked_work)
-
-
 def run_on_ray(context: RunContext, encoder_plans: Sequence[EncoderPlan]) -> Iterator[Result]:
-    """Carry out encoder plans on the workers of Ray.
+    """Carry out encoder plans on the workers of Ray, and yield the Results of all cells.
 
-    Results are written as they are computed, and yielded when all are there.
+    New Results are written as they are computed, and all are yielded when the last job has ended,
+    in the order of the plans. Cells that could not be scored are reported, and yield nothing.
 
     Args:
         context: The run; its plan names Ray's address.
-        encoder_plans: The encoders with their cells; without missing cells Ray is not started.
+        encoder_plans: The encoders with their cells; if no cell is missing, Ray is not started.
     """
     if not any(encoder_plan.missing_cells for encoder_plan in encoder_plans):
         yield from run_locally(context, encoder_plans)
@@ -169,9 +65,9 @@ class RayRun:
         self.tracker = ProgressTracker()
         self.versions: Mapping[str, str] = scoring_versions(libraries)
         """The versions on this machine, which every worker must have."""
-        self.jobs: dict[int, Job] = {}
-        """The running jobs, by id."""
-        self.waiting: deque[EncoderPlan] = deque()
+        self.running_jobs: dict[int, Job] = {}
+        """The started jobs that have not ended, by id."""
+        self.waiting_encoders: deque[EncoderPlan] = deque()
         """The encoders that have not started."""
         self.result_by_cell: dict[Cell, Result] = {}
         """The new and the current results so far."""
@@ -180,16 +76,18 @@ class RayRun:
         self._last_job_id = 0
 
     @cached_property
-    def is_shared(self) -> bool:
-        """Whether all workers see the same store."""
-        return (
-            self._store is None
-            or workers.is_alone(self.context.plan.executor)
-            or workers.is_shared(self.ray, self._store)
-        )
+    def is_store_shared(self) -> bool:
+        """Whether no embeddings have to be sent from one machine's store to that of another.
+
+        It is true if all machines see the same folder, if there is one machine only, and if
+        embeddings are not stored at all.
+        """
+        if self._store_root is None or workers.starts_own_ray(self.context.plan.executor):
+            return True
+        return workers.is_shared_folder(self.ray, self._store_root)
 
     @property
-    def _store(self) -> Path | None:
+    def _store_root(self) -> Path | None:
         """The folder of all stores on this machine; None for embeddings in memory only."""
         store = self.context.plan.store
         if store is None:
@@ -197,26 +95,32 @@ class RayRun:
         return (settings.store_folder() if store == "default" else Path(store)).absolute()
 
     @cached_property
-    def plan(self) -> RunPlan:
-        """The plan for workers; an unshared default store is that of their own machine."""
-        keeps_folder = self.is_shared or self.context.plan.store != "default"
-        return replace(self.context.plan, store=self._store if keeps_folder else "default")
+    def worker_plan(self) -> RunPlan:
+        """The plan that workers get, with the absolute path of the store.
+
+        Only a default store that is not shared stays ``default``: each worker then uses the default
+        store of its own machine.
+        """
+        has_fixed_folder = self.is_store_shared or self.context.plan.store != "default"
+        return replace(self.context.plan, store=self._store_root if has_fixed_folder else "default")
 
     @cached_property
-    def _events(self) -> workers.Ray:
+    def _report_queue(self) -> workers.Ray:
+        """Ray's queue to which running jobs add their :class:`workers.Report`."""
         from ray.util.queue import Queue
 
         # If its process is lost, another replaces it; lost reports would only have been shown.
         return Queue(actor_options={"num_cpus": 0, "max_restarts": -1})
 
     @property
-    def _gpus(self) -> int:
+    def _n_gpus(self) -> int:
+        """The number of GPUs of all machines."""
         return int(self.ray.cluster_resources().get("GPU", 0))
 
     def _count_free_devices(self) -> int:
         """Count the further workers that could embed: one per GPU, or per core without GPUs."""
-        devices = self._gpus or max(1, int(self.ray.cluster_resources().get("CPU", 0)))
-        return devices - sum(job.on_device for job in self.jobs.values())
+        devices = self._n_gpus or max(1, int(self.ray.cluster_resources().get("CPU", 0)))
+        return devices - sum(job.needs_device for job in self.running_jobs.values())
 
     def put(self, value: object) -> workers.Reference:
         """Store an object in Ray, and return Ray's reference to it.
@@ -238,82 +142,98 @@ class RayRun:
                 f"cannot be sent to another process ({reason}); leave out `executor`"
             ) from error
 
-    def store_reference(self, value: Hashable) -> workers.Reference:
-        """Return Ray's reference to an object, which is stored in Ray once."""
+    def put_once(self, value: Hashable) -> workers.Reference:
+        """Return Ray's reference to an object; equal objects are stored in Ray only once."""
         if value not in self._references:
             self._references[value] = self.put(value)
         return self._references[value]
 
     def results(self, encoder_plans: Sequence[EncoderPlan]) -> Iterator[Result]:
-        """Carry out encoder plans, and yield the Results of all cells in order."""
+        """Carry out encoder plans, then yield the Results of all cells in the order of the plans.
+
+        A cell that could not be scored was reported, and yields nothing.
+        """
         self.tracker = ProgressTracker(encoder_plans)
-        self.waiting.extend(encoder_plans)
+        self.waiting_encoders.extend(encoder_plans)
         try:
-            while self.waiting or self.jobs:
-                while self.waiting and self._count_free_devices() > 0:
-                    encoder_plan = self.waiting.popleft()
+            while self.waiting_encoders or self.running_jobs:
+                # An encoder starts as soon as a worker is free to embed for it.
+                while self.waiting_encoders and self._count_free_devices() > 0:
+                    encoder_plan = self.waiting_encoders.popleft()
                     encoder_jobs = EncoderJobs(
-                        encoder_plan=encoder_plan, cells=encoder_plan.missing_cells
+                        encoder_plan=encoder_plan, cells_to_score=encoder_plan.missing_cells
                     )
-                    encoder_jobs.steps = self._steps(encoder_jobs)
+                    encoder_jobs.remaining_steps = self._iterate_steps(encoder_jobs)
                     self._start_next_step(encoder_jobs)
                 for finished in self._finished_jobs():
                     self._handle_outcome(finished.job_id, finished.outcome)
                 self._read_reports()
+                self._cancel_overdue_jobs()
+                self._report_progress()
         finally:
-            workers.stop_jobs(self.ray, [job.reference for job in self.jobs.values()])
+            workers.stop_jobs(self.ray, [job.reference for job in self.running_jobs.values()])
         for encoder_plan in encoder_plans:
             for cell in encoder_plan.cells:
                 if cell in self.result_by_cell:
                     yield self.result_by_cell[cell]
 
-    def _steps(self, encoder_jobs: EncoderJobs) -> Iterator[Sequence[Job]]:
-        """Yield the jobs of an encoder, each time those that can run at the same time."""
+    def _iterate_steps(self, encoder_jobs: EncoderJobs) -> Iterator[Sequence[Job]]:
+        """Yield the steps of an encoder: lists of jobs that can run at the same time.
+
+        They compare embeddings with earlier ones if necessary, tokenize, embed and score. The next
+        step is requested when all jobs of the last one have ended: it is made from their results.
+        """
         encoder_plan = encoder_jobs.encoder_plan
         encoder = self.context.load_encoder(encoder_plan)
         tasks = self.context.select_tasks(encoder_plan.cells)
         embedder = self.context.make_embedder(encoder, tasks)
-        yield from self._compare_earlier(encoder_jobs, embedder)
-        if not encoder_jobs.cells:
+        yield from self._select_current_results(encoder_jobs, embedder)
+        if not encoder_jobs.cells_to_score:
             return
         encoder_jobs.encoder = encoder_jobs.encoder or self.put(encoder)
         if encoder_jobs.drift_message:
-            # Its earlier engine, which variants of an encoder share, has archived embeddings.
+            # The comparison has archived the stored embeddings, which the engine of the first
+            # embedder has opened and still counts as present.
             embedder = TaskEmbedder(
                 encoder, tasks, self.context.plan, self.context.callbacks, read_only=True
             )
-        tasks_to_score = self.context.select_tasks(encoder_jobs.cells)
+        tasks_to_score = self.context.select_tasks(encoder_jobs.cells_to_score)
         shared_embedding = embedder.plan_shared_embedding(tasks_to_score)
         if shared_embedding is None:
-            # If embeddings are in memory only, batches are planned over all tasks.
-            yield [self._make_scoring_job(encoder_jobs, embedder, tasks, embedded=None)]
+            # Embeddings that are in memory only cannot go from job to job: one job does it all.
+            yield [self._make_scoring_job(encoder_jobs, embedder, tasks, embedding_result=None)]
             return
         engine = shared_embedding.engine
-        encoder_jobs.folder = engine.store.folder
+        encoder_jobs.store_folder = engine.store.folder
         encoded_keys = yield from self._embed_together(encoder_jobs, engine, shared_embedding.texts)
-        embedded = self.put(
+        embedding_result = self.put(
             workers.JobResult(
                 encoded_keys=encoded_keys,
                 drift_message=encoder_jobs.drift_message,
-                store_files={} if self.is_shared else workers.read_store_files(engine.store),
+                store_files={} if self.is_store_shared else workers.read_store_files(engine.store),
             )
         )
         yield [
-            self._make_scoring_job(encoder_jobs, embedder, tasks=[task], embedded=embedded)
+            self._make_scoring_job(encoder_jobs, embedder, [task], embedding_result)
             for task in tasks_to_score
         ]
 
-    def _compare_earlier(
+    def _select_current_results(
         self, encoder_jobs: EncoderJobs, embedder: TaskEmbedder
     ) -> Iterator[Sequence[Job]]:
-        """Store the earlier results that are current, and set the cells that are to be scored.
+        """Keep the earlier results that are still current, so that only other cells are scored.
+
+        They are added to ``result_by_cell``, and the cells without one become the
+        ``cells_to_score`` of ``encoder_jobs``. If a worker compares embeddings, its message on
+        archived ones becomes the ``drift_message``.
 
         Args:
-            encoder_jobs: The encoder; its ``cells`` and ``drift_message`` are set.
+            encoder_jobs: The encoder.
             embedder: Its embedder on this machine, which is read-only.
 
         Yields:
-            A job that compares embeddings, if nothing else tells whether results are current.
+            One step with the job that compares embeddings, only if nothing else tells whether
+            results are current.
         """
         encoder_plan = encoder_jobs.encoder_plan
         earlier_results = {
@@ -325,10 +245,10 @@ class RayRun:
             tasks = self.context.select_tasks(encoder_plan.cells)
             job = encoder_jobs.make_job(
                 "comparing with stored embeddings",
-                workers.compare_earlier,
-                self.plan,
+                workers.compare_earlier_results,
+                self.worker_plan,
                 list(encoder_plan.current_results.values()),
-                *map(self.store_reference, tasks),
+                *map(self.put_once, tasks),
             )
             yield [job]
             encoder_jobs.drift_message = job.result.drift_message
@@ -340,14 +260,19 @@ class RayRun:
         current_by_key = {(result.task, result.eval_seed): result for result in current_results}
         for cell, earlier_result in encoder_plan.current_results.items():
             current_result = current_by_key.get((cell.task, cell.seed))
-            if current_result is not None:
-                self.result_by_cell[cell] = current_result
-                if current_result.run != earlier_result.run:
-                    write_result(current_result, self.context.plan.results_folder)
-        encoder_jobs.cells = [
+            if current_result is None:
+                continue
+            self.result_by_cell[cell] = current_result
+            # The selection has added the origin of the embeddings to a result without one.
+            is_changed = current_result.run != earlier_result.run
+            if is_changed:
+                write_result(current_result, self.context.plan.results_folder)
+        encoder_jobs.cells_to_score = [
             cell for cell in encoder_plan.cells if cell not in self.result_by_cell
         ]
-        self.tracker.total_cells += len(encoder_jobs.cells) - len(encoder_plan.missing_cells)
+        self.tracker.total_cells += len(encoder_jobs.cells_to_score) - len(
+            encoder_plan.missing_cells
+        )
 
     def _must_embed_to_compare(
         self,
@@ -355,31 +280,39 @@ class RayRun:
         embedder: TaskEmbedder,
         earlier_results: Mapping[tuple[PlannedTask, int], Result],
     ) -> bool:
-        """Return whether a worker must embed to compare results or stored embeddings.
+        """Return whether a worker must embed the probe sentences before anything is reused.
+
+        That is so if this machine cannot tell whether an earlier result is current, and if stored
+        embeddings are to be used for cells that are scored.
 
         Args:
             encoder_jobs: The encoder.
             embedder: Its embedder on this machine, which is read-only.
             earlier_results: The results of the folder by task and evaluation seed.
         """
-        if any(
-            embedder.is_current(result, task) is None
-            for (task, _), result in earlier_results.items()
-        ):
-            return True
-        if not encoder_jobs.cells:
+        for (task, _), result in earlier_results.items():
+            is_undecided = embedder.is_current(result, task) is None
+            if is_undecided:
+                return True
+        if not encoder_jobs.cells_to_score:
             return False
-        tasks_to_score = self.context.select_tasks(encoder_jobs.cells)
+        tasks_to_score = self.context.select_tasks(encoder_jobs.cells_to_score)
         shared_embedding = embedder.plan_shared_embedding(tasks_to_score)
-        return shared_embedding is not None and shared_embedding.engine.store.width is not None
+        if shared_embedding is None:
+            return False
+        # Without any stored embedding the store does not know how many numbers one has.
+        return shared_embedding.engine.store.width is not None
 
     def _embed_together(
         self, encoder_jobs: EncoderJobs, engine: Engine, texts: Sequence[str]
     ) -> Generator[Sequence[Job], None, list[Keys]]:
-        """Yield jobs that tokenize shares of the texts, then jobs that embed shares of batches.
+        """Yield the steps by which several workers embed texts: first tokenize them, then embed.
+
+        No step is yielded if the store lacks none of the texts. Tokenizing is a step of its own
+        only for several jobs without GPUs; otherwise each embedding job tokenizes itself.
 
         Args:
-            encoder_jobs: The encoder; the fields on its embedding are set at the end.
+            encoder_jobs: The encoder; its ``embedding_fields`` are set at the end.
             engine: Its engine on this machine, which knows what the store lacks.
             texts: The sentences of all tasks that are to be scored.
 
@@ -389,54 +322,35 @@ class RayRun:
         n_missing = len(engine.missing_texts(texts))
         if not n_missing:
             return []
-        # Encoders that have not started get as many devices each as this one.
-        free_per_encoder = self._count_free_devices() / (len(self.waiting) + 1)
-        n_jobs = self.plan.gpus_per_encoder or max(1, ceil(free_per_encoder))
+        # This encoder and those that have not started get equally many of the free devices.
+        free_per_encoder = self._count_free_devices() / (1 + len(self.waiting_encoders))
+        n_jobs = self.worker_plan.gpus_per_encoder or max(1, ceil(free_per_encoder))
         # Sorted: each job plans the same batches, of which it takes its share.
-        texts_reference = self.store_reference(tuple(sorted(set(texts))))
-
-        def make_jobs(
-            activity: str,
-            work: Callable[..., workers.JobResult],
-            *arguments: object,
-            sentences: int = 0,
-        ) -> list[Job]:
-            """Make a job for each share of the texts.
-
-            Args:
-                activity: What the jobs do, as it is printed.
-                work: The function to call on workers.
-                arguments: Its arguments after the texts and the share.
-                sentences: The number of sentences that each job embeds.
-            """
-            jobs = []
-            for index in range(n_jobs):
-                label = f"{activity} {index + 1}/{n_jobs}" if n_jobs > 1 else activity
-                share = BatchShare(index, n_jobs)
-                jobs.append(
-                    encoder_jobs.make_job(
-                        label, work, texts_reference, share, *arguments, sentences=sentences
-                    )
-                )
-            return jobs
-
+        texts_reference = self.put_once(tuple(sorted(set(texts))))
         tokenizing_jobs: list[Job] = []
         # On a GPU each job has a process of its own, which would load the weights only for tokens.
-        if n_jobs > 1 and not self._gpus and isinstance(engine.encoder, TokenEncoder):
-            tokenizing_jobs = make_jobs("tokenising", workers.tokenize_share)
+        if n_jobs > 1 and not self._n_gpus and isinstance(engine.encoder, TokenEncoder):
+            tokenizing_jobs = encoder_jobs.make_share_jobs(
+                n_jobs, "tokenising", workers.tokenize_share, texts_reference
+            )
             yield tokenizing_jobs
-        embedding_jobs = make_jobs(
+        embedding_jobs = encoder_jobs.make_share_jobs(
+            n_jobs,
             "embedding",
             workers.embed_share,
-            self.plan.store,
-            self.is_shared,
+            texts_reference,
+            self.worker_plan.store,
+            self.is_store_shared,
+            # Ray replaces these by the results of those jobs, which are the tokens.
             *(job.reference for job in tokenizing_jobs),
-            sentences=ceil(n_missing / n_jobs),
+            sentences_per_job=ceil(n_missing / n_jobs),
         )
         yield embedding_jobs
         encoder_jobs.embedding_fields = {
             "device": embedding_jobs[-1].result.device,
-            "embedding_seconds": round(sum(job.result.seconds for job in embedding_jobs), 3),
+            "embedding_seconds": round(
+                sum(job.result.embedding_seconds for job in embedding_jobs), 3
+            ),
             "embedding_workers": n_jobs,
             "embedding_tries": max(job.tries for job in embedding_jobs),
         }
@@ -447,21 +361,23 @@ class RayRun:
         encoder_jobs: EncoderJobs,
         embedder: TaskEmbedder,
         tasks: Sequence[PlannedTask],
-        embedded: workers.Reference | None,
+        embedding_result: workers.Reference | None,
     ) -> Job:
-        """Make a job that scores tasks.
+        """Make a job that scores the missing cells of tasks, and embeds first if nothing else did.
 
         Args:
             encoder_jobs: The encoder.
             embedder: Its embedder on this machine.
             tasks: One task if its sentences are embedded, else all tasks of the encoder.
-            embedded: Ray's reference to the result of embedding; None if this job embeds.
+            embedding_result: Ray's reference to the JobResult of all embedding jobs together; None
+                if this job embeds.
         """
         task_names = {task.name for task in tasks}
-        cells = [cell for cell in encoder_jobs.cells if cell.task in task_names]
-        seeds = [[cell.seed for cell in cells if cell.task == task.name] for task in tasks]
-        arguments = [self.plan, seeds, embedded, *map(self.store_reference, tasks)]
-        if embedded is None:
+        cells = [cell for cell in encoder_jobs.cells_to_score if cell.task in task_names]
+        seeds_by_task = [[cell.seed for cell in cells if cell.task == task.name] for task in tasks]
+        task_references = map(self.put_once, tasks)
+        arguments = [self.worker_plan, seeds_by_task, embedding_result, *task_references]
+        if embedding_result is None:
             return encoder_jobs.make_job(
                 "embedding and scoring",
                 workers.score_tasks_of_job,
@@ -470,39 +386,43 @@ class RayRun:
                 sentences=encoder_jobs.encoder_plan.sentences_to_embed or 0,
             )
         (task,) = tasks
+        # Such an encoder may embed further texts while it is fitted, on a GPU if possible.
+        is_fitted_on_texts = embedder.named_encoder(task).texts_digest is not None
         return encoder_jobs.make_job(
             f"scoring {task.name}",
             workers.score_tasks_of_job,
             *arguments,
             cells=cells,
-            task=task.name,
-            # An encoder that is fitted on texts may embed while it is fitted, on a GPU if possible.
-            on_device=embedder.named_encoder(task).texts_digest is not None,
+            single_task=task.name,
+            needs_device=is_fitted_on_texts,
         )
 
     def _start_next_step(self, encoder_jobs: EncoderJobs) -> None:
-        """Start the next jobs of an encoder; report its error if they cannot be made."""
+        """Start all jobs of an encoder's next step, if there is one.
+
+        If they cannot be made, the error is reported as the encoder's.
+        """
         with self.context.report_errors(encoder_jobs.encoder_plan.name):
-            jobs = next(encoder_jobs.steps, ())
+            jobs = next(encoder_jobs.remaining_steps, ())
             encoder_jobs.n_running = len(jobs)
             for job in jobs:
                 self._submit(job)
 
     def _submit(self, job: Job) -> None:
-        """Start a job on a worker, with a GPU of its own if it may embed and there are any."""
+        """Start a job on a worker, under a new id; a job that needs a device gets a GPU, if any."""
         self._last_job_id += 1
-        gpus = 1 if job.on_device and self._gpus else 0
+        gpus = 1 if job.needs_device and self._n_gpus else 0
         remote = self.ray.remote(run_job).options(
             num_cpus=1, num_gpus=gpus, name=job.label, max_retries=0
         )
         job.reference = remote.remote(
-            self._last_job_id, self._events, self.versions, job.work, *job.arguments
+            self._last_job_id, self._report_queue, self.versions, job.work, *job.arguments
         )
-        self.jobs[self._last_job_id] = job
+        self.running_jobs[self._last_job_id] = job
 
     def _finished_jobs(self) -> Iterator[FinishedJob]:
-        """Yield the jobs that have ended; waits a moment for one."""
-        job_id_by_reference = {job.reference: job_id for job_id, job in self.jobs.items()}
+        """Yield the jobs that have ended; waits ``WAIT_SECONDS`` at most until one has."""
+        job_id_by_reference = {job.reference: job_id for job_id, job in self.running_jobs.items()}
         references = list(job_id_by_reference)
         self.ray.wait(references, num_returns=1, timeout=workers.WAIT_SECONDS)
         # Many may have ended while earlier ones were handled.
@@ -512,19 +432,23 @@ class RayRun:
             yield FinishedJob(job_id_by_reference[reference], outcome)
 
     def _handle_outcome(self, job_id: int, outcome: workers.JobResult | Exception) -> None:
-        """Store the result of a job, or try it again; start the next step of its encoder.
+        """Remove a job that has ended; store its result, or start it again, or report its error.
+
+        If it was the last job of its step, the next step of its encoder is started, unless the
+        encoder has failed.
 
         Args:
-            job_id: The job, which is no longer among the running ones.
+            job_id: A running job.
             outcome: Its result, or the error by which it has failed.
         """
-        job = self.jobs.pop(job_id)
+        job = self.running_jobs.pop(job_id)
         encoder_jobs = job.encoder_jobs
         self.tracker.finish(job_id, succeeded=isinstance(outcome, workers.JobResult))
         if isinstance(outcome, workers.JobResult):
             self._accept_result(job, outcome)
+        # A second error of an encoder that has failed is neither reported nor tried again.
         elif not encoder_jobs.has_failed:
-            if job.tries < workers.MAX_TRIES and _may_succeed_again(outcome):
+            if job.tries < workers.MAX_TRIES and may_succeed_again(outcome):
                 job.tries += 1
                 self.context.callbacks.on_notice(
                     f"{job.label}: {join_lines(outcome)}; "
@@ -534,7 +458,8 @@ class RayRun:
                 return
             self._report_failure(job, outcome)
         encoder_jobs.n_running -= 1
-        if not encoder_jobs.n_running and not encoder_jobs.has_failed:
+        is_step_complete = encoder_jobs.n_running == 0
+        if is_step_complete and not encoder_jobs.has_failed:
             self._start_next_step(encoder_jobs)
 
     def _report_failure(self, job: Job, error: Exception) -> None:
@@ -545,27 +470,33 @@ class RayRun:
             error: The error of its last try.
         """
         encoder_jobs = job.encoder_jobs
-        encoder_jobs.has_failed = not job.task
+        encoder_jobs.has_failed = not job.single_task
         encoder_name = encoder_jobs.encoder_plan.name
-        label = f"{encoder_name} on {job.task}" if job.task else encoder_name
+        label = f"{encoder_name} on {job.single_task}" if job.single_task else encoder_name
         self.context.callbacks.on_failure(label, error)
-        self.tracker.failed_cells += len(job.cells or encoder_jobs.cells)
+        self.tracker.failed_cells += len(job.cells or encoder_jobs.cells_to_score)
 
     def _accept_result(self, job: Job, job_result: workers.JobResult) -> None:
-        """Write the results of a job, and report what it could not score.
+        """Write and report what a job has brought about, and keep it as the job's ``result``.
+
+        These are its messages, the embeddings of an unshared store, which are written to this
+        machine's store, its Results, which are written to the results folder, and the cells that
+        could not be scored.
 
         Args:
             job: The job.
-            job_result: Its result; files of the store in it are written to this machine's store.
+            job_result: Its result.
         """
         encoder_jobs = job.encoder_jobs
         callbacks = self.context.callbacks
         for message in (*job_result.notices, job_result.drift_message):
-            # Each scoring job repeats the message on archived embeddings.
-            if message not in ("", encoder_jobs.drift_message):
+            # Each scoring job repeats the message on archived embeddings of the comparing job.
+            is_repeated = message == encoder_jobs.drift_message
+            if message and not is_repeated:
                 callbacks.on_notice(message)
-        if encoder_jobs.folder is not None:
-            workers.write_missing(job_result.store_files, encoder_jobs.folder)
+        if encoder_jobs.store_folder is not None:
+            workers.write_missing(job_result.store_files, encoder_jobs.store_folder)
+        # The files are on the disk now, and would only fill the memory.
         job.result = replace(job_result, store_files={})
         run_fields = {
             "on": "ray",
@@ -576,8 +507,7 @@ class RayRun:
         cell_by_key = {(cell.task, cell.seed): cell for cell in job.cells}
         for result in job_result.results:
             result.run.update(run_fields)
-            if result.per_item:
-                write_result(result, self.context.plan.results_folder)
+            write_result(result, self.context.plan.results_folder)
             self.result_by_cell[cell_by_key[result.task, result.eval_seed]] = result
             self.tracker.scored_cells += 1
             callbacks.on_result(result)
@@ -586,14 +516,13 @@ class RayRun:
         self.tracker.failed_cells += len(job.cells) - len(job_result.results)
 
     def _read_reports(self) -> None:
-        """Read the reports of all jobs, cancel those that are overdue, and report the progress."""
-        timeout = self.context.plan.timeout
-        callbacks = self.context.callbacks
+        """Pass the reports that running jobs have sent since the last call to the tracker."""
         reports: Sequence[workers.Report] = ()
+        # If the queue's process was lost, its reports are missing, and the run continues.
         with suppress(self.ray.exceptions.RayError):
-            reports = self._events.get_nowait_batch(self._events.qsize())
+            reports = self._report_queue.get_nowait_batch(self._report_queue.qsize())
         for report in reports:
-            job = self.jobs.get(report.job_id)
+            job = self.running_jobs.get(report.job_id)
             if job is not None:
                 self.tracker.update(
                     report.job_id,
@@ -605,20 +534,24 @@ class RayRun:
                         cells=len(job.cells),
                     ),
                 )
-        for job_id in self.tracker.overdue_jobs(list(self.jobs), timeout):
+
+    def _cancel_overdue_jobs(self) -> None:
+        """Cancel the jobs that run longer than the plan's timeout, and treat them as failed."""
+        timeout = self.context.plan.timeout
+        for job_id in self.tracker.overdue_jobs(list(self.running_jobs), timeout):
             # By force: the process may hang.
             with suppress(self.ray.exceptions.RayError):
-                self.ray.cancel(self.jobs[job_id].reference, force=True)
+                self.ray.cancel(self.running_jobs[job_id].reference, force=True)
             self._handle_outcome(job_id, EncoderError(f"not done within {timeout:g} s (`timeout`)"))
-        if (minutes := self.tracker.report_stall()) is not None:
-            labels = ", ".join(sorted({job.label for job in self.jobs.values()}))
-            hint = "" if timeout else "; `timeout=SECONDS` gives up what hangs"
-            callbacks.on_notice(f"no progress for {minutes} minutes: {labels}{hint}")
+
+    def _report_progress(self) -> None:
+        """Report the progress of the run, with a notice if nothing has progressed for minutes."""
+        callbacks = self.context.callbacks
+        minutes_without_progress = self.tracker.report_stall()
+        if minutes_without_progress is not None:
+            labels = ", ".join(sorted({job.label for job in self.running_jobs.values()}))
+            hint = "" if self.context.plan.timeout else "; `timeout=SECONDS` gives up what hangs"
+            callbacks.on_notice(
+                f"no progress for {minutes_without_progress} minutes: {labels}{hint}"
+            )
         callbacks.on_progress(self.tracker)
-
-
-def _may_succeed_again(error: Exception) -> bool:
-    """Return whether a failed job may succeed in another try; a user error would come again."""
-    if isinstance(error, workers.WorkerLost | workers.VersionMismatch):
-        return True
-    return not isinstance(error, StsbenchError)

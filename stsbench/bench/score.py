@@ -132,15 +132,14 @@ def is_name_taken(folder: Path, name: str, named_encoder: NamedEncoder) -> bool:
         name: The name.
         named_encoder: The encoder that may get it.
     """
+    # The results of one encoder, of whatever task, are in one folder.
+    some_path = result_path(folder, encoder=name, task="task", split="split", file_id="cell")
     results = []
-    for path in sorted(
-        result_path(folder, encoder=name, task="task", split="split", file_id="cell").parent.glob(
-            "*.json"
-        )
-    ):
+    for path in sorted(some_path.parent.glob("*.json")):
         with suppress(StsbenchError):
             results.append(read_result(path))
     fingerprint = named_encoder.fingerprint
+    # Without the texts that it is fitted on, which differ from task to task.
     state = strip_texts(fingerprint) if fingerprint else None
 
     def is_of_encoder(result: Result) -> bool:
@@ -157,21 +156,24 @@ def is_name_taken(folder: Path, name: str, named_encoder: NamedEncoder) -> bool:
 def score_tasks(
     embedder: TaskEmbedder, earlier: EarlierResults, *, callbacks: RunCallbacks
 ) -> Iterator[Result]:
-    """Embed what all tasks need, then yield the Result of each task and seed.
+    """Embed what all tasks need, then yield the Result of each task and seed; none is written.
+
+    A task that cannot be scored with a seed is reported, and yields nothing for it.
 
     Args:
-        embedder: Provides the embeddings of the tasks.
-        earlier: The tasks and seeds to score, in this order, with their earlier results. A
-            result that is current is yielded as it is.
+        embedder: Provides the embeddings of the tasks; others of ``earlier`` are omitted.
+        earlier: The tasks and seeds to score, in this order and task by task, with their earlier
+            results. A result that is current is yielded as it is.
         callbacks: Called for each task that is scored, or cannot be.
     """
     tasks = list(embedder.tasks)
     current_results = select_current(embedder, earlier, callbacks)
     tasks_to_score = {task for task, seed in earlier if (task, seed) not in current_results}
     embedder.prepare([task for task in tasks if task in tasks_to_score], tasks)
+    # Each message on archived embeddings once, though several tasks may have it.
     for message in dict.fromkeys(filter(None, map(embedder.drift_message, tasks))):
         callbacks.on_notice(message)
-    cells_to_yield = (task_and_seed for task_and_seed in earlier if task_and_seed[0] in tasks)
+    cells_to_yield = ((task, seed) for task, seed in earlier if task in tasks)
     for task, cells_of_task in groupby(cells_to_yield, key=itemgetter(0)):
         embed: Embed | None = None
         is_first_seed = True
@@ -182,6 +184,7 @@ def score_tasks(
                 try:
                     embed = embed or embedder.embed_function(task)
                     result = _score(embedder, task, embed, seed, is_first_seed=is_first_seed)
+                    # An invalid result of a user's evaluator raises here, not when it is written.
                     encode_result(result)
                 except StsbenchError as error:
                     label = f"{embedder.named_encoder(task).name} on {task.name}"
@@ -294,7 +297,9 @@ def _run_block(
     variant = find_variant(encoder.encoder)
     commit, dirty = provenance.commit()
     n_encoded = embedder.count_encoded(task) if is_first_seed else 0
-    source = task.task.loaded_split(next(iter(task.splits)))
+    # All splits of a task have the same source.
+    first_split = next(iter(task.splits))
+    source = task.task.loaded_split(first_split)
     # The first text is embedded already.
     dimensions = embed(texts[:1]).shape[1] if texts else None
     embedding_type = EMBEDDING_TYPES[variant.embeddings if variant is not None else FLOAT_TYPE]
@@ -360,7 +365,8 @@ def measure_encoder(
     Raises:
         StsbenchError: The encoder cannot be scored, or its embeddings are not valid.
     """
-    cells = dict.fromkeys((task, 0) for task in embedder.tasks)
+    # Each task with evaluation seed 0; there are no earlier results.
+    cells = {(task, 0): None for task in embedder.tasks}
     results = list(score_tasks(embedder, cells, callbacks=callbacks.with_raised_failures()))
     embeddings = _embed_sentences(embedder, sentences)
     check_embeddings(embeddings, sentences, embedder.encoder.name)

@@ -91,7 +91,7 @@ class JobResult:
     """Messages for the user that are no errors."""
     device: str | None = None
     """The device that has embedded, for example ``cuda:0``."""
-    seconds: float = 0.0
+    embedding_seconds: float = 0.0
     """The time that embedding took."""
 
 
@@ -174,9 +174,10 @@ _ENCODERS: dict[str, Encoder] = {}
 
 
 def get_encoder(encoder: Encoder) -> Encoder:
-    """Return this process's last encoder if it is the same one, because its weights are loaded.
+    """Return this process's last encoder if it has the same identity: its weights are loaded.
 
-    Without an identity nothing tells that two are the same: the argument itself is returned.
+    Otherwise the argument is returned, and replaces the last encoder. One without an identity is
+    returned and not remembered.
     """
     identity = encoder_identity(encoder)
     if identity is None:
@@ -187,38 +188,47 @@ def get_encoder(encoder: Encoder) -> Encoder:
     return _ENCODERS[identity]
 
 
-def compare_earlier(
+def compare_earlier_results(
     report_progress: ProgressReporter,
     named_encoder: NamedEncoder,
     plan: RunPlan,
-    earlier: Sequence[Result],
+    earlier_results: Sequence[Result],
     *tasks: PlannedTask,
 ) -> JobResult:
     """Check whether an encoder still embeds as for its stored embeddings and earlier results.
+
+    If it does not, its stored embeddings are archived.
 
     Args:
         report_progress: Not used; every job has it.
         named_encoder: The encoder.
         plan: The run, with the store of this machine.
-        earlier: The earlier results.
-        tasks: The tasks of these results.
+        earlier_results: The earlier results.
+        tasks: The tasks of these results, perhaps among others.
+
+    Returns:
+        The earlier results that are current, a message on archived embeddings, and notices.
     """
     notices = list[str]()
     callbacks = RunCallbacks(on_notice=notices.append)
-    # Neither a variant nor a post-processor, which could not be replaced by its loaded base.
-    if base_encoder(named_encoder.encoder) is named_encoder.encoder:
-        named_encoder = replace(named_encoder, encoder=get_encoder(named_encoder.encoder))
+    encoder = named_encoder.encoder
+    is_its_own_base = base_encoder(encoder) is encoder
+    # A variant or post-processor is not taken from memory: what is loaded there is its base.
+    if is_its_own_base:
+        named_encoder = replace(named_encoder, encoder=get_encoder(encoder))
     embedder = TaskEmbedder(named_encoder, tasks, plan, callbacks)
     task_by_name = {task.name: task for task in embedder.tasks}
-    results = {
+    result_by_task_and_seed = {
         (task_by_name[result.task], result.eval_seed): result
-        for result in earlier
+        for result in earlier_results
         if result.task in task_by_name
     }
-    current = select_current(embedder, results, callbacks)
-    drift_message = next(filter(None, map(embedder.drift_message, embedder.tasks)), "")
+    current_results = select_current(embedder, result_by_task_and_seed, callbacks)
+    drift_messages = map(embedder.drift_message, embedder.tasks)
     return JobResult(
-        current_results=list(current.values()), drift_message=drift_message, notices=notices
+        current_results=list(current_results.values()),
+        drift_message=next(filter(None, drift_messages), ""),
+        notices=notices,
     )
 
 
@@ -228,7 +238,7 @@ def tokenize_share(
     texts: Sequence[str],
     share: BatchShare,
 ) -> JobResult:
-    """Tokenize a share of texts, for all workers that embed them.
+    """Tokenize a share of texts, for all workers that embed them; returns only ``tokens``.
 
     Args:
         report_progress: Not used; every job has it.
@@ -248,8 +258,8 @@ def embed_share(
     texts: Sequence[str],
     share: BatchShare,
     store: Store,
-    is_shared: bool,
-    *tokenized: JobResult,
+    is_store_shared: bool,
+    *tokenizing_results: JobResult,
 ) -> JobResult:
     """Embed a share of the batches that are planned over all texts, and store the embeddings.
 
@@ -259,24 +269,32 @@ def embed_share(
         texts: All texts, sorted.
         share: The share of this job.
         store: The store of the run, or of this machine.
-        is_shared: All machines see the same store, so it was checked already. If they do not, this
-            machine checks its own, and returns its files.
-        tokenized: The tokens of all texts, if other jobs have made them.
+        is_store_shared: All machines see the same store, so it was checked already. If they do not,
+            this machine checks its own, and returns its files.
+        tokenizing_results: The results of the jobs that have tokenized, in the order of their
+            shares; without them this job tokenizes.
+
+    Returns:
+        The keys of the embedded sentences, a message on archived embeddings, notices, the device
+        and the time; if the store is not shared also its files.
     """
     started = time.perf_counter()
     notices: list[str] = []
     encoder = get_encoder(base_encoder(named_encoder.encoder))
-    encoder_store = open_store(store, encoder, checked=is_shared)
+    encoder_store = open_store(store, encoder, checked=is_store_shared)
     engine = Engine(encoder, encoder_store, on_progress=report_progress, on_notice=notices.append)
-    tokens = [job_result.tokens for job_result in tokenized if job_result.tokens is not None]
-    engine.prepare(texts, share=share, tokens=TokenIds.join(tokens) if tokens else None)
+    tokens_of_shares = [
+        job_result.tokens for job_result in tokenizing_results if job_result.tokens is not None
+    ]
+    tokens_of_all_texts = TokenIds.join(tokens_of_shares) if tokens_of_shares else None
+    engine.prepare(texts, share=share, tokens=tokens_of_all_texts)
     return JobResult(
         encoded_keys=engine.encoded_keys,
-        store_files={} if is_shared else read_store_files(encoder_store),
+        store_files={} if is_store_shared else read_store_files(encoder_store),
         drift_message=encoder_store.monitor.message if encoder_store.monitor is not None else "",
         notices=notices,
         device=read_metadata(encoder).device_used,
-        seconds=time.perf_counter() - started,
+        embedding_seconds=time.perf_counter() - started,
     )
 
 
@@ -284,19 +302,23 @@ def score_tasks_of_job(
     report_progress: ProgressReporter,
     named_encoder: NamedEncoder,
     plan: RunPlan,
-    seeds: Sequence[Sequence[int]],
-    embedded: JobResult | None,
+    seeds_by_task: Sequence[Sequence[int]],
+    embedding_result: JobResult | None,
     *tasks: PlannedTask,
 ) -> JobResult:
-    """Score an encoder on tasks.
+    """Score an encoder on tasks, and embed their sentences first if no other job has done it.
 
     Args:
         report_progress: Called with the number of embedded sentences.
         named_encoder: The encoder.
         plan: The run, with the store of this machine.
-        seeds: The evaluation seeds to score of each task.
-        embedded: The results of the jobs that have embedded; None if this job embeds.
+        seeds_by_task: The evaluation seeds to score of each task, in the order of ``tasks``.
+        embedding_result: The joined results of the jobs that have embedded; None if this job
+            embeds.
         tasks: The tasks, whose data are read already.
+
+    Returns:
+        The results, the cells that could not be scored, notices, and the device.
 
     Raises:
         EncoderError: Embeddings that were stored are not in the store of this machine.
@@ -308,21 +330,24 @@ def score_tasks_of_job(
         on_notice=notices.append,
         on_failure=lambda label, error: failures.append((label, error)),
     )
-    if embedded is not None and embedded.store_files:
+    if embedding_result is not None and embedding_result.store_files:
         # This machine's store is another than that of the jobs that embedded: it gets their files.
         store = open_store(plan.store, base_encoder(named_encoder.encoder), read_only=True)
-        write_missing(embedded.store_files, folder=store.folder or Path())
-    # A fitted encoder may embed here: its fit may be stored only where the run began.
-    read_only = embedded is not None and not isinstance(named_encoder.encoder, FittableEncoder)
+        write_missing(embedding_result.store_files, folder=store.folder or Path())
+    # An encoder that is fitted on texts may embed further ones here: what it has embedded to be
+    # fitted may be stored only where the run began.
+    may_embed_further = isinstance(named_encoder.encoder, FittableEncoder)
+    read_only = embedding_result is not None and not may_embed_further
     embedder = TaskEmbedder(named_encoder, tasks, plan, callbacks, read_only=read_only)
-    if embedded is not None:
-        _use_embedded(embedder, tasks, embedded)
-    cells = dict.fromkeys(
-        (task, seed)
-        for task, seeds_of_task in zip(tasks, seeds, strict=True)
-        for seed in seeds_of_task
-    )
-    results = list(score_tasks(embedder, cells, callbacks=callbacks))
+    if embedding_result is not None:
+        _record_embedded(embedder, tasks, embedding_result)
+    # None of these cells has an earlier result.
+    earlier_results = {
+        (task, seed): None
+        for task, seeds in zip(tasks, seeds_by_task, strict=True)
+        for seed in seeds
+    }
+    results = list(score_tasks(embedder, earlier_results, callbacks=callbacks))
     return JobResult(
         results=results,
         failures=failures,
@@ -331,16 +356,18 @@ def score_tasks_of_job(
     )
 
 
-def _use_embedded(
-    embedder: TaskEmbedder, tasks: Sequence[PlannedTask], embedded: JobResult
+def _record_embedded(
+    embedder: TaskEmbedder, tasks: Sequence[PlannedTask], embedding_result: JobResult
 ) -> None:
-    """Check that all embeddings are stored, and record those that other jobs have made.
+    """Check that all embeddings are stored, and let the embedder report those of other jobs.
+
+    Nothing is done if the jobs of an encoder do not embed together.
 
     Args:
-        embedder: The embedder of this job; what it reports as embedded then includes these.
+        embedder: The embedder of this job; it then reports the sentences that other jobs have
+            embedded as its own, and their message on archived embeddings.
         tasks: The tasks that this job scores.
-        embedded: The keys of the sentences that other jobs have embedded, and their message on
-            archived embeddings.
+        embedding_result: The keys of these sentences, and that message.
 
     Raises:
         EncoderError: Embeddings are missing.
@@ -356,9 +383,9 @@ def _use_embedded(
             f"'{engine.store.folder}' as it is seen on {socket.gethostname()}",
             hint="pass `store` with a folder that all machines share",
         )
-    engine.encoded_keys.extend(embedded.encoded_keys)
+    engine.encoded_keys.extend(embedding_result.encoded_keys)
     if engine.store.monitor is not None:
-        engine.store.monitor.message = embedded.drift_message
+        engine.store.monitor.message = embedding_result.drift_message
 
 
 LOSS_REASONS = {
@@ -391,10 +418,11 @@ class SentCheckpoint(NamedTuple):
 
 
 QUIET_OPTIONS: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+"""The options of ``ray.init`` with which neither Ray nor its workers print anything but errors."""
 
 
 def fetch_result(ray: Ray, reference: Reference) -> Any:  # noqa: ANN401 - whatever it is
-    """Return the result of a job, or why there is none.
+    """Return the result of a job, or an error that tells why there is none; it is not raised.
 
     Args:
         ray: The package ``ray``.
@@ -420,7 +448,9 @@ def fetch_result(ray: Ray, reference: Reference) -> Any:  # noqa: ANN401 - whate
 
 @contextmanager
 def connect_ray(executor: str, libraries: Iterable[str] = ()) -> Iterator[Ray]:
-    """Connect to Ray, or start a Ray that ends with the block.
+    """Connect to Ray, or start a Ray of its own; disconnected, or ended, with the block.
+
+    On a cluster all machines are checked for the versions of this one.
 
     Args:
         executor: The executor as the user names it: ``ray://HOST:PORT`` for a cluster, ``ray`` for
@@ -440,9 +470,10 @@ def connect_ray(executor: str, libraries: Iterable[str] = ()) -> Iterator[Ray]:
         )
     settings.keep_ray_silent()
     ray = import_module("ray")
-    address = executor if "://" in executor else settings.ray_address() or "local"
-    starts_ray = is_alone(executor)
-    if starts_ray:
+    is_address = "://" in executor
+    address = executor if is_address else settings.ray_address() or "local"
+    is_own_ray = starts_own_ray(executor)
+    if is_own_ray:
         options: dict[str, Any] = {"include_dashboard": False}
     else:
         options = {"runtime_env": {"env_vars": settings.worker_environment()}}
@@ -453,7 +484,7 @@ def connect_ray(executor: str, libraries: Iterable[str] = ()) -> Iterator[Ray]:
             ray.init(address, **options, **QUIET_OPTIONS)
     except Exception as error:  # Ray raises Exception itself if it starts too slowly
         reason = join_lines(error)[:200]
-        if starts_ray:
+        if is_own_ray:
             raise StsbenchError(f"Ray does not start: {reason}") from error
         # The error of a client without a token does not name the reason.
         raise StsbenchError(
@@ -461,14 +492,14 @@ def connect_ray(executor: str, libraries: Iterable[str] = ()) -> Iterator[Ray]:
             hint="if it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN",
         ) from error
     try:
-        if not starts_ray:
+        if not is_own_ray:
             check_cluster_versions(ray, scoring_versions(libraries))
         yield ray
     finally:
         ray.shutdown()
 
 
-def is_alone(executor: str) -> bool:
+def starts_own_ray(executor: str) -> bool:
     """Return whether :func:`connect_ray` starts a Ray of its own, on this machine only."""
     return "://" not in executor and settings.ray_address() in ("", "local")
 
@@ -485,7 +516,8 @@ def check_cluster_versions(ray: Ray, versions: Mapping[str, str]) -> None:
     Raises:
         StsbenchError: Names the machine and the differences.
     """
-    for outcome in _call_on_each_machine(ray, catch_errors, partial(check_versions, versions)):
+    check_machine = partial(check_versions, versions)
+    for outcome in _call_on_each_machine(ray, catch_errors, check_machine):
         if isinstance(outcome, VersionMismatch):
             raise outcome
         if isinstance(outcome, Exception):
@@ -525,7 +557,7 @@ def _call_on_each_machine(
     return [fetch_result(ray, reference) for reference in references]
 
 
-def is_shared(ray: Ray, folder: Path) -> bool:
+def is_shared_folder(ray: Ray, folder: Path) -> bool:
     """Return whether a folder that this machine writes is the same on every machine.
 
     A file of a random name is written to it, and looked for on each machine.
@@ -548,7 +580,10 @@ def stop_jobs(ray: Ray, references: Sequence[Reference]) -> None:
 
 @contextmanager
 def serve_files(ray: Ray) -> Iterator[None]:
-    """Send the files of a checkpoint with its encoder, to machines that do not see its folder."""
+    """Within the block, let Ray send checkpoints' files to machines that do not see their folders.
+
+    Where an encoder with a checkpoint is sent, Ray sends a :class:`SentCheckpoint` in its place.
+    """
     reference_by_folder: dict[Path, Reference | None] = {}
     """Ray's reference to the files of a folder; None if every machine sees the folder."""
 
@@ -607,9 +642,10 @@ def _write_to_cache(files: Files) -> Path:
 
 
 def read_checkpoint_files(folder: Path) -> Files:
-    """Read the files of a checkpoint that loading reads.
+    """Read those files of a checkpoint's folder that loading an encoder reads.
 
-    They are its configuration, its tokenizer and its weights as safetensors.
+    They are its configuration, its tokenizer and its weights as safetensors. The keys are paths in
+    the folder.
     """
     # Of the kinds of weights only safetensors are read.
     unread_suffixes = IGNORED_SUFFIXES - {".safetensors"}

@@ -143,7 +143,7 @@ class HubCheck:
 
     def _results(self) -> dict[str, Result]:
         """Score the encoder on each task, with data from the Hub and a store of its own."""
-        from stsbench.bench.run import iterate
+        from stsbench.bench.iteration import iterate
 
         empty_folder = self.folder / "no data"
         empty_folder.mkdir(exist_ok=True)

@@ -20,8 +20,8 @@ from stsbench.core.wording import format_duration
 from stsbench.encoders.runs import read_trained_runs, read_unfinished_runs
 
 if TYPE_CHECKING:
+    from stsbench.bench.forecast import EncoderForecast
     from stsbench.bench.plan import Cell, EncoderPlan, RunPlan
-    from stsbench.bench.run import EncoderForecast
     from stsbench.core.catalogue import Catalogue
     from stsbench.results.record import Result
 
@@ -247,7 +247,7 @@ def _print_results(results: Sequence[Result], catalogue: Catalogue, *, verbose: 
 
 def _forecast(plan: RunPlan, *, as_json: bool) -> int:
     """Print what a run would do, without scoring anything, and return the exit code."""
-    from stsbench.bench.run import forecast_run
+    from stsbench.bench.forecast import forecast_run
     from stsbench.cli.progress import describe_origin, run_progress
 
     with run_progress(out=None, events=as_json) as progress:

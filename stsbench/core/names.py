@@ -38,16 +38,16 @@ def split_names(text: str) -> list[str]:
     For example ``a+views=['x', 'y'],b`` has two names. A bracket or quote that is never closed is
     an ordinary character.
     """
-    return list(filter(None, _parts(text)))
+    return list(filter(None, _split_at_commas(text)))
 
 
 def has_empty_name(text: str) -> bool:
     """Return whether a comma list that has any name also has an empty one, as in ``a,,b``."""
-    parts = _parts(text)
+    parts = _split_at_commas(text)
     return any(parts) and not all(parts)
 
 
-def _parts(text: str) -> list[str]:
+def _split_at_commas(text: str) -> list[str]:
     """Split a text at the commas outside brackets and quotes, and strip each part.
 
     A bracket that is never closed encloses nothing.

@@ -54,13 +54,13 @@ class Registry:
         self.accepts = accepts
         self.expected = expected
 
-    def _points(self) -> dict[str, str]:
+    def _entry_point_addresses(self) -> dict[str, str]:
         """Return the addresses of the installed entry points by name."""
         return {point.name: point.value for point in entry_points(group=self.group)}
 
     def names(self) -> list[str]:
         """Return all names: our own first, then those of entry points."""
-        return [*self.table, *sorted(self._points().keys() - self.table.keys())]
+        return [*self.table, *sorted(self._entry_point_addresses().keys() - self.table.keys())]
 
     def load(self, name: str) -> Any:  # noqa: ANN401 - holds whatever kind it is a registry of
         """Import and return the object of this name.
@@ -72,9 +72,9 @@ class Registry:
         if name in self.table:
             return _import(self.table[name], self.kind)
         if ":" in name:
-            with _current_folder():
+            with _importable_current_folder():
                 loaded = _import(name, self.kind)
-        elif name in (addresses := self._points()):
+        elif name in (addresses := self._entry_point_addresses()):
             loaded = self._load_entry_point(name, addresses[name])
         else:
             raise UnknownName(
@@ -130,7 +130,7 @@ class Registry:
 
 
 @contextmanager
-def _current_folder() -> Iterator[None]:
+def _importable_current_folder() -> Iterator[None]:
     """Let modules be imported from the current folder too, after all other folders.
 
     The folder is removed afterwards, so that no later import looks for modules there.

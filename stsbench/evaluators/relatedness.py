@@ -139,11 +139,11 @@ class RelatednessEvaluator:
         return replace(result, scores=scores, zero_vectors=zero_vectors, notes=tuple(notes))
 
     def train(self, train: ProbeItems, validation: ProbeItems, *, seed: int) -> TrainedWeights:
-        """Train until the value on the validation split fails to improve too often.
+        """Train until the correlation on the validation split fails to improve too often.
 
-        Training ends at the last epoch of the protocol at the latest. The classifier of the probe
-        is trained, with soft labels and another check: its settings are made from the fields of the
-        same names.
+        Training ends at the last epoch of the protocol at the latest. The regressor is the probe's
+        classifier, trained with soft labels and checked by a correlation in place of the accuracy.
+        The fields that both protocols have are passed on to it.
 
         Args:
             train: The pairs to learn from, with gold scores as labels.
@@ -151,13 +151,13 @@ class RelatednessEvaluator:
             seed: The seed of the first weights and of the orders.
 
         Returns:
-            The weights (5, w) at their best check, and as accuracy the correlation of then.
+            The weights (5, w) at their best check, and as ``accuracy`` the correlation of then.
         """
         protocol = self.protocol
         shared_fields = ("name", "batch_size", "tenacity", "epoch_size", "max_epochs", "loss")
-        values: dict[str, Any] = {name: getattr(protocol, name) for name in shared_fields}
+        shared_values: dict[str, Any] = {name: getattr(protocol, name) for name in shared_fields}
         training_protocol = MinibatchProtocol(
-            optimiser=f"{protocol.optimiser},lr={protocol.learning_rate}", **values
+            optimiser=f"{protocol.optimiser},lr={protocol.learning_rate}", **shared_values
         )
         fold = Fold(
             train=replace(train, labels=soft_labels(train.labels)),
@@ -167,7 +167,9 @@ class RelatednessEvaluator:
             decays=[0.0],
         )
         weights = starting_weights(seed, train.pool.width, N_CLASSES)
-        regressor = _Regressor(fold, weights, training_protocol, Event())
+        # An event that is never set: nothing cancels this training.
+        regressor = _Regressor(fold, weights, training_protocol, cancelled=Event())
+        # The correlation that chooses the weights.
         regressor.selection = protocol.selection
         (trained,) = train_until_stopped(regressor, training_protocol)
         return trained
@@ -260,6 +262,8 @@ def expected_scores(weights: FloatArray, pairs: ProbeItems) -> Float64Array:
 
 def _make_pairs(name: str, split: PairSplit, embed: Embed) -> ProbeItems:
     """Return the pairs of a split as items with ``|u - v|`` and ``u * v`` as features.
+
+    Their labels are the gold scores, from 0 to ``N_CLASSES``.
 
     Args:
         name: The split's name, for messages.

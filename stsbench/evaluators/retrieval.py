@@ -126,9 +126,9 @@ class RetrievalEvaluator:
             embeddings = embed(split.captions)
             checks.append(inspect_embeddings(embeddings))
             n_values = split.image_features.size + embeddings.shape[0] * embeddings.shape[1]
+            bytes_per_float32 = 4
             # Only the training split is read often enough to be worth the memory.
-            # 4 bytes per float32.
-            hold = name == "train" and 4 * n_values <= self.memory
+            hold = name == "train" and bytes_per_float32 * n_values <= self.memory
             rows_by_split[name] = ImagesAndCaptions(
                 images=IndexedRows(split.image_features, device, hold=hold),
                 captions=IndexedRows(embeddings, device, hold=hold),
@@ -153,8 +153,9 @@ class RetrievalEvaluator:
                 "every caption of a split has the same embedding: "
                 "only chance is left to find its image"
             )
-        # The sum of six recalls in points.
-        scores = {**result.scores, "dev_mean_recall": trained.accuracy / 600}
+        # The accuracy is the sum of six recalls in points.
+        development_recall = trained.accuracy / (6 * 100)
+        scores = {**result.scores, "dev_mean_recall": development_recall}
         return replace(result, scores=scores, zero_vectors=zero_vectors, notes=tuple(notes))
 
     def _rank_columns(self) -> list[str]:
@@ -240,20 +241,21 @@ def rank_fold(similarity: FloatArray) -> IndexArray:
             an image follow each other.
 
     Returns:
-        Ranks from 0, (i, 1 + c): for each image the best rank of its captions among all captions,
-        then for each of its captions the rank of the image among all images.
+        Ranks from 0, (i, 1 + c), a row per image: in column 0 the best rank of its c captions among
+        all captions, then for each of its captions the rank of the image among all images.
     """
     n_images, n_captions = similarity.shape
     per_image = n_captions // n_images
     captions_of_image = np.arange(n_captions).reshape(n_images, per_image)
-    own_similarity = np.take_along_axis(similarity, captions_of_image, axis=1)
-    # Of an image's captions the most similar ranks first; of equals the last.
-    # Reversed, because argmax takes the first of equals.
-    best = per_image - 1 - own_similarity[:, ::-1].argmax(axis=1)
-    # The index of each image's best caption among all captions.
-    i2t = ranks_of(similarity, np.arange(0, n_captions, per_image) + best)
-    t2i = ranks_of(np.ascontiguousarray(similarity.T), np.repeat(np.arange(n_images), per_image))
-    return np.column_stack([i2t, t2i.reshape(n_images, per_image)])
+    similarity_to_own_captions = np.take_along_axis(similarity, captions_of_image, axis=1)  # (i, c)
+    # Of an image's captions the most similar ranks first, and of equally similar ones the last.
+    # argmax takes the first of equals, so the captions are reversed for it.
+    best_from_end = similarity_to_own_captions[:, ::-1].argmax(axis=1)
+    best_caption = captions_of_image[:, 0] + per_image - 1 - best_from_end
+    image_of_caption = np.repeat(np.arange(n_images), per_image)
+    best_caption_ranks = ranks_of(similarity, best_caption)
+    image_ranks = ranks_of(np.ascontiguousarray(similarity.T), image_of_caption)
+    return np.column_stack([best_caption_ranks, image_ranks.reshape(n_images, per_image)])
 
 
 def ranks_of(similarity: FloatArray, target: IndexArray) -> IndexArray:
@@ -291,12 +293,13 @@ def fold_scores(ranks: IndexArray) -> list[float]:
     count from 1 and are rounded down.
 
     Args:
-        ranks: Ranks from 0, (i, 1 + c), as :func:`rank_fold` returns them: column 0 is that of each
-            image's best caption, the others are those of the image for each of its c captions.
+        ranks: Ranks from 0, as :func:`rank_fold` returns them: a row per image. Column 0 is the
+            rank of its best caption, the others are the ranks of the image for its captions.
     """
+    best_caption_ranks, image_ranks = ranks[:, 0], ranks[:, 1:]
     scores = list[float]()
     # Image to text, then text to image.
-    for direction_ranks in (ranks[:, 0], ranks[:, 1:]):
+    for direction_ranks in (best_caption_ranks, image_ranks):
         for depth in RECALL_DEPTHS:
             scores.append(100.0 * int((direction_ranks < depth).sum()) / direction_ranks.size)
         scores.append(float(np.floor(np.median(direction_ranks)) + 1))
@@ -326,8 +329,11 @@ def mean_scores(folds: Sequence[IndexArray]) -> dict[str, float]:
     """Return the ``SCORE_NAMES`` averaged over folds, with recalls in [0, 1].
 
     Args:
-        folds: The ranks of each fold, as :func:`rank_fold` returns them: (i, 1 + c) for i images
-            with c captions each.
+        folds: The ranks of each fold, as :func:`rank_fold` returns them: a row per image, with one
+            column for image to text, then one column for each of its captions.
+
+    Returns:
+        The scores by name; median ranks are averaged as they are.
     """
     means = np.mean([fold_scores(ranks) for ranks in folds], axis=0).tolist()
     return {
@@ -337,17 +343,18 @@ def mean_scores(folds: Sequence[IndexArray]) -> dict[str, float]:
 
 
 def recall_of_images(ranks: IndexArray) -> npt.NDArray[np.float64]:
-    """Return each image's recall, the mean over depths and both directions, (i,).
+    """Return each image's recall in [0, 1], the mean over depths and both directions, (images,).
 
     The mean of these is the mean recall, so they are the items of its interval.
 
     Args:
-        ranks: Ranks from 0, (i, 1 + c), as :func:`rank_fold` returns them: column 0 is that of each
-            image's best caption, the others are those of the image for each of its c captions.
+        ranks: Ranks from 0, as :func:`rank_fold` returns them: a row per image. Column 0 is the
+            rank of its best caption, the others are the ranks of the image for its captions.
     """
-    i2t = np.mean([ranks[:, 0] < depth for depth in RECALL_DEPTHS], axis=0)
-    t2i = np.mean([(ranks[:, 1:] < depth).mean(axis=1) for depth in RECALL_DEPTHS], axis=0)
-    return np.asarray((i2t + t2i) / 2)
+    best_caption_ranks, image_ranks = ranks[:, 0], ranks[:, 1:]
+    image_to_text = np.mean([best_caption_ranks < depth for depth in RECALL_DEPTHS], axis=0)
+    text_to_image = np.mean([(image_ranks < depth).mean(axis=1) for depth in RECALL_DEPTHS], axis=0)
+    return np.asarray((image_to_text + text_to_image) / 2)
 
 
 def project_to_unit(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -499,20 +506,24 @@ def _batch_loss(
         order: The captions in the order of the epoch, (n,).
         start: The position in the order at which the batch begins.
     """
+    image_weight, image_bias, caption_weight, caption_bias = maps
     batch = order[start : start + protocol.batch_size]
-    # Contrasts are drawn as captions, then their images are used: the right one may be among them.
+    # Images to contrast with are drawn as captions outside the batch, whose images are used. The
+    # image of a caption of the batch may be among them, by another of its captions.
     n_contrasts = protocol.contrasts * len(batch)
     image_contrasts = draw_outside(rng, order, start, batch_size=len(batch), size=n_contrasts)
     caption_contrasts = draw_outside(rng, order, start, batch_size=len(batch), size=n_contrasts)
-    # The first two maps are the weight and bias for images, the others those for captions.
-    images, other_images = (
-        project_to_unit(train.images.take(train.image_of_caption[captions]), *maps[:2])
-        for captions in (batch, image_contrasts)
-    )
-    captions, other_captions = (
-        project_to_unit(train.captions.take(captions), *maps[2:])
-        for captions in (batch, caption_contrasts)
-    )
+
+    def project_images_of(caption_indices: IndexArray) -> Tensor:
+        features = train.images.take(train.image_of_caption[caption_indices])
+        return project_to_unit(features, image_weight, image_bias)
+
+    def project_captions(caption_indices: IndexArray) -> Tensor:
+        embeddings = train.captions.take(caption_indices)
+        return project_to_unit(embeddings, caption_weight, caption_bias)
+
+    images, other_images = project_images_of(batch), project_images_of(image_contrasts)
+    captions, other_captions = project_captions(batch), project_captions(caption_contrasts)
     return ranking_loss(
         images,
         captions,
@@ -533,20 +544,23 @@ def rank_folds(
         protocol: Gives the number and the size of folds, and the captions per image.
 
     Returns:
-        The ranks of each fold, (i, 1 + c), see :func:`rank_fold`.
+        The ranks of each fold from 0, as :func:`rank_fold` returns them: a row per image, with the
+        rank of its best caption, then the rank of the image for each of its captions.
 
     Raises:
         EncoderError: The maps have left the range of numbers.
     """
-    maps = [tensor.detach() for tensor in maps]
+    image_weight, image_bias, caption_weight, caption_bias = (tensor.detach() for tensor in maps)
     size = protocol.fold_images
     per_image = protocol.captions_per_image
     ranks_by_fold = []
     for start in range(0, protocol.folds * size, size):
         image_indices = np.arange(start, start + size)
         caption_indices = np.arange(start * per_image, (start + size) * per_image)
-        images = project_to_unit(split.images.take(image_indices), *maps[:2])
-        captions = project_to_unit(split.captions.take(caption_indices), *maps[2:])
+        images = project_to_unit(split.images.take(image_indices), image_weight, image_bias)
+        captions = project_to_unit(
+            split.captions.take(caption_indices), caption_weight, caption_bias
+        )
         # NaN and overflow would pass for ranks.
         if not (_are_unit_vectors(images) and _are_unit_vectors(captions)):
             raise EncoderError(
@@ -580,7 +594,9 @@ class IndexedRows:
         self.shape = source.shape
         self.device = device
         self._source = source
+        """All rows, (n, size)."""
         self._on_device = None
+        """All rows on the device; None if each batch is copied there."""
         if hold:
             # Torch needs an array that is contiguous and writable.
             array = np.require(source, np.float32, ["C", "W"])

@@ -12,7 +12,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stsbench.bench.workers import MAX_TRIES, Ray, connect_ray, is_alone, is_everywhere, is_shared
+from stsbench.bench.workers import (
+    MAX_TRIES,
+    Ray,
+    connect_ray,
+    is_everywhere,
+    is_shared_folder,
+    starts_own_ray,
+)
 from stsbench.core import settings
 from stsbench.core.errors import Interrupted, StsbenchError, TrainingError
 from stsbench.core.wording import join_lines
@@ -81,7 +88,7 @@ class RayTraining:
             data=plan.data or settings.data_folder(),
             corpora=plan.corpora or settings.corpora_folder(),
         )
-        if not is_alone(self.launcher):
+        if not starts_own_ray(self.launcher):
             read_paths = [Path(plan.base or "."), plan.data, plan.corpora, *plan.catalogue.folders]
             check_shared(self.ray, read_paths, plan.out)
         self.has_begun = False
@@ -244,7 +251,7 @@ def check_shared(ray: Ray, read_paths: Iterable[Path | None], written_folder: Pa
     paths = [Path.cwd()]
     paths += [path.absolute() for path in read_paths if path is not None and path.exists()]
     unshared = [path for path in paths if not is_everywhere(ray, path)]
-    if not is_shared(ray, written_folder.absolute()):
+    if not is_shared_folder(ray, written_folder.absolute()):
         unshared.append(written_folder)
     if unshared:
         raise TrainingError(
@@ -262,7 +269,7 @@ def scratch_folder(launcher: str, parent: Path) -> Iterator[Path]:
         parent: A folder that all machines share, in which it is made unless there is one machine.
     """
     shared_parent = None
-    if not is_alone(launcher):
+    if not starts_own_ray(launcher):
         parent.mkdir(parents=True, exist_ok=True)
         shared_parent = parent.absolute()
     folder = Path(tempfile.mkdtemp(prefix=".ray-", dir=shared_parent))

@@ -103,9 +103,9 @@ def _split_into_states(results: Sequence[Result]) -> list[_State]:
         results_by_card.setdefault(result.encoder_card, []).append(result)
     states: list[_State] = []
     for card_digest, same_card in results_by_card.items():
-        for same_weights in _split_by(same_card, _fingerprint):
+        for same_weights in _split_unless_only_seeds_differ(same_card, _fingerprint):
             fingerprint = _fingerprint(same_weights[0])
-            for same_state in _split_by(same_weights, _versions):
+            for same_state in _split_unless_only_seeds_differ(same_weights, _versions):
                 versions = dict(_versions(same_state[0]))
                 states.append(_State(fingerprint, card_digest, versions, results=same_state))
     return states
@@ -121,7 +121,7 @@ def _versions(result: Result) -> tuple[tuple[str, str], ...]:
     return tuple(read_versions(result.state or "").items())
 
 
-def _split_by(
+def _split_unless_only_seeds_differ(
     results: Sequence[Result], attribute: Callable[[Result], Hashable]
 ) -> list[list[Result]]:
     """Split results by an attribute.

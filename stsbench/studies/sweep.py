@@ -26,7 +26,7 @@ from stsbench.bench.workers import (
     catch_errors,
     connect_ray,
     fetch_result,
-    is_alone,
+    starts_own_ray,
     stop_jobs,
 )
 from stsbench.core import settings
@@ -592,7 +592,7 @@ def run_in_parallel(state: SweepState, on: str, cores: int, callbacks: TrialCall
             value=on,
         )
     with connect_ray(on) as ray:
-        if not is_alone(on):
+        if not starts_own_ray(on):
             _check_shared_files(ray, sweep)
         resources = ray.cluster_resources()
         n_cores = int(resources.get("CPU", 0))

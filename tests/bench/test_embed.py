@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from stsbench.bench.embedder import needs_task, read_texts_to_fit
+from stsbench.bench.forecast import forecast_run
 from stsbench.bench.progress import RunCallbacks
-from stsbench.bench.run import forecast_run, run
+from stsbench.bench.run import run
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, EncoderError, StsbenchError, UnknownName
 from stsbench.core.provenance import add_texts

@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import spearmanr
 
 import stsbench
+from stsbench.bench.iteration import iterate
 from stsbench.bench.progress import RunCallbacks
-from stsbench.bench.run import iterate
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError, StsbenchError, UnknownName
 from stsbench.data.task import Task

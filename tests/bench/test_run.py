@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from stsbench.bench.forecast import EncoderForecast, forecast_run
 from stsbench.bench.plan import EncoderPlan, RunPlan
 from stsbench.bench.progress import RunCallbacks
-from stsbench.bench.run import EncoderForecast, RunContext, forecast_run, run, run_locally
+from stsbench.bench.run import RunContext, run, run_locally
 from stsbench.data.task import load_split
 from stsbench.encoders.fitted import PostProcessed
 from stsbench.encoders.whitening import WhiteningMethod
@@ -195,13 +196,13 @@ def test_time_of_embedding_is_that_of_a_sample(place, monkeypatch):
             now[0] += 0.01 * len(sentences) + (5.0 if not self.calls else 0.0)
             return super().encode(sentences)
 
-    monkeypatch.setattr("stsbench.bench.run.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("stsbench.bench.forecast.time.perf_counter", lambda: now[0])
     encoder = Timed()
     settings = plan_of(place, encoder, monkeypatch)
     assert forecast(settings).embedding_seconds == pytest.approx(0.92)
     assert [sum(map(len, encoder.calls[:2])), len(encoder.calls) > 3] == [1 + 16, True]
     encoder.calls.clear()
-    monkeypatch.setattr("stsbench.bench.run.MIN_SAMPLE_SECONDS", 0.1)
+    monkeypatch.setattr("stsbench.bench.forecast.MIN_SAMPLE_SECONDS", 0.1)
     assert forecast(settings).embedding_seconds == pytest.approx(0.92)
     assert embedded(encoder) == 1 + 16
     list(run(settings, RunCallbacks()))

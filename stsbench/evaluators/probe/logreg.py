@@ -45,7 +45,8 @@ def minimise(
     """Minimise m functions of d variables at once, each by its own L-BFGS.
 
     Each takes its own steps and is finished by itself: a step that does not lower a function enough
-    is halved and tried again, while the others move on.
+    is halved and tried again, while the others move on. The point of a function that is not
+    finished after the last evaluation is the last one that was accepted.
 
     Args:
         objective: Computes values and gradients; called only for functions that are not finished.
@@ -97,8 +98,10 @@ class _History:
     Attributes:
         steps: The changes of the points, (pairs, m, d).
         changes: The changes of the gradients, (pairs, m, d).
-        weights: 1 over the dot product of each pair's step and change, or 0, (pairs, m).
-        scale: The factor of the identity that stands for the inverse Hessian, (m,).
+        inverse_curvatures: 1 over the dot product of each pair's step and change, or 0 for a pair
+            that is not used, (pairs, m).
+        scale: The factor of the identity that stands for the inverse Hessian, (m,): the curvature
+            of the last used pair over the squared length of its change, 1 at first.
         n_added: The number of pairs added so far; the oldest are replaced.
     """
 
@@ -112,7 +115,7 @@ class _History:
         """
         self.steps = like.new_zeros(_LBFGS_PAIRS, m, d)
         self.changes = like.new_zeros(_LBFGS_PAIRS, m, d)
-        self.weights = like.new_zeros(_LBFGS_PAIRS, m)
+        self.inverse_curvatures = like.new_zeros(_LBFGS_PAIRS, m)
         self.scale = like.new_ones(m)
         self.n_added = 0
 
@@ -124,11 +127,11 @@ class _History:
         """
         self.steps = self.steps[:, members]
         self.changes = self.changes[:, members]
-        self.weights = self.weights[:, members]
+        self.inverse_curvatures = self.inverse_curvatures[:, members]
         self.scale = self.scale[members]
 
     def add(self, step: Tensor, change: Tensor, accepted: Tensor) -> None:
-        """Replace the oldest pair by a new one.
+        """Replace the oldest pair of each function by a new one, and update ``scale``.
 
         Args:
             step: The change of the points, (m, d).
@@ -143,7 +146,9 @@ class _History:
         is_used = accepted & (curvature > 1e-12 * squared_length)
         self.steps[position] = step
         self.changes[position] = change
-        self.weights[position] = torch.where(is_used, 1 / curvature, torch.zeros_like(curvature))
+        self.inverse_curvatures[position] = torch.where(
+            is_used, 1 / curvature, torch.zeros_like(curvature)
+        )
         self.scale = torch.where(is_used, curvature / squared_length, self.scale)
 
     def find_direction(self, gradient: Tensor) -> Tensor:
@@ -157,15 +162,16 @@ class _History:
         """
         q = -gradient
         n_pairs = min(self.n_added, _LBFGS_PAIRS)
-        newest_first = [(self.n_added - 1 - i) % _LBFGS_PAIRS for i in range(n_pairs)]
+        # The positions of the pairs in the history, which is written round and round.
+        newest_first = [(self.n_added - 1 - age) % _LBFGS_PAIRS for age in range(n_pairs)]
         # By position in the history, alpha of each function, (m,); 0 for an unused pair.
         alpha_by_pair = {}
         for i in newest_first:
-            alpha_by_pair[i] = self.weights[i] * (self.steps[i] * q).sum(dim=1)
+            alpha_by_pair[i] = self.inverse_curvatures[i] * (self.steps[i] * q).sum(dim=1)
             q = q - alpha_by_pair[i][:, None] * self.changes[i]
         q = q * self.scale[:, None]
         for i in reversed(newest_first):
-            beta = self.weights[i] * (self.changes[i] * q).sum(dim=1)
+            beta = self.inverse_curvatures[i] * (self.changes[i] * q).sum(dim=1)
             q = q + (alpha_by_pair[i] - beta)[:, None] * self.steps[i]
         return q
 
@@ -182,7 +188,8 @@ class LogisticProblem(NamedTuple):
 class ConvergedSolver:
     """Logistic regression over the grid of penalties.
 
-    Classifiers of two classes have one row of weights, other classifiers one row per class.
+    A classifier's weights are (rows, w + 1), for w features, with the intercept last: one row for
+    two classes, where a positive logit means class 1, otherwise one row per class.
 
     Attributes:
         n_unfinished: The number of classifiers so far that did not converge.
@@ -195,10 +202,10 @@ class ConvergedSolver:
 
         Args:
             penalties: The grid: half of each times the squared weights is added to the loss.
-            run: The classes and the device.
+            run: The number of classes and the device.
             tolerance: The length of the gradient at which a classifier is finished.
-            max_iterations: The number of evaluations after which a classifier is left as it is, and
-                noted.
+            max_iterations: The number of evaluations after which a classifier is left as it is; a
+                note reports how many such classifiers there are.
         """
         self.penalties = penalties
         self.tolerance = tolerance
@@ -214,8 +221,8 @@ class ConvergedSolver:
             folds: The training items and the development items.
 
         Returns:
-            Accuracies on development items, (folds, penalties), and the weights (k, w + 1) of each
-            classifier.
+            Accuracies on development items, (folds, penalties), and the weights (rows, w + 1) of
+            each classifier.
         """
         weights = self.solve(
             [LogisticProblem(train, penalty) for train, _ in folds for penalty in self.penalties]
@@ -237,23 +244,20 @@ class ConvergedSolver:
             choices: The position of each one's penalty in the grid.
 
         Returns:
-            The weights of each classifier, (k, w + 1).
+            The weights of each classifier, (rows, w + 1), intercept last.
         """
-        return list(
-            self.solve(
-                [
-                    LogisticProblem(train, self.penalties[choice])
-                    for train, choice in zip(trains, choices, strict=True)
-                ]
-            )
-        )
+        problems = [
+            LogisticProblem(train, self.penalties[choice])
+            for train, choice in zip(trains, choices, strict=True)
+        ]
+        return list(self.solve(problems))
 
     def predict(self, classifier: Tensor, items: ProbeItems) -> IndexArray:
         """Return the predicted class of each item, (m,).
 
         Args:
-            classifier: Its weights, (k, w + 1), intercept last.
-            items: The items.
+            classifier: Its weights, (rows, w + 1), intercept last.
+            items: The m items.
         """
         # [None]: a stack of one classifier; [:, 0]: the answers of that one.
         return self._predict_classes(classifier[None], items)[:, 0]
@@ -267,25 +271,26 @@ class ConvergedSolver:
         )
 
     def solve(self, problems: Sequence[LogisticProblem]) -> Tensor:
-        """Return the optimal weights of each problem, intercept last: (m, k, w + 1).
+        """Return the optimal weights of each problem, (problems, rows, w + 1), intercept last.
 
-        k is 1 for two classes, otherwise their number. All problems start from zero weights; as
-        each has one optimum, the start does not matter.
+        Problems that did not converge are added to ``n_unfinished``. All problems start from zero
+        weights; as each has one optimum, the start does not matter.
         """
         losses = _LogisticLosses(problems, self.classes, self.device)
-        start = losses.scale.new_zeros(len(problems), losses.k * losses.scale.shape[2])
+        zero_points = losses.make_zero_points()
         points, converged = minimise(
-            losses, start, tolerance=self.tolerance, max_iterations=self.max_iterations
+            losses, zero_points, tolerance=self.tolerance, max_iterations=self.max_iterations
         )
         self.n_unfinished += int((~converged).sum())
-        return losses.compute_weights(points, torch.arange(len(problems), device=self.device))
+        all_problems = torch.arange(len(problems), device=self.device)
+        return losses.compute_weights(points, all_problems)
 
     def _predict_classes(self, weights: Tensor, items: ProbeItems) -> IndexArray:
         """Return the class that each classifier predicts for each item, (n, p).
 
         Args:
             weights: The weights of p classifiers, (p, k, w + 1), intercept last; k is 1 for two
-                classes, where a positive logit means class 1.
+                classes, where a positive logit means class 1, otherwise the number of classes.
             items: The n items.
         """
         classes = []
@@ -300,14 +305,16 @@ class ConvergedSolver:
 
 
 class _LogisticLosses:
-    """The losses of the problems, over the items that any of them trains on.
+    """The losses of m logistic regressions, over the items that any of them trains on.
 
-    Called with points in variables of even curvature: the weights on features less their mean,
-    rotated to the eigenvectors of their covariance, each times the root of a bound of the loss's
-    curvature along it. L-BFGS needs far fewer steps there than in the weights themselves.
+    It is called with points in variables of even curvature, (m, d): the weights on features less
+    their mean, rotated to the eigenvectors of their covariance, each times the root of a bound of
+    the loss's curvature along it. L-BFGS needs far fewer steps there than in the weights
+    themselves. With w features and k logits per item, d = k * (w + 1).
 
     Attributes:
-        k: The rows of weights of a classifier: 1 for two classes, otherwise their number.
+        logits_per_item: k, the rows of weights of a classifier: 1 for two classes, otherwise their
+            number.
         items: The items that any problem trains on.
         is_used: Which training set holds which item, (n, sets), bool.
         set_of_problem: The training set of each problem, (m,), a column of ``is_used``.
@@ -327,12 +334,42 @@ class _LogisticLosses:
             classes: The number of classes.
             device: The device to compute on.
         """
-        self.k = 1 if classes == 2 else classes
+        self.logits_per_item = 1 if classes == 2 else classes
         self.device = device
+        self._join_training_items(problems)
+        # Divided by the number of problems, because each has logits of its own for an item.
+        self._chunk_size = MAX_CHUNK_VALUES // len(problems)
+        self._features: list[Tensor] = []
+        """The features of all items in chunks, (r, w) each; empty if they do not fit the memory."""
+        # Features that fit the memory are made once; others again in each evaluation.
+        bytes_per_float64 = 8
+        feature_bytes = len(self.items) * self.items.pool.width * bytes_per_float64
+        if feature_bytes <= _MAX_FEATURE_BYTES:
+            self._features = [x for x, _ in self.chunks()]
+        self.penalty = self._per_problem([problem.penalty for problem in problems])
+        variances = self._find_directions()
+        # The second derivative of the cross-entropy by a logit is at most 1/4 for two classes, and
+        # at most 1/2 otherwise. A loss is a sum over items.
+        sizes = self._per_problem([len(problem.train) for problem in problems])
+        bound = sizes * (0.25 if self.logits_per_item == 1 else 0.5)
+        # The curvature of the loss along an eigenvector is at most the bound times the variance
+        # along it, plus the penalty. Rounding may leave a variance a little below 0.
+        curvature = torch.outer(bound, variances.clamp(min=0)) + self.penalty[:, None]
+        # The intercept, last, has no penalty, and the factor of its weight is 1 for every item.
+        self.scale = torch.cat([curvature, bound[:, None]], dim=1).rsqrt()[:, None]
+
+    def _join_training_items(self, problems: Sequence[LogisticProblem]) -> None:
+        """Store the items that any problem trains on, and which of them each problem trains on.
+
+        This sets ``items``, ``labels``, ``is_used`` and ``set_of_problem``.
+
+        Args:
+            problems: The m problems; the items of all are of one pool.
+        """
         pool = problems[0].train.pool
         # Problems that differ in their penalty alone share a training set.
         train_sets = {id(problem.train): problem.train for problem in problems}
-        column_by_set = {key: column for column, key in enumerate(train_sets)}
+        column_by_set = {set_id: column for column, set_id in enumerate(train_sets)}
         indices = np.unique(np.concatenate([items.indices for items in train_sets.values()]))
         labels = np.zeros(len(indices), dtype=np.int64)
         is_used = np.zeros((len(indices), len(train_sets)), dtype=bool)
@@ -341,28 +378,16 @@ class _LogisticLosses:
             labels[rows] = items.labels
             is_used[rows, column] = True
         self.items = ProbeItems(pool, indices, labels)
-        self.labels = torch.from_numpy(labels).to(device)
-        self.is_used = torch.from_numpy(is_used).to(device)
+        self.labels = torch.from_numpy(labels).to(self.device)
+        self.is_used = torch.from_numpy(is_used).to(self.device)
         self.set_of_problem = torch.tensor(
-            [column_by_set[id(problem.train)] for problem in problems], device=device
+            [column_by_set[id(problem.train)] for problem in problems], device=self.device
         )
-        # Divided by the number of problems, because each has logits of its own for an item.
-        self._chunk_size = MAX_CHUNK_VALUES // len(problems)
-        self._features: list[Tensor] = []
-        # Features that fit the memory are made once; others again in each evaluation. 8: float64.
-        if len(indices) * pool.width * 8 <= _MAX_FEATURE_BYTES:
-            self._features = [x for x, _ in self.chunks()]
 
-        self.penalty = self._per_problem([problem.penalty for problem in problems])
-        variances = self._find_directions()
-        # The second derivative of the cross-entropy by a logit is at most 1/4 for two classes, and
-        # at most 1/2 otherwise.
-        sizes = self._per_problem([len(problem.train) for problem in problems])
-        bound = sizes * (0.25 if self.k == 1 else 0.5)
-        # Of the loss along each eigenvector: the bound times the variance, and the penalty.
-        # Rounding may leave a variance a little below 0. The intercept, last, has no penalty.
-        curvature = torch.outer(bound, variances.clamp(min=0)) + self.penalty[:, None]
-        self.scale = torch.cat([curvature, bound[:, None]], dim=1).rsqrt()[:, None]
+    def make_zero_points(self) -> Tensor:
+        """Return the point of zero weights for each problem, (m, d)."""
+        n_variables = self.logits_per_item * self.scale.shape[2]
+        return self.scale.new_zeros(len(self.set_of_problem), n_variables)
 
     def _per_problem(self, values: Sequence[float]) -> Tensor:
         """Return a number of each problem as a tensor (problems,) on the device."""
@@ -390,50 +415,54 @@ class _LogisticLosses:
             yield x, slice(start, start + len(x))
             start += len(x)
 
-    def compute_weights(self, points: Tensor, numbers: Tensor) -> Tensor:
+    def compute_weights(self, points: Tensor, problem_numbers: Tensor) -> Tensor:
         """Return weights (m, k, w + 1) on the unchanged features, intercept last.
 
         Args:
             points: Points of some problems in the variables of even curvature, (m, d), with d = k *
                 (w + 1).
-            numbers: The numbers of these problems, (m,).
+            problem_numbers: The positions of these problems among all, (m,).
         """
-        scaled = points.view(len(points), self.k, -1) * self.scale[numbers]
+        scaled = points.view(len(points), self.logits_per_item, -1) * self.scale[problem_numbers]
         feature_weights = scaled[..., :-1] @ self.vectors.T
         # The variables are of features less their mean; the intercept takes that back.
         intercept = scaled[..., -1] - feature_weights @ self.mean
         return torch.cat([feature_weights, intercept[..., None]], dim=-1)
 
-    def __call__(self, points: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the values (m,) and the gradients (m, d) of some problems.
+    def __call__(self, points: Tensor, problem_numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the values (m,) of the losses of some problems, and the gradients (m, d).
 
         A value is the summed cross-entropy over the problem's items plus half the penalty times the
-        squared weights, the intercept left out.
+        squared weights, the intercept left out. The gradients are by the variables of even
+        curvature.
 
         Args:
             points: Their points in the variables of even curvature, (m, d), with d = k * (w + 1).
-            numbers: The numbers of the problems, (m,).
+            problem_numbers: The positions of these problems among all, (m,).
         """
-        weights = self.compute_weights(points, numbers)
-        penalty = self.penalty[numbers]
+        weights = self.compute_weights(points, problem_numbers)
+        penalty = self.penalty[problem_numbers]
         value = penalty / 2 * weights[..., :-1].square().sum(dim=(1, 2))
         gradient = torch.zeros_like(weights)
         gradient[..., :-1] = penalty[:, None, None] * weights[..., :-1]
         flat = weights.flatten(0, 1)  # (mk, w + 1)
-        train_sets = self.set_of_problem[numbers]
+        train_sets = self.set_of_problem[problem_numbers]
+        # Chunks of r items each.
         for x, rows in self.chunks():
-            z = torch.addmm(flat[:, -1], x, flat[:, :-1].T).view(len(x), -1, self.k)  # (r, m, k)
-            loss, residual = self._residuals(
-                z, self.labels[rows], self.is_used[rows][:, train_sets]
-            )
+            flat_z = torch.addmm(flat[:, -1], x, flat[:, :-1].T)  # the logits, (r, mk)
+            z = flat_z.view(len(x), -1, self.logits_per_item)  # (r, m, k)
+            is_used = self.is_used[rows][:, train_sets]  # (r, m)
+            loss, residual = self._residuals(z, self.labels[rows], is_used)
             value += loss
             # (mk, r) times (r, w): each classifier's sum over the items of the chunk.
-            gradient[..., :-1] += (residual.flatten(1).T @ x).view(-1, self.k, x.shape[1])
+            gradient[..., :-1] += (residual.flatten(1).T @ x).view(
+                -1, self.logits_per_item, x.shape[1]
+            )
             gradient[..., -1] += residual.sum(dim=0)
         # The chain rule, back to the variables of even curvature.
         centred = gradient[..., :-1] - gradient[..., -1:] * self.mean
         rotated = torch.cat([centred @ self.vectors, gradient[..., -1:]], dim=-1)
-        return value, (rotated * self.scale[numbers]).flatten(1)
+        return value, (rotated * self.scale[problem_numbers]).flatten(1)
 
     def _residuals(self, z: Tensor, labels: Tensor, is_used: Tensor) -> tuple[Tensor, Tensor]:
         """Compute losses and their derivatives by the logits, over the used items.
@@ -450,7 +479,7 @@ class _LogisticLosses:
             The summed loss of each problem, (m,), and the residuals, (r, m, k): probability minus
             truth, 0 for items that a problem does not train on.
         """
-        if self.k == 1:
+        if self.logits_per_item == 1:
             truth = labels[:, None, None].to(z.dtype)
             residual = (z.sigmoid() - truth) * is_used[..., None]
             # Torch replaces softplus(z) by z above its threshold, 20 by default; that rounding
@@ -458,7 +487,7 @@ class _LogisticLosses:
             loss = (functional.softplus(z, threshold=40) - truth * z).squeeze(-1)
         else:
             log_p = z.log_softmax(dim=-1)
-            truth = functional.one_hot(labels, self.k)[:, None].to(z.dtype)
+            truth = functional.one_hot(labels, self.logits_per_item)[:, None].to(z.dtype)
             residual = (log_p.exp() - truth) * is_used[..., None]
             loss = -(log_p * truth).sum(dim=-1)
         return (loss * is_used).sum(dim=0), residual

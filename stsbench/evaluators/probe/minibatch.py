@@ -201,11 +201,12 @@ class MinibatchSolver(Solver, ABC):
     """
 
     def __init__(self, protocol: MinibatchSettings, run: ProbeRun) -> None:
-        """Store the settings."""
+        """Store the settings; nothing is trained."""
         self.protocol = protocol
         self.run = run
         self.seed = protocol.base_seed + run.seed
         self._orders_by_size: dict[tuple[int, float], EpochOrders] = {}
+        """The orders by the number of items and the share of them that is held out."""
 
     @abstractmethod
     def fit(self, folds: Sequence[Fold]) -> list[list[TrainedWeights]]:
@@ -227,15 +228,21 @@ class MinibatchSolver(Solver, ABC):
                 for train, development in folds
             ]
         )
-        accuracy = [[classifier.accuracy for classifier in row] for row in classifiers]
-        return SearchResult(np.array(accuracy), [list(row) for row in classifiers])
+        accuracies = [
+            [classifier.accuracy for classifier in classifiers_of_fold]
+            for classifiers_of_fold in classifiers
+        ]
+        return SearchResult(np.array(accuracies), classifiers)
 
     def refit(self, trains: Sequence[ProbeItems], choices: Sequence[int]) -> list[TrainedWeights]:
-        """Train on all items except for a share that is drawn to stop the training.
+        """Train the final classifiers, each with a drawn share of its items to stop the training.
 
         Args:
             trains: The items of each final classifier.
             choices: The position of each one's weight decay in the grid.
+
+        Returns:
+            One classifier for each of ``trains``.
         """
         folds = []
         for items, choice in zip(trains, choices, strict=True):
@@ -248,7 +255,8 @@ class MinibatchSolver(Solver, ABC):
                     decays=[self.protocol.weight_decays[choice]],
                 )
             )
-        return [row[0] for row in self.fit(folds)]
+        # Each fold has one weight decay, and so one classifier.
+        return [classifier for (classifier,) in self.fit(folds)]
 
     def _orders(self, n: int, holdout: float) -> EpochOrders:
         """Return the epochs' orders of n items; all classifiers with n items share them."""
@@ -285,10 +293,12 @@ class CompiledSolver(MinibatchSolver):
         """
         n_classes = len(self._starting_weights)
         n_classifiers = sum(len(fold.decays) for fold in folds)
+        # Enough jobs for all threads, and few enough classifiers in each that their weights, a row
+        # per class, stay in the cache.
         classifiers_per_thread = math.ceil(n_classifiers / self.run.threads)
-        # Each classifier has a row of weights per class: few enough classifiers for the cache, and
-        # enough jobs for all threads.
-        job_size = max(1, min(_MAX_LOCKSTEP_ROWS // n_classes, classifiers_per_thread))
+        classifiers_in_cache = _MAX_LOCKSTEP_ROWS // n_classes
+        job_size = max(1, min(classifiers_in_cache, classifiers_per_thread))
+        # A job is a fold with some of its weight decays.
         jobs = [
             replace(fold, decays=fold.decays[start : start + job_size])
             for fold in folds
@@ -298,12 +308,12 @@ class CompiledSolver(MinibatchSolver):
             try:
                 classifiers_by_job = list(pool.map(self._fit_lockstep, jobs))
             except BaseException:
-                # Ctrl-C too: running jobs end with their epoch, waiting ones never start.
+                # Also on Ctrl-C: running jobs end with their epoch, waiting ones never start.
                 self._cancelled.set()
                 raise
-        # Jobs are in the order of folds, so that the next classifiers are those of the next fold.
-        classifiers = chain.from_iterable(classifiers_by_job)
-        return [list(islice(classifiers, len(fold.decays))) for fold in folds]
+        # Jobs are in the order of folds, so that each fold takes the next of all classifiers.
+        all_classifiers = chain.from_iterable(classifiers_by_job)
+        return [list(islice(all_classifiers, len(fold.decays))) for fold in folds]
 
     def _fit_lockstep(self, fold: Fold) -> list[TrainedWeights]:
         """Train the classifiers of one job on this thread: one fold, some of its weight decays."""
@@ -319,21 +329,21 @@ class CompiledSolver(MinibatchSolver):
 
     def predict(self, classifier: TrainedWeights, items: ProbeItems) -> IndexArray:
         """Return the predicted class of each item, (m,)."""
-        # [None]: a stack of one classifier; [0]: the answers of that one.
-        return np.asarray(_predict_classes(classifier.weights[None], items)[0])
+        stack_of_one = classifier.weights[None]
+        return np.asarray(_predict_classes(stack_of_one, items)[0])
 
 
 class Lockstep:
     """Classifiers of one fold that differ in weight decay alone: they see the same batches.
 
     Attributes:
-        members: The numbers of the p classifiers that are still trained.
-        weights: Their weights, (p, c, w); w includes the bias and padding, see
-            :func:`starting_weights`.
-        first: The moving means of their gradients, or SGD's momentum, (p, c, w).
-        second: The moving means of their squared gradients, (p, c, w).
-        decay: Their weight decays, (p,).
-        steps: The number of steps so far.
+        members: The numbers of the p classifiers that are still trained, (p,).
+        weights: Their weights, (p, c, w), for c classes; w is the number of features, of the bias
+            and of padding, see :func:`starting_weights`.
+        gradient_means: The moving means of their gradients, or SGD's momentum, (p, c, w).
+        squared_gradient_means: The moving means of their squared gradients, (p, c, w).
+        decays: Their weight decays, (p,).
+        n_steps: The number of steps so far.
     """
 
     def __init__(
@@ -343,7 +353,7 @@ class Lockstep:
 
         Args:
             fold: The items, their orders and the p weight decays.
-            start: The first weights, (c, w).
+            start: The weights of each classifier before the first step, (c, w).
             protocol: The settings of training.
             cancelled: Set from another thread to end the training before the next epoch.
         """
@@ -351,12 +361,12 @@ class Lockstep:
         self.protocol = protocol
         self.cancelled = cancelled
         self.optimiser, self.settings = parse_optimiser(protocol.optimiser)
-        self.decay = np.array(fold.decays, dtype=np.float32)
-        self.members = np.arange(len(self.decay))
-        self.steps = 0
-        self.weights = np.repeat(start[None], len(self.decay), axis=0)
-        self.first = np.zeros_like(self.weights)
-        self.second = np.zeros_like(self.weights)
+        self.decays = np.array(fold.decays, dtype=np.float32)
+        self.members = np.arange(len(self.decays))
+        self.n_steps = 0
+        self.weights = np.repeat(start[None], len(self.decays), axis=0)
+        self.gradient_means = np.zeros_like(self.weights)
+        self.squared_gradient_means = np.zeros_like(self.weights)
 
     def train(self, epochs: range) -> None:
         """Train through these epochs, each in its own order of the items.
@@ -367,28 +377,34 @@ class Lockstep:
         for epoch in epochs:
             if self.cancelled.is_set():
                 raise CancelledError
-            items = self.fold.train.select(self.fold.orders.permutation(epoch))
+            order = self.fold.orders.permutation(epoch)
+            items = self.fold.train.select(order)
+            # Blocks of items whose embeddings fit the memory; no batch is divided between two.
             for block in items.blocks(multiple_of=self.protocol.batch_size):
                 self._train_on(block)
 
     def _train_on(self, block: ItemBlock) -> None:
-        """Train on the batches of a block: the compiled loops change the weights in place."""
+        """Train on the batches of a block of items: the compiled loops change the weights in place.
+
+        Labels of two dimensions are soft labels, (items, c).
+        """
         # Here, because the module compiles when it is imported.
         from stsbench.evaluators.probe import kernels
 
         labels = block.labels
         soft_labels = _NO_SOFT_LABELS
-        if block.labels.ndim > 1:
-            # The loops read no labels then; any array of indices does.
-            labels = block.rows
+        has_soft_labels = block.labels.ndim > 1
+        if has_soft_labels:
             soft_labels = block.labels
-        self.steps = kernels.train_classifiers(
+            # The loops do not read ``labels`` then, but need some array of this type.
+            labels = block.rows
+        self.n_steps = kernels.train_classifiers(
             block.u, block.v, kernels.FEATURE_CODES[self.fold.train.pool.features],
             block.rows, labels, soft_labels, self.protocol.batch_size,
-            self.weights, self.first, self.second, self.decay,
+            self.weights, self.gradient_means, self.squared_gradient_means, self.decays,
             kernels.OPTIMISERS[self.optimiser],
             self.settings["lr"], self.settings.get("momentum", 0.0),
-            self.steps, self.protocol.loss == "sum",
+            self.n_steps, self.protocol.loss == "sum",
         )  # fmt: skip
 
     def accuracies(self) -> npt.NDArray[np.float64]:
@@ -410,10 +426,10 @@ class Lockstep:
         if stays.all():
             return
         self.members = self.members[stays]
-        self.decay = self.decay[stays]
+        self.decays = self.decays[stays]
         self.weights = self.weights[stays]
-        self.first = self.first[stays]
-        self.second = self.second[stays]
+        self.gradient_means = self.gradient_means[stays]
+        self.squared_gradient_means = self.squared_gradient_means[stays]
 
 
 def _predict_classes(weights: FloatArray, items: ProbeItems) -> IndexArray:

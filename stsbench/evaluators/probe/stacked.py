@@ -62,8 +62,9 @@ class StackedSolver(MinibatchSolver):
     """Classifiers of any shape as stacked tensors on one device.
 
     Attributes:
-        start: The first weights, which all classifiers share.
-        generator_state: The state of the generator after they were drawn; dropout goes on from it.
+        start: The weight and bias of each layer before the first step, which all classifiers share.
+        generator_state: The state of the generator after they were drawn, from which the generator
+            of each stack starts: it draws dropout.
     """
 
     def __init__(self, protocol: MinibatchSettings, run: ProbeRun) -> None:
@@ -82,11 +83,13 @@ class StackedSolver(MinibatchSolver):
         self.start, generator = first_weights(self.seed, *layers)
         self.generator_state = generator.get_state()
         self._embeddings_by_pool: dict[int, DeviceEmbeddings] = {}
+        """The embeddings of pools that are in memory, by the pool's ``id``."""
 
     def fit(self, folds: Sequence[Fold]) -> list[list[TrainedWeights]]:
         """Train one classifier per fold and weight decay of it.
 
-        Folds with the same orders are trained in one stack, as many as fit the memory for it.
+        Folds with the same orders, pool and number of weight decays are trained in one stack, as
+        many as fit the memory for it.
 
         Args:
             folds: The folds, each with its p weight decays.
@@ -94,39 +97,51 @@ class StackedSolver(MinibatchSolver):
         Returns:
             The classifiers of each fold, in the order of its weight decays.
         """
-        groups: dict[tuple[int, int, int, object], list[int]] = defaultdict(list)
+        # The positions of folds that may share a stack: all that is in the key is equal for them.
+        stackable_folds: dict[tuple[int, int, int, int], list[int]] = defaultdict(list)
         for index, fold in enumerate(folds):
             # A fold whose pool is read by chunks is a stack of its own.
-            stack_key = -1 if fold.train.pool.is_resident else index
-            groups[id(fold.orders), id(fold.train.pool), len(fold.decays), stack_key].append(index)
-        trained_by_fold: dict[int, list[TrainedWeights]] = {}
-        for (_, _, p, _), fold_indices in groups.items():
-            # The size of a stack is limited by its weights, and by the activations of a batch.
-            n_weights = p * sum(tensor.numel() for tensor in self.start)
-            n_activations = self.run.width + p * (self.protocol.nhid + self.run.classes)
-            size = max(
-                1, MAX_STACK_VALUES // max(n_weights, self.protocol.batch_size * n_activations)
-            )
-            for start in range(0, len(fold_indices), size):
-                stack_indices = fold_indices[start : start + size]
+            own_stack = -1 if fold.train.pool.is_resident else index
+            key = (id(fold.orders), id(fold.train.pool), len(fold.decays), own_stack)
+            stackable_folds[key].append(index)
+        classifiers_by_fold: dict[int, list[TrainedWeights]] = {}
+        for fold_indices in stackable_folds.values():
+            p = len(folds[fold_indices[0]].decays)
+            max_folds = self._max_folds_per_stack(p)
+            for start in range(0, len(fold_indices), max_folds):
+                stack_indices = fold_indices[start : start + max_folds]
                 stack = _Stack(self, [folds[index] for index in stack_indices])
                 classifiers = train_until_stopped(stack, self.protocol)
                 for position, index in enumerate(stack_indices):
                     # The stack's classifiers are fold after fold, p of each.
-                    trained_by_fold[index] = classifiers[p * position : p * (position + 1)]
-        return [trained_by_fold[index] for index in range(len(folds))]
+                    classifiers_by_fold[index] = classifiers[p * position : p * (position + 1)]
+        return [classifiers_by_fold[index] for index in range(len(folds))]
+
+    def _max_folds_per_stack(self, p: int) -> int:
+        """Return how many folds, at least one, fit the memory for a stack.
+
+        Both the weights of their classifiers and the activations of a batch must fit.
+
+        Args:
+            p: The number of weight decays, and so of classifiers, of a fold.
+        """
+        n_weights = p * sum(tensor.numel() for tensor in self.start)
+        activations_per_item = self.run.width + p * (self.protocol.nhid + self.run.classes)
+        n_activations = self.protocol.batch_size * activations_per_item
+        return max(1, MAX_STACK_VALUES // max(n_weights, n_activations))
 
     def predict(self, classifier: TrainedWeights, items: ProbeItems) -> IndexArray:
         """Return the predicted class of each item, (m,).
 
         Args:
-            classifier: A classifier; its weights are those of each layer, without axes for folds
-                and penalties.
+            classifier: A classifier; its weights are the weight and bias of each layer, without
+                axes for folds and penalties.
             items: The m items.
         """
-        # A stack of one fold and one penalty.
+        # A stack of one fold and one penalty: both axes are put before.
         weights = [tensor[None, None] for tensor in classifier.weights]
-        return np.asarray(self.predict_classes(weights, items)[:, 0].cpu().numpy())
+        classes = self.predict_classes(weights, items)  # (m, 1)
+        return np.asarray(classes[:, 0].cpu().numpy())
 
     @torch.no_grad()
     def predict_classes(self, weights: Sequence[Tensor], items: ProbeItems) -> Tensor:
@@ -144,9 +159,9 @@ class StackedSolver(MinibatchSolver):
             block_rows = torch.from_numpy(block.rows).to(self.device)
             for rows in torch.split(block_rows, _ROWS_PREDICTED_AT_ONCE):
                 x = combine_sides(embeddings.u[rows], embeddings.v[rows], items.pool.features)
-                # The features x are (b, w) for b items; the axis of the only fold is put before.
-                # The logits are (1, b, p, c), so the classes of these items are (b, p).
-                classes.append(_logits(weights, x[None])[0].argmax(dim=-1))
+                # The features of b items, (b, w), get an axis for the only fold.
+                logits = _logits(weights, x[None])  # (1, b, p, c)
+                classes.append(logits[0].argmax(dim=-1))  # (b, p)
         return torch.cat(classes)
 
     def move_to_device(self, pool: FeaturePool, block: ItemBlock) -> DeviceEmbeddings:
@@ -173,14 +188,17 @@ class _Stack:
     """The classifiers of k folds of one size, in training, for p weight decays each.
 
     Attributes:
+        folds: The k folds that are still trained.
         decay: The weight decays, (k, p).
-        members: The numbers of the classifiers that are left, (k * p,); at first number ``fold * p
-            + penalty``.
-        weights: The weights and biases of each layer, (k, p, …).
+        members: The numbers of the classifiers that are still trained, (k * p,). The classifier of
+            a fold and weight decay had the number ``fold * p + decay`` at first, and keeps it.
+        weights: The weight and bias of each layer; each tensor is (k, p, ...).
     """
 
     def __init__(self, solver: StackedSolver, folds: Sequence[Fold]) -> None:
-        """Give all classifiers the solver's first weights, and continue its generator.
+        """Give all classifiers the solver's first weights; none is trained yet.
+
+        The stack's own generator, which draws dropout, starts where the solver's ended.
 
         Args:
             solver: Has the first weights, the settings and the device.
@@ -202,12 +220,15 @@ class _Stack:
         self.generator.set_state(solver.generator_state)
 
     def train(self, epochs: range) -> None:
-        """Train through these epochs; a pool that is read by chunks has one fold."""
+        """Train all classifiers through these epochs, each in its own order of the items."""
         batch_size = self.protocol.batch_size
         for epoch in epochs:
             order = self.folds[0].orders.permutation(epoch)
             # Folds have different items in the same order of positions; all are of one pool.
             first, *further = (fold.train.select(order) for fold in self.folds)
+            # Items of a pool in memory are one block, in which rows are the items' indices in the
+            # pool; so they are the same rows for all folds. A pool that is read by chunks has more
+            # blocks, with rows of their own, but then the stack has only one fold.
             for block in first.blocks(multiple_of=batch_size):
                 embeddings = self.solver.move_to_device(first.pool, block)
                 rows = self._stack([block.rows, *(items.indices for items in further)])  # (k, m)
@@ -232,15 +253,21 @@ class _Stack:
             x: The features of each fold's batch, (k, b, w).
             labels: Their labels, (k, b).
         """
-        logits = _logits(self.weights, x, self._dropout(x.shape[1]))  # (k, b, p, c)
-        truth = labels[:, :, None].expand(logits.shape[:-1])
-        loss = functional.cross_entropy(logits.flatten(0, 2), truth.flatten(), reduction="sum")
+        batch_size = x.shape[1]
+        logits = _logits(self.weights, x, self._dropout(batch_size))  # (k, b, p, c)
+        # All classifiers of a fold have the same labels.
+        labels_of_classifiers = labels[:, :, None].expand(logits.shape[:-1])  # (k, b, p)
+        loss = functional.cross_entropy(
+            logits.flatten(0, 2), labels_of_classifiers.flatten(), reduction="sum"
+        )
         if self.protocol.loss == "mean":
-            loss = loss / x.shape[1]
+            loss = loss / batch_size
         gradients = torch.autograd.grad(loss, self.weights)
         for weight, gradient in zip(self.weights, gradients, strict=True):
-            # The optimisers take one weight decay for a tensor; here each classifier has its own.
-            decay = self.decay.view(*self.decay.shape, *[1] * (weight.ndim - 2))
+            # The optimisers take one weight decay for a tensor; here each classifier has its own,
+            # (k, p), which gets an axis of 1 for each further axis of the tensor.
+            further_axes = [1] * (weight.ndim - 2)
+            decay = self.decay.view(*self.decay.shape, *further_axes)
             weight.grad = gradient + decay * weight.detach()
         self.optimiser.step()
 
@@ -263,10 +290,11 @@ class _Stack:
         The order is that of ``members``: all penalties of the first fold come first.
         """
         accuracies = []
-        for k, fold in enumerate(self.folds):
-            weights = [tensor[k : k + 1] for tensor in self.weights]
-            classes = self.solver.predict_classes(weights, fold.development)
-            is_correct = classes.cpu().numpy() == fold.development.labels[:, None]
+        for index, fold in enumerate(self.folds):
+            # A slice, so that the axis of folds stays.
+            weights_of_fold = [tensor[index : index + 1] for tensor in self.weights]
+            classes = self.solver.predict_classes(weights_of_fold, fold.development)
+            is_correct = classes.cpu().numpy() == fold.development.labels[:, None]  # (n, p)
             accuracies.append(is_correct.mean(axis=0))
         return np.concatenate(accuracies)
 
@@ -276,13 +304,13 @@ class _Stack:
         return [tensor[fold, penalty].detach().clone() for tensor in self.weights]
 
     def keep(self, stays: npt.NDArray[np.bool_]) -> None:
-        """Drop the folds that have no classifier left.
+        """Drop the folds that have no classifier left, from all tensors and optimiser states.
 
-        A dropped classifier in a fold with another one is trained further, and ignored: the tensors
-        are whole folds.
+        A classifier that need not stay, in a fold with one that must, is trained further, and
+        ignored by the caller: the tensors hold complete folds.
 
         Args:
-            stays: The classifiers that are still trained, bool, in the order of ``members``.
+            stays: The classifiers that must stay, (k * p,), bool, in the order of ``members``.
         """
         stays_by_fold = stays.reshape(self.decay.shape)
         fold_indices = np.flatnonzero(stays_by_fold.any(axis=1))
@@ -296,15 +324,18 @@ class _Stack:
         for weight in self.weights:
             weight.data = weight.data[indices]
             weight.grad = None
-            moments = self.optimiser.state[weight]
-            # The optimiser's step count has no axis of folds.
-            moments.update({name: value[indices] for name, value in moments.items() if value.ndim})
+            optimiser_state = self.optimiser.state[weight]
+            for name, value in optimiser_state.items():
+                # The optimiser's step count has no axis of folds.
+                if value.ndim:
+                    optimiser_state[name] = value[indices]
 
 
 def _logits(weights: Sequence[Tensor], x: Tensor, dropout: Tensor | None = None) -> Tensor:
-    """Return the logits (k, b, p, c) of items x (k, b, w).
+    """Return the logits (k, b, p, c) of p classifiers per fold for items x (k, b, w).
 
-    A hidden layer is followed by dropout and then the sigmoid, in the toolkit's order.
+    Letters: k folds, b items of a batch, p weight decays, c classes, w features, h hidden units. A
+    hidden layer is followed by dropout and then the sigmoid, in the toolkit's order.
 
     Args:
         weights: Weight (k, p, c, w) and bias (k, p, c) of a linear classifier; or weight (k, p, h,

@@ -14,20 +14,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from stsbench.bench.plan import RunPlan
 from stsbench.bench.progress import ProgressTracker, RunCallbacks
+from stsbench.bench.ray_jobs import EncoderJobs
 from stsbench.bench.ray_run import RayRun, run_on_ray
 from stsbench.bench.run import RunContext, run
-from stsbench.bench.workers import check_cluster_versions, connect_ray, is_alone
+from stsbench.bench.workers import JobResult, check_cluster_versions, connect_ray, starts_own_ray
 from stsbench.core.errors import EncoderError, StsbenchError
 from stsbench.core.provenance import scoring_versions
 from stsbench.encoders.engine.drift import METADATA_FILE
 from stsbench.encoders.fitted import PostProcessed
 from stsbench.encoders.whitening import WhiteningMethod
 from stsbench.results.folder import read_states, write_result
-from stsbench.results.record import Result
+from stsbench.results.record import Result, digest_columns
 from tests.encoders.fakes import Neighbourly, Plain, Shifted, Unsteady
 from tests.own_tasks import TASKS, outside_run, place, plan_of
 
@@ -164,7 +166,7 @@ def test_stores_that_are_not_shared_are_gathered(place, monkeypatch, ray):
     settings = plan_of(
         place, Plain(), monkeypatch, store=place / "ours", executor="ray", gpus_per_encoder=2
     )
-    theirs = {"is_shared": False, "plan": replace(settings, store=place / "theirs")}
+    theirs = {"is_store_shared": False, "worker_plan": replace(settings, store=place / "theirs")}
     assert len(spread(ray, settings, heard, **theirs)) == 3
     assert outside_run(place / "results") == outside_run(place / "local")
     assert [len(list((place / where).rglob(METADATA_FILE))) for where in ("ours", "theirs")] == [
@@ -323,9 +325,9 @@ def test_ray_that_is_missing_or_starts_too_slowly_is_a_mistake_of_one_line(
 
 def test_ray_is_its_own_where_no_cluster_is_named(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    assert not is_alone("ray") and not is_alone("ray://127.0.0.1:2")
+    assert not starts_own_ray("ray") and not starts_own_ray("ray://127.0.0.1:2")
     monkeypatch.delenv("RAY_ADDRESS")
-    assert is_alone("ray")
+    assert starts_own_ray("ray")
 
 
 @needs_ray
@@ -357,6 +359,20 @@ def test_what_a_cluster_does_not_take_is_a_mistake_of_one_line(place, monkeypatc
     cluster = RayRun(RunContext(plan_of(place, Plain(), monkeypatch), RunCallbacks()), Refusing())
     with pytest.raises(EncoderError, match=message):
         cluster.put(Plain())
+
+
+def test_a_result_without_per_item_columns_is_written_too(place, monkeypatch):
+    settings = plan_of(place, Plain(), monkeypatch)
+    first, *_ = run(settings, RunCallbacks())
+    bare = msgspec.structs.replace(first, per_item={}, items=digest_columns({}))
+    others = replace(settings, results_folder=place / "others")
+    context = RunContext(others, RunCallbacks())
+    (encoder_plan,) = context.encoder_plans()
+    cells = [cell for cell in encoder_plan.cells if cell.task == bare.task]
+    jobs = EncoderJobs(encoder_plan=encoder_plan, cells_to_score=cells)
+    job = jobs.make_job("scoring", lambda: JobResult(), cells=cells)
+    RayRun(context, None)._accept_result(job, JobResult(results=[bare]))
+    assert [result.task for result in read_states(place / "others").results] == [bare.task]
 
 
 def test_where_all_is_known_ray_is_not_started(place, monkeypatch):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from stsbench.bench import workers as joining
-from stsbench.bench.workers import is_everywhere, is_shared, serve_files
+from stsbench.bench.workers import is_everywhere, is_shared_folder, serve_files
 from stsbench.core.provenance import encoder_identity
 from stsbench.encoders.load import load_encoder
 from tests.training.students import sentences
@@ -42,7 +42,7 @@ def test_a_folder_that_is_there_is_used_as_it_is(folder, lending, monkeypatch):
     found = lending.get(lending.put(load_encoder(str(folder))))
     assert found.checkpoint.folder == folder
     assert is_everywhere(lending, folder) and not is_everywhere(lending, folder / "none")
-    assert is_shared(lending, folder)
+    assert is_shared_folder(lending, folder)
 
 
 def test_a_folder_that_is_missing_is_made_of_what_was_lent(folder, lending, monkeypatch):

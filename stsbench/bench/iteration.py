@@ -1,0 +1,208 @@
+"""Scores for programs: encoders in any form, scored without writing results."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from stsbench.bench.plan import RunPlan, Store, TaskSpecs
+from stsbench.bench.progress import RunCallbacks
+from stsbench.bench.run import RunContext, SeenEncoders, report_errors
+from stsbench.bench.score import score_tasks
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import StsbenchError, look_up
+from stsbench.core.names import split_names
+from stsbench.core.parameters import (
+    NAME,
+    NAMES,
+    PATH,
+    SEED,
+    STORE,
+    ArgumentKind,
+    validate_arguments,
+)
+from stsbench.data.task import Task
+from stsbench.encoders.base import Encoder
+from stsbench.encoders.load import check_loadable
+from stsbench.encoders.named import NamedEncoder
+from stsbench.encoders.objects import resolve_encoder
+from stsbench.results.record import Result
+
+EncoderLike = Encoder | NamedEncoder | Callable[[list[str]], object] | str | Path
+"""An encoder as a program may pass it: an encoder, a name, a SentenceTransformer, a function."""
+EncodersLike = EncoderLike | Sequence[EncoderLike] | Mapping[str, EncoderLike]
+"""One encoder, a list of encoders, or a dict of encoders by their names in results."""
+
+
+def _are_task_specs(argument: object) -> bool:
+    """Return whether an argument is a name or a Task, or a list of them."""
+    specs = argument if isinstance(argument, Sequence) else [argument]
+    return all(isinstance(spec, str | Task) for spec in specs)
+
+
+@validate_arguments(
+    tasks=ArgumentKind(_are_task_specs, expected="a name, a Task or a list of them"),
+    protocol=NAMES,
+    data=PATH,
+    seed=SEED,
+    split=NAME,
+    store=STORE,
+    name=NAME,
+    on_error=NAME,
+    catalogue=Catalogue,
+    callbacks=RunCallbacks,
+    listener=RunCallbacks,
+)
+def iterate(
+    encoder: EncodersLike,
+    tasks: TaskSpecs,
+    *,
+    protocol: str | Sequence[str] | None = None,
+    data: Path | str | None = None,
+    seed: int = 0,
+    split: str | None = None,
+    store: Store = "default",
+    on_error: Literal["raise", "skip"] = "raise",
+    name: str | None = None,
+    catalogue: Catalogue | None = None,
+    callbacks: RunCallbacks | None = None,
+    listener: RunCallbacks | None = None,
+) -> Iterator[Result]:
+    """Score encoders on tasks, and yield each Result as soon as it is computed; none is written.
+
+    The order is encoder by encoder, and of each the order of the tasks. Names and arguments are
+    checked at the call; all data are read when the first Result is requested. All sentences of an
+    encoder's tasks are embedded before its first score, each distinct sentence once.
+
+    The arguments are those of :func:`stsbench.evaluate`. With ``on_error="skip"`` failures are
+    reported to the callbacks. Of several encoders, those given by name are loaded one at a time.
+    ``listener`` is the earlier name of ``callbacks``, and is accepted in version 0.1 only.
+
+    Raises:
+        StsbenchError: Data or an encoder cannot be used; see :mod:`stsbench.core.errors`.
+    """
+    look_up("on_error", on_error, {"raise": None, "skip": None})
+    catalogue = catalogue or Catalogue()
+    callbacks = callbacks or listener or RunCallbacks()
+    if on_error != "skip":
+        callbacks = callbacks.with_raised_failures()
+    plan = RunPlan(
+        tasks=tasks,
+        protocol=protocol,
+        data=data,
+        split=split,
+        seeds=(int(seed),),
+        store=store,
+        catalogue=catalogue,
+    )
+    _ = plan.planned_tasks  # unknown tasks and protocols are refused at the call
+    encoders = _resolve_encoders(encoder, name, catalogue)
+    return _score_encoders(plan, encoders, callbacks)
+
+
+def _resolve_encoders(
+    encoders: EncodersLike, name: str | None, catalogue: Catalogue
+) -> list[NamedEncoder | str]:
+    """Return loaded encoders, and the names of those to load later.
+
+    The names of several encoders are only checked, so that one at a time is in memory. A single
+    name is loaded at once.
+
+    Args:
+        encoders: The encoders as a program passes them: one, a list, a dict by their names in
+            results, or a text of names with commas.
+        name: The name in results of a single encoder; None for its own. An encoder that is given by
+            a name or path has its name already: it is refused with this, and as a dict's value.
+        catalogue: The cards of encoders.
+
+    Returns:
+        An element per encoder, in order: a text is a name that was checked.
+
+    Raises:
+        StsbenchError: There is no encoder, one cannot be loaded or cannot have its name, or two
+            cannot be distinguished.
+    """
+    passed_encoders = _list_encoders(encoders, name)
+    has_several = len(passed_encoders) > 1
+    resolved: list[NamedEncoder | str] = []
+    seen_encoders = SeenEncoders()
+    for result_name, encoder in passed_encoders:
+        loads_later = has_several and result_name is None and isinstance(encoder, str | Path)
+        if loads_later:
+            check_loadable(str(encoder), catalogue)
+            resolved.append(str(encoder))
+        else:
+            # It refuses a text that a dict or `name` gives another name.
+            named_encoder = resolve_encoder(encoder, catalogue, name=result_name)
+            resolved.append(named_encoder)
+            # Raises an error for two that nothing distinguishes. An equal one stays in the list:
+            # it is scored once.
+            seen_encoders.add(named_encoder)
+    return resolved
+
+
+class _PassedEncoder(NamedTuple):
+    """An encoder that a program has passed."""
+
+    result_name: str | None
+    """Its name in results, by ``name`` or as the key of a dict; None for its own name."""
+    encoder: object
+    """The encoder, or its name or path."""
+
+
+def _list_encoders(encoders: EncodersLike, name: str | None) -> list[_PassedEncoder]:
+    """Return the encoders that a program has passed in any of the ways, at least one.
+
+    Args:
+        encoders: As for :func:`_resolve_encoders`.
+        name: The name in results of a single encoder; None for its own.
+
+    Raises:
+        StsbenchError: There is no encoder, or several with one name.
+    """
+    # A text that is too long for a path is no path; Path.exists would raise an error for it.
+    if isinstance(encoders, str) and not os.path.exists(encoders):  # noqa: PTH110
+        encoders = split_names(encoders)
+    if isinstance(encoders, Mapping):
+        passed_encoders = [_PassedEncoder(key, encoder) for key, encoder in encoders.items()]
+    elif isinstance(encoders, list | tuple):
+        passed_encoders = [_PassedEncoder(name, encoder) for encoder in encoders]
+    else:
+        passed_encoders = [_PassedEncoder(name, encoders)]
+    if not passed_encoders:
+        raise StsbenchError(
+            "no encoder is given; give a name such as minilm, an encoder, or a list of them"
+        )
+    # A list of one encoder may have a name.
+    if name is not None and (len(passed_encoders) > 1 or isinstance(encoders, Mapping)):
+        raise StsbenchError(
+            f"name='{name}' is for one encoder; name several by a dict, {{'first': …, 'second': …}}"
+        )
+    return passed_encoders
+
+
+def _score_encoders(
+    plan: RunPlan, encoders: Sequence[NamedEncoder | str], callbacks: RunCallbacks
+) -> Iterator[Result]:
+    """Yield the result of each cell, encoder after encoder, each distinct encoder once.
+
+    Args:
+        plan: The settings of the run, without encoders.
+        encoders: Loaded encoders, and the names of those to load when it is their turn.
+        callbacks: Called with the progress, and with the error of an encoder if there are several;
+            the error of the only one is raised.
+    """
+    context = RunContext(plan, callbacks)
+    seen_encoders = SeenEncoders()
+    tasks = list(context.tasks.values())
+    cells = dict.fromkeys((task, seed) for task in tasks for seed in plan.seeds)
+    for encoder in encoders:
+        label = encoder if isinstance(encoder, str) else encoder.name
+        with report_errors(label, callbacks, is_only_encoder=len(encoders) == 1, expected=()):
+            named_encoder = resolve_encoder(encoder, plan.catalogue)
+            is_new = seen_encoders.add(named_encoder)
+            if is_new:
+                embedder = context.make_embedder(named_encoder, tasks, callbacks)
+                yield from score_tasks(embedder, cells, callbacks=callbacks)

@@ -1,0 +1,156 @@
+"""The jobs of a run on Ray: what each is made of, and how a worker carries it out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stsbench.bench import workers
+from stsbench.bench.plan import Cell, EncoderPlan
+from stsbench.core.errors import StsbenchError
+from stsbench.encoders.engine.embed import BatchShare
+
+
+@dataclass(eq=False, kw_only=True)
+class EncoderJobs:
+    """An encoder that has started: its steps of jobs, and what they have brought about so far."""
+
+    encoder_plan: EncoderPlan
+    cells_to_score: Sequence[Cell]
+    """The cells that are still to be scored."""
+    encoder: workers.Reference = None
+    """Ray's reference to the encoder; None before a job needs it."""
+    remaining_steps: Iterator[Sequence[Job]] = iter(())
+    """The steps that have not started: the jobs of a step run at the same time, and the next step
+    starts when all of them have ended."""
+    n_running: int = 0
+    """The number of jobs of the current step that have not ended."""
+    store_folder: Path | None = None
+    """The folder of its stored embeddings on this machine."""
+    drift_message: str = ""
+    """A message on archived embeddings; empty if there are none."""
+    embedding_fields: Mapping[str, object] = field(default_factory=dict)
+    """The fields on its embedding in the ``run`` block of its results."""
+    has_failed: bool = False
+    """Whether a job has failed that all its tasks need: then no further step starts."""
+
+    def make_job(
+        self,
+        activity: str,
+        work: Callable[..., workers.JobResult],
+        *arguments: object,
+        **fields: Any,  # noqa: ANN401 - of a Job
+    ) -> Job:
+        """Make a job, whose function gets the encoder as its first argument; it is not started.
+
+        Args:
+            activity: What it does, as it is printed behind the encoder's name.
+            work: The function to call on a worker.
+            arguments: Its arguments after the encoder.
+            fields: Further fields of the job.
+        """
+        return Job(
+            encoder_jobs=self,
+            label=f"{self.encoder_plan.name}: {activity}",
+            work=work,
+            arguments=[self.encoder, *arguments],
+            **fields,
+        )
+
+    def make_share_jobs(
+        self,
+        n_jobs: int,
+        activity: str,
+        work: Callable[..., workers.JobResult],
+        texts: workers.Reference,
+        *arguments: object,
+        sentences_per_job: int = 0,
+    ) -> list[Job]:
+        """Make jobs that divide the same texts among them, each with its own :class:`BatchShare`.
+
+        Args:
+            n_jobs: The number of jobs, and so of shares.
+            activity: What the jobs do, as it is printed, with a number behind it if there are more.
+            work: The function to call on workers.
+            texts: Ray's reference to all the texts.
+            arguments: The function's arguments after the encoder, the texts and the share.
+            sentences_per_job: The number of sentences that each job embeds.
+        """
+        jobs = []
+        for index in range(n_jobs):
+            label = f"{activity} {index + 1}/{n_jobs}" if n_jobs > 1 else activity
+            share = BatchShare(index, n_jobs)
+            job = self.make_job(label, work, texts, share, *arguments, sentences=sentences_per_job)
+            jobs.append(job)
+        return jobs
+
+
+@dataclass(eq=False, kw_only=True)
+class Job:
+    """A unit of work for one worker."""
+
+    encoder_jobs: EncoderJobs
+    label: str
+    """The job as it is printed."""
+    work: Callable[..., workers.JobResult]
+    """The function to call, with a :class:`workers.ProgressReporter` and the arguments."""
+    arguments: Sequence[object]
+    """Its arguments; Ray replaces its references with the objects that they refer to."""
+    cells: Sequence[Cell] = ()
+    """The cells that it scores."""
+    single_task: str = ""
+    """The only task that it scores: if it fails, the encoder's other jobs continue."""
+    needs_device: bool = True
+    """Whether it needs a device that embeds: a GPU if there are any."""
+    sentences: int = 0
+    """The number of sentences that it embeds."""
+    tries: int = 1
+    """How often it has been started."""
+    reference: workers.Reference = None
+    """Ray's reference to its result."""
+    result: workers.JobResult = workers.JobResult()
+    """Its result; empty before it has ended."""
+
+
+class FinishedJob(NamedTuple):
+    """A job that has ended, with its result, or its error if it has failed."""
+
+    job_id: int
+    """Its key in :attr:`RayRun.running_jobs`."""
+    outcome: workers.JobResult | Exception
+
+
+def run_job(
+    job_id: int,
+    report_queue: workers.Ray,
+    versions: Mapping[str, str],
+    work: Callable[..., workers.JobResult],
+    *arguments: object,
+) -> workers.JobResult | Exception:
+    """Carry out a job on a worker, and return its result or its error, which is not raised.
+
+    Args:
+        job_id: The job, as its reports name it.
+        report_queue: The queue of the run, which gets the reports on the job's progress.
+        versions: The versions that this machine must have, by package.
+        work: The function of the job; its first argument is a :class:`workers.ProgressReporter`.
+        arguments: Its arguments after the reporter.
+    """
+    report_progress = workers.ProgressReporter(job_id, report_queue.actor.put_nowait.remote)
+    # The first report tells the run when the job has started, and on which worker.
+    report_progress(0, 1)
+
+    def checked_work() -> workers.JobResult:
+        workers.check_versions(versions)
+        return work(report_progress, *arguments)
+
+    return workers.catch_errors(checked_work)
+
+
+def may_succeed_again(error: Exception) -> bool:
+    """Return whether a failed job may succeed in another try; a user error would come again."""
+    if isinstance(error, workers.WorkerLost | workers.VersionMismatch):
+        return True
+    return not isinstance(error, StsbenchError)
