@@ -5,8 +5,8 @@ The functions below are public; their arguments are arrays.
 
 from stsbench.analysis.inside import near_vectors
 from stsbench.analysis.mistakes import pair_costs, slice_cost, suppression
+from stsbench.analysis.pairs import collapse
 from stsbench.analysis.space import (
-    collapse,
     mean_cosine,
     nearest,
     partition_isotropy,

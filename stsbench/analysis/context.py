@@ -22,7 +22,7 @@ from stsbench.core.errors import DataError, EncoderError, StsbenchError
 from stsbench.core.parameters import call_with_params
 from stsbench.core.registry import Registry
 from stsbench.data.splits import PairSplit
-from stsbench.encoders.base import ROWS_AT_ONCE, Embed, FloatArray
+from stsbench.encoders.base import ROWS_AT_ONCE, Embed, Embeddings, FloatArray
 from stsbench.encoders.engine.embed import Engine, ProgressCallback
 from stsbench.encoders.load import check_loadable, expand_recipe, load_named
 from stsbench.encoders.named import NamedEncoder
@@ -256,8 +256,8 @@ class AnalysisResult:
 ANALYSES = Registry(
     "analysis",
     {
-        "alignment": "stsbench.analysis.space:AlignmentAndUniformity",
-        "similarity": "stsbench.analysis.space:GoldAgainstCosine",
+        "alignment": "stsbench.analysis.pairs:AlignmentAndUniformity",
+        "similarity": "stsbench.analysis.pairs:GoldAgainstCosine",
         "spectrum": "stsbench.analysis.space:Spectrum",
         "layers": "stsbench.analysis.inside:Layers",
         "errors": "stsbench.analysis.mistakes:Mistakes",
@@ -328,19 +328,19 @@ class AnalysisContext:
             )
 
     def results(self) -> Sequence[Result]:
-        """Return the believed results of the task, its split and its protocol in the folder.
+        """Return the folder's results of the task, its split and its protocol.
 
-        Problems of other files are reported through the callbacks.
+        A result whose own per-item values contradict its score is omitted. Problems, also those of
+        other files, and unverified results are reported through ``on_notice``.
         """
         folder = read_folder(self.plan.results_folder)
         task = self.planned_task
-        cell_fields = task.name, task.split, dict(task.protocol)
+        cell_fields = (task.name, task.split, dict(task.protocol))
         results = (
             result
             for result in folder.results
             if (result.task, result.split, result.protocol) == cell_fields
         )
-        # Without those whose score their own per-item values contradict.
         believed = believe(results, self.plan.catalogue)
         for problem in (*folder.problems, *believed.problems):
             self.callbacks.on_notice(problem.message)
@@ -406,11 +406,14 @@ def _embed_task_first(embedder: TaskEmbedder, task: PlannedTask) -> Embed:
     """
 
     @cache
-    def embed_function() -> Embed:
+    def prepare_once() -> Embed:
         embedder.prepare([task], [task])
         return embedder.embed_function(task)
 
-    return lambda sentences: embed_function()(sentences)
+    def embed(sentences: Sequence[str]) -> Embeddings:
+        return prepare_once()(sentences)
+
+    return embed
 
 
 def value_text(value: object) -> str:

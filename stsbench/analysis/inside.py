@@ -34,7 +34,8 @@ from stsbench.encoders.engine.store import EmbeddingStore
 from stsbench.encoders.words.words import WordsEncoder, sum_vectors
 from stsbench.evaluators.base import NonNegativeInt, PositiveInt
 from stsbench.numbers.statistics import Float64Array, IntArray
-from stsbench.plots.draw import HeatCell, LinePoint, draw_heat, draw_lines
+from stsbench.plots.draw import LinePoint, draw_lines
+from stsbench.plots.planes import HeatCell, draw_heat
 
 if TYPE_CHECKING:
     from stsbench.encoders.transformer.encoder import TransformerEncoder

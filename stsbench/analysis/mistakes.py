@@ -125,7 +125,11 @@ def names_in(sentence: str) -> set[str]:
 
 
 def _compare_sets(extract: Callable[[str], set[str]]) -> Callable[[str, str], str]:
-    """Return a rule that compares what a function extracts from each sentence of a pair."""
+    """Return a rule that compares what a function extracts from each sentence of a pair.
+
+    The rule classifies a pair as ``same`` or ``different``, or as ``none`` if nothing is extracted
+    from either sentence.
+    """
 
     def rule(first: str, second: str) -> str:
         first_set = extract(first)
@@ -186,9 +190,10 @@ def pair_costs(cosines: Float64Array, gold: Float64Array) -> Float64Array:
         cosines: The cosine of each pair, (n,).
         gold: The gold score of each pair, (n,).
     """
-    u = _standard_ranks(cosines)
-    v = _standard_ranks(gold)
-    return (u - v) ** 2 / 2
+    # With ranks of mean 0 and deviation 1, the correlation is the mean of their product, and the
+    # mean of half the squared gap is 1 less that.
+    rank_gap = _standard_ranks(cosines) - _standard_ranks(gold)
+    return rank_gap**2 / 2
 
 
 def _standard_ranks(x: Float64Array) -> Float64Array:
@@ -203,10 +208,11 @@ def slice_cost(
     members: Float64Array,
     sharing: ItemDependence | None = None,
 ) -> SliceCost:
-    """Return the cost of some pairs for Spearman's correlation.
+    """Return the cost of some pairs for Spearman's correlation, and their excess over others.
 
-    The intervals are Student's, by the influence of each pair: its own cost, and its effect on the
-    ranks of all other pairs.
+    The cost is the part of the correlation that is lost by these pairs; the excess is their mean
+    cost less that of all pairs. The intervals are Student's, by the influence of each pair: its own
+    cost, and its effect on the ranks of all other pairs.
 
     Args:
         cosines: The cosine of each pair, (n,).
@@ -223,7 +229,11 @@ def slice_cost(
     # The influence of each pair on these three numbers.
     cost_influence = members * costs - cost + _influence_by_ranks(cosines, gold, members)
     mean_influence = costs - mean_cost + _influence_by_ranks(cosines, gold, np.ones(n))
-    excess_influence = (cost_influence - (members - share) * cost / share) / share - mean_influence
+    # The influence on a ratio is that on its numerator, less the ratio times that on its
+    # denominator, over the denominator.
+    share_influence = members - share
+    ratio_influence = (cost_influence - share_influence * cost / share) / share
+    excess_influence = ratio_influence - mean_influence
     sharing = sharing or ItemDependence.without_shared(n)
     return SliceCost(
         cost,
@@ -263,8 +273,10 @@ def _rank_influence(values: Float64Array, gap: Float64Array) -> Float64Array:
     """
     ranks = centred_ranks(values)
     # A rank of -1/2 to 1/2, plus 1/2, is the share of pairs below it.
-    rank_sums = weighted_rank_sums(values, gap) - (gap * (ranks + 0.5)).mean()
-    return rank_sums / ranks.std()  # type: ignore[no-any-return]
+    mean_effect = (gap * (ranks + 0.5)).mean()
+    effects = weighted_rank_sums(values, gap) - mean_effect
+    # In units of ranks with deviation 1, as the costs have them.
+    return effects / ranks.std()  # type: ignore[no-any-return]
 
 
 def _shared_sentences(first: Sequence[str], second: Sequence[str]) -> ItemDependence:
@@ -289,6 +301,8 @@ def _interval(
 
 
 class _RankErrors(NamedTuple):
+    """How wrongly one encoder ranks the task's pairs."""
+
     pairs: PairSplit
     cosines: Float64Array
     """The cosine of each pair, (n,)."""
@@ -308,7 +322,7 @@ class Mistakes(EncoderAnalysis):
     k: PositiveInt = 5
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Measure the errors of one encoder."""
+        """Measure the costs of kinds of pairs, and find the worst ranked pairs, by one encoder."""
         pairs = subject.pairs()
         cosines = subject.cosines
         errors = centred_ranks(cosines) - centred_ranks(pairs.gold)

@@ -1,16 +1,12 @@
-"""Positions of embeddings: ``spectrum``, ``map``, ``neighbours``, ``alignment``, ``similarity``.
+"""Positions of embeddings: ``spectrum``, ``map`` and ``neighbours``.
 
 How many directions embeddings use and how far they point one way (SimCSE, figure F.1); positives in
-a plane (SG's appendix); the nearest sentences of a query, and how far encoders agree on them; how
-close positives are and how evenly sentences are spread (Wang and Isola 2020; SimCSE, figures 2 and
-3); gold scores against cosines (ConSERT, figure 1), and cosines by bin of gold (SimCSE, figure
-G.1).
+a plane (SG's appendix); the nearest sentences of a query, and how far encoders agree on them.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
@@ -25,20 +21,12 @@ from stsbench.analysis.context import (
     PlainRow,
     Tables,
 )
-from stsbench.data.splits import PairSplit
-from stsbench.encoders.base import ROWS_AT_ONCE, EmbeddingRows, iter_blocks
-from stsbench.evaluators.base import NonNegativeInt, PositiveFloat, PositiveInt
-from stsbench.numbers.similarity import alignment, uniformity, unit_rows
+from stsbench.encoders.base import EmbeddingRows, iter_blocks
+from stsbench.evaluators.base import NonNegativeInt, PositiveInt
+from stsbench.numbers.similarity import unit_rows
 from stsbench.numbers.statistics import Float64Array, IntArray
-from stsbench.plots.draw import (
-    HeatCell,
-    LinePoint,
-    ScatterPoint,
-    Violin,
-    draw_heat,
-    draw_lines,
-    draw_scatter,
-)
+from stsbench.plots.draw import LinePoint, draw_lines
+from stsbench.plots.planes import HeatCell, ScatterPoint, draw_heat, draw_scatter
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -116,18 +104,21 @@ class Spectrum(EncoderAnalysis):
         """Measure the embeddings of one encoder."""
         x = subject.embed(subject.task.task.texts())
         values = singular_values(x)
+        # Embeddings that are all zero have no spectrum; 1e-300 avoids a division by zero.
         shares_of_largest = values / max(float(values[0]), 1e-300)
         weights = values / max(float(values.sum()), 1e-300)
         # 0 log 0 counts as 0.
         positive_weights = weights[weights > 0]
+        entropy = -(positive_weights * np.log(positive_weights)).sum()
+        total_variance = float((values**2).sum())
         row = {
             "sentences": x.shape[0],
             "dimensions": x.shape[1],
             "mean_cosine": mean_cosine(x),
             "isotropy": partition_isotropy(x),
-            # The exponential of their entropy (Roy and Vetterli 2007).
-            "effective_rank": float(np.exp(-(positive_weights * np.log(positive_weights)).sum())),
-            "first_share": float(values[0] ** 2 / max(float((values**2).sum()), 1e-300)),
+            # Roy and Vetterli 2007.
+            "effective_rank": float(np.exp(entropy)),
+            "first_share": float(values[0] ** 2 / max(total_variance, 1e-300)),
         }
         spectrum = [
             {"index": index, "value": float(share)}
@@ -231,31 +222,35 @@ class SentenceMap(EncoderAnalysis):
     seed: NonNegativeInt = 0
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Project the sentences by the embeddings of one encoder."""
+        """Project sampled positives to a plane by the embeddings of one encoder.
+
+        Returns:
+            The tables ``encoders``, the mean distance of the two sentences of a pair and of any two
+            sentences in the plane, and ``points``, the place of each sentence.
+        """
         split = subject.pairs()
         positives = subject.positives(split, self.above, least=3)
         rng = np.random.default_rng(self.seed)
         pair_rows = np.sort(rng.permutation(positives)[: self.pairs])
         x = subject.embed(split.texts())
-        # The second sentences follow the first ones.
+        # The second sentences of all pairs follow the first ones.
         rows = np.concatenate([pair_rows, pair_rows + split.n])
         sample = x.take(rows).astype(np.float64)
         points = PROJECTIONS[self.method].project(x, sample, self.seed)
         first, second = np.split(points, 2)
-        join_lengths = np.linalg.norm(first - second, axis=1)
+        mean_join = float(np.linalg.norm(first - second, axis=1).mean())
         # The distances of each two points, (2p, 2p) for p pairs; above the diagonal each is once.
-        lengths = np.linalg.norm(points[:, None] - points[None], axis=2)
-        mean_length = float(lengths[np.triu_indices(len(points), 1)].mean())
+        distances = np.linalg.norm(points[:, None] - points[None], axis=2)
+        mean_distance = float(distances[np.triu_indices(len(points), 1)].mean())
         row = {
-            "join": float(join_lengths.mean()),
-            "any_two": mean_length,
-            "ratio": float(join_lengths.mean()) / max(mean_length, 1e-300),
+            "join": mean_join,
+            "any_two": mean_distance,
+            "ratio": mean_join / max(mean_distance, 1e-300),
         }
-        point_rows = [
-            {"pair": pair, "side": side, "x": float(x), "y": float(y)}
-            for side, side_points in ((1, first), (2, second))
-            for pair, (x, y) in enumerate(side_points)
-        ]
+        point_rows = []
+        for side, side_points in ((1, first), (2, second)):
+            for pair, (x_place, y_place) in enumerate(side_points.tolist()):
+                point_rows.append({"pair": pair, "side": side, "x": x_place, "y": y_place})
         return EncoderFindings({"encoders": [row], "points": point_rows})
 
     def draw(self, tables: Tables, title: str) -> Chart:
@@ -322,6 +317,8 @@ def nearest(
 
 
 class _NeighbourLists(NamedTuple):
+    """The neighbours by one encoder, to be compared with those by others."""
+
     rows: list[PlainRow]
     """The neighbours of the queries, one row per query and rank."""
     sample: list[list[int]]
@@ -348,7 +345,10 @@ class Neighbours(EncoderAnalysis):
     seed: NonNegativeInt = 0
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Find the neighbours by one encoder."""
+        """Find the nearest sentences of the queries, and those of a sample, by one encoder.
+
+        A query that is a sentence of the task is not its own neighbour.
+        """
         texts = list(dict.fromkeys(subject.task.texts()))
         sample_rows = np.random.default_rng(self.seed).permutation(len(texts))[: self.sample]
         queries = [self.query] if isinstance(self.query, str) else list(self.query)
@@ -359,9 +359,10 @@ class Neighbours(EncoderAnalysis):
         x = subject.embed(texts)
         query_neighbours = nearest(subject.array(queries), x, self.k, excluded=query_rows)
         rows: list[PlainRow] = []
-        for query, neighbours, cosines in zip(queries, *query_neighbours, strict=True):
-            ranked = enumerate(zip(neighbours.tolist(), cosines.tolist(), strict=True), start=1)
-            for rank, (row, cosine) in ranked:
+        for index, query in enumerate(queries):
+            neighbours = query_neighbours.rows[index].tolist()
+            cosines = query_neighbours.cosines[index].tolist()
+            for rank, (row, cosine) in enumerate(zip(neighbours, cosines, strict=True), start=1):
                 rows.append(
                     {"query": query, "rank": rank, "cosine": float(cosine), "sentence": texts[row]}
                 )
@@ -426,233 +427,3 @@ def _shared_neighbours(first: Sequence[list[int]], second: Sequence[list[int]]) 
         for neighbours, other_neighbours in zip(first, second, strict=True)
     ]
     return float(np.mean(shares))
-
-
-MAX_UNIFORMITY_SENTENCES = 20_000
-"""Uniformity compares each two of this number of sentences, evenly selected from more."""
-
-
-@dataclass(frozen=True)
-class AlignmentAndUniformity(EncoderAnalysis):
-    """Alignment of pairs above a gold score, uniformity of all sentences, and the task's score.
-
-    Alignment and uniformity are over all splits. The larger ``t``, the more near sentences count in
-    uniformity.
-    """
-
-    about = "alignment and uniformity, by encoder and over a training run (SimCSE figures 2 and 3)"
-    printed = ("encoders",)
-
-    above: float = 4.0
-    t: PositiveFloat = 2.0
-
-    def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Measure one encoder, and read the validations of a trained one.
-
-        The validations are those on the split by which it was chosen.
-        """
-        pairs = subject.pairs(all_splits=True)
-        positives = subject.positives(pairs, self.above)
-        texts = list(dict.fromkeys(pairs.texts()))
-        step = math.ceil(len(texts) / MAX_UNIFORMITY_SENTENCES)
-        # Evenly from all splits, instead of the first ones only.
-        texts = texts[::step]
-        row: PlainRow = {
-            "alignment": _mean_alignment(subject, pairs, positives),
-            "uniformity": uniformity(subject.array(texts), self.t),
-            "score": subject.score().score,
-            "positives": len(positives),
-            "sentences": len(texts),
-        }
-        run = subject.named_encoder.run
-        curve = run.record.get("curve", []) if run is not None else []
-        keys = ("step", "alignment", "uniformity", "score")
-        # A validation that recorded no alignment or uniformity is no point.
-        training = [{key: point[key] for key in keys} for point in curve if {*keys} <= point.keys()]
-        return EncoderFindings({"encoders": [row], "training": training})
-
-    def draw(self, tables: Tables, title: str) -> Chart:
-        """Draw encoders coloured by score, and in a panel of its own the path of each training.
-
-        Args:
-            tables: ``encoders``, a row each, and ``training``, a row for each validation.
-            title: The title of the picture.
-        """
-        points = [
-            _alignment_point(row, panel="", name=row["encoder"]) for row in tables["encoders"]
-        ]
-        for row in tables["training"]:
-            panel = f"{row['encoder']}, validations"
-            points.append(_alignment_point(row, panel, joined=panel))
-        return draw_scatter(
-            points,
-            x_label="uniformity (lower: more even)",
-            y_label="alignment (lower: closer)",
-            value_label="score × 100",
-            title=title,
-            same_scale=False,
-        )
-
-
-def _mean_alignment(subject: EncoderOnTask, pairs: PairSplit, positives: list[int]) -> float:
-    """Return the alignment of some pairs, their mean squared distance, embedded part by part.
-
-    Args:
-        subject: Embeds the sentences.
-        pairs: All pairs.
-        positives: The rows of the pairs to measure, at least one.
-    """
-    total = 0.0
-    for start in range(0, len(positives), ROWS_AT_ONCE):
-        rows = positives[start : start + ROWS_AT_ONCE]
-        first, second = (subject.array([side[row] for row in rows]) for side in pairs.sides)
-        total += len(first) * alignment(first, second)
-    return total / len(positives)
-
-
-def _alignment_point(row: PlainRow, panel: str, **fields: str) -> ScatterPoint:
-    """Return the point of an encoder or of a validation, coloured by its score times 100."""
-    score = 100 * row["score"]
-    return ScatterPoint(x=row["uniformity"], y=row["alignment"], panel=panel, value=score, **fields)
-
-
-MAX_DRAWN_PAIRS = 2000
-"""The maximum number of drawn pairs of an encoder, evenly selected from more."""
-
-
-def collapse(cosines: Float64Array, gold: Float64Array, *, bins: int = 5) -> float:
-    """Return how near the cosines of unlike pairs are to those of like pairs.
-
-    It is the mean cosine of the lowest bin of gold scores over that of the highest: 0 not at all
-    near, 1 the same. ConSERT's figure 1 shows it for BERT, for which nearly all pairs lie between
-    0.6 and 1 whatever their gold score.
-
-    Args:
-        cosines: The cosine of each pair, (n,).
-        gold: The gold score of each pair, (n,).
-        bins: The number of bins.
-
-    Returns:
-        The ratio; NaN if either bin is empty.
-    """
-    bin_indices = gold_bins(gold, bins)
-    lowest = cosines[bin_indices == 0]
-    highest = cosines[bin_indices == bins - 1]
-    if not (len(lowest) and len(highest)):
-        return float("nan")
-    return float(lowest.mean() / highest.mean())
-
-
-def gold_bins(gold: Float64Array, bins: int) -> IntArray:
-    """Return the bin of each gold score, (n,).
-
-    Args:
-        gold: The gold scores, (n,).
-        bins: The number of equal bins between the lowest and the highest score.
-    """
-    low = float(gold.min())
-    high = float(gold.max())
-    indices = ((gold - low) / max(high - low, 1e-12) * bins).astype(np.int64)
-    # The highest score would begin a bin of its own.
-    return np.asarray(np.minimum(indices, bins - 1))
-
-
-@dataclass(frozen=True)
-class GoldAgainstCosine(EncoderAnalysis):
-    """Cosines by gold scores, and by ``bins`` equal bins of them."""
-
-    about = (
-        "cosine against gold score, densities by bin of gold, "
-        "and the collapse of unlike pairs (ConSERT figure 1)"
-    )
-    printed = ("encoders", "bins")
-
-    bins: Annotated[int, Meta(ge=2)] = 5
-
-    def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Measure the cosines of one encoder."""
-        cosines = subject.cosines
-        gold = subject.pairs().gold
-        encoder_row: PlainRow = {
-            "score": subject.score().score,
-            "mean": float(cosines.mean()),
-            "deviation": float(cosines.std()),
-            "from_0.6": float((cosines >= 0.6).mean()),
-            "collapse": collapse(cosines, gold, bins=self.bins),
-        }
-        n_drawn = min(MAX_DRAWN_PAIRS, len(gold))
-        # unique, as rounding may give a row twice.
-        drawn_rows = np.unique(np.linspace(0, len(gold) - 1, n_drawn).astype(np.int64))
-        pair_rows: list[PlainRow] = [
-            {"gold": float(gold[row]), "cosine": float(cosines[row])} for row in drawn_rows
-        ]
-        bin_rows = list(self._measure_bins(cosines, gold))
-        return EncoderFindings({"encoders": [encoder_row], "bins": bin_rows, "pairs": pair_rows})
-
-    def _measure_bins(self, cosines: Float64Array, gold: Float64Array) -> Iterator[PlainRow]:
-        """Yield the quartiles of the cosines of each bin of gold scores that is not empty.
-
-        Args:
-            cosines: The cosine of each pair, (n,).
-            gold: The gold score of each pair, (n,).
-        """
-        bin_indices = gold_bins(gold, self.bins)
-        edges = np.linspace(gold.min(), gold.max(), self.bins + 1)
-        for bin_index in range(self.bins):
-            bin_cosines = cosines[bin_indices == bin_index]
-            if not len(bin_cosines):
-                continue
-            quarter, median, three_quarters = np.quantile(bin_cosines, [0.25, 0.5, 0.75]).tolist()
-            yield {
-                "from": float(edges[bin_index]),
-                "to": float(edges[bin_index + 1]),
-                "n": len(bin_cosines),
-                "quarter": quarter,
-                "median": median,
-                "three_quarters": three_quarters,
-            }
-
-    def draw(self, tables: Tables, title: str) -> Chart:
-        """Draw one panel per encoder: its pairs, and the density of the cosines of each bin.
-
-        Args:
-            tables: ``pairs``, the gold score and cosine of each pair, and ``bins``, by encoder.
-            title: The title of the picture.
-        """
-        pairs = tables["pairs"]
-        points = [
-            ScatterPoint(x=pair["gold"], y=pair["cosine"], panel=pair["encoder"]) for pair in pairs
-        ]
-        return draw_scatter(
-            points,
-            violins=list(_make_violins(pairs, tables["bins"])),
-            x_label="gold score",
-            y_label="cosine",
-            title=title,
-        )
-
-
-def _make_violins(pairs: Sequence[PlainRow], bins: Sequence[PlainRow]) -> Iterator[Violin]:
-    """Yield the density of each encoder's cosines in each bin of gold scores.
-
-    A bin in which all cosines are equal has none.
-
-    Args:
-        pairs: ``encoder``, ``gold`` and ``cosine`` of each pair of each encoder.
-        bins: Rows with the edges of bins, ``from`` and ``to``.
-    """
-    edges = sorted({(row["from"], row["to"]) for row in bins})
-    highest = max(high for _, high in edges)
-    encoders = dict.fromkeys(pair["encoder"] for pair in pairs)
-    for encoder, (low, high) in product(encoders, edges):
-        # The last bin holds its upper edge too.
-        limit = high if high < highest else high + 1
-        cosines = [
-            pair["cosine"]
-            for pair in pairs
-            if pair["encoder"] == encoder and low <= pair["gold"] < limit
-        ]
-        if len(set(cosines)) > 1:
-            yield Violin(
-                panel=encoder, x=(low + high) / 2, width=0.9 * (high - low), values=cosines
-            )

@@ -29,7 +29,8 @@ from stsbench.core.errors import DataError, UnknownName
 from stsbench.core.names import split_all_params
 from stsbench.data.splits import PairSplit
 from stsbench.numbers.statistics import Float64Array, mean_and_deviation, spearman
-from stsbench.plots.draw import DotPoint, HeatCell, LinePoint, draw_dots, draw_heat, draw_lines
+from stsbench.plots.draw import DotPoint, LinePoint, draw_dots, draw_lines
+from stsbench.plots.planes import HeatCell, draw_heat
 from stsbench.results.record import Result
 
 if TYPE_CHECKING:
@@ -263,11 +264,13 @@ def _tabulate(
     for replacements, scores in scores_by_replacements.items():
         mean, deviation = mean_and_deviation(scores)
         numbers = {"seeds": len(scores), "score": mean, "deviation": deviation}
-        # The recipe itself is a point of every key, by its own value of it.
-        values = recipe_values
-        if replacements:
-            # Otherwise a point has no other key replaced.
-            values = dict(replacements) if len(replacements) == 1 else {}
+        # The values of keys by which these scores are points.
+        values: dict[str, Any] = {}
+        if not replacements:
+            # The recipe itself is a point of every key, by its own value of it.
+            values = recipe_values
+        elif len(replacements) == 1:
+            values = dict(replacements)
         for key in keys:
             if key in values and not isinstance(values[key], list | tuple):
                 points.append({"recipe": recipe, "key": key, "value": values[key], **numbers})
@@ -350,6 +353,7 @@ def _grid_position(replacements: Replacements) -> PlainRow | None:
 
 
 def _is_number(value: object) -> bool:
+    """Return whether a value is a number, not true or false, which Python counts as numbers."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

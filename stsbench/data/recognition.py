@@ -21,13 +21,13 @@ from stsbench.data.readers.columns import (
     plain_name,
 )
 from stsbench.data.readers.files import (
-    DECIMAL_COMMA,
     TABLE_SUFFIXES,
     ColumnKey,
     TextTable,
     format_names,
     read_table,
 )
+from stsbench.data.readers.text import DECIMAL_COMMA
 
 MAX_CLASSES = 50
 """A column with more distinct values has labels only if it is called so."""

@@ -25,12 +25,8 @@ from stsbench.core.toml import toml_tables
 from stsbench.data.card_draft import UNKNOWN, CardLocation, Draft, relative_path
 from stsbench.data.hub.rows import COLUMNS, HubDataset, read_dataset
 from stsbench.data.readers.columns import GOLD_NAMES, ColumnRoles, plain_name
-from stsbench.data.readers.files import (
-    ColumnKey,
-    column_position,
-    format_field,
-    format_names,
-)
+from stsbench.data.readers.files import ColumnKey, column_position, format_names
+from stsbench.data.readers.text import format_field
 from stsbench.data.recognition import (
     NO_SPLIT,
     SPLIT_NAMES,

@@ -171,7 +171,7 @@ def locate_checkpoint(
         if Path(model).exists():
             raise SourceError(f"'{model}' is a file; give the folder of a checkpoint")
         raise SourceError(f"checkpoint folder '{model}' does not exist")
-    from stsbench.data.hub.repository import fetch_checkpoint
+    from stsbench.data.hub.checkpoints import fetch_checkpoint
 
     names = [PurePosixPath(subfolder, name).as_posix() for name in extra_names]
     fetched = fetch_checkpoint(model, revision=revision, extra_names=names)

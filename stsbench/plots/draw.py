@@ -1,98 +1,31 @@
-"""Charts of dots, lines, training curves, coloured cells, and points in a plane.
-
-Colours are those of Okabe and Ito, which the colour-blind can distinguish. Each series also has
-its own marker, so that a figure printed in grey can be read.
-"""
+"""Charts of dots, of lines, and of training curves."""
 
 from __future__ import annotations
 
-import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from stsbench.core.errors import DataError
 from stsbench.core.wording import escape_controls
-from stsbench.plots.labels import BAND, INK, drawn_name, label_lines, legend_name
+from stsbench.plots.labels import BAND, drawn_name, label_lines, legend_name
+from stsbench.plots.panels import (
+    Axes,
+    Interval,
+    check_not_empty,
+    draw_legend,
+    new_chart,
+    new_panels,
+    series_look,
+)
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
 
-Axes = Any
-"""Matplotlib's axes, which have no type annotations."""
-Interval = tuple[float, float]
-COLOURS = ("#0072B2", "#E69F00", "#000000", "#009E73", "#D55E00", "#56B4E9", "#CC79A7")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 WIDTH = 6.5
 """The width of a chart in inches."""
 MARKER_SIZE = 5.5
 """The size of a dot in points."""
-
-
-LOOKS = sorted(
-    product(range(len(COLOURS)), range(len(MARKERS))),
-    key=lambda indices: (indices[1] - indices[0]) % len(MARKERS),
-)
-"""Indices of a colour and a marker; among the first looks no two share either."""
-
-
-def series_look(index: int) -> tuple[str, str]:
-    """Return the colour and the marker of a series by its index; they repeat after 49 series."""
-    colour, marker = LOOKS[index % len(LOOKS)]
-    return COLOURS[colour], MARKERS[marker]
-
-
-def _check_not_empty(
-    numbers: Sequence[object], problem: str = "there are no scores to draw"
-) -> None:
-    if not numbers:
-        raise DataError(problem)
-
-
-@contextmanager
-def _new_chart(width: float, height: float) -> Iterator[Chart]:
-    from stsbench.plots.chart import Chart, styled
-
-    with styled():
-        yield Chart(width, height)
-
-
-@contextmanager
-def _new_panels(
-    n_panels: int,
-    *,
-    single_size: tuple[float, float],
-    panel_size: float,
-    max_columns: int,
-    same_axes: bool = True,
-) -> Iterator[tuple[Chart, list[Any]]]:
-    """Make an empty chart with axes for some panels, row by row.
-
-    Args:
-        n_panels: The number of panels.
-        single_size: Width and height in inches of a chart with one panel.
-        panel_size: The width, and the height, in inches of each of several panels.
-        max_columns: The maximum number of panels in a row.
-        same_axes: Whether all panels have the same axes.
-    """
-    n_rows = math.ceil(n_panels / max_columns)
-    n_columns = math.ceil(n_panels / n_rows)
-    width, height = single_size
-    if n_panels > 1:
-        width = panel_size * n_columns + 1.4
-        height = panel_size * n_rows + 0.8
-    with _new_chart(width, height) as chart:
-        grid = chart.subplots(n_rows, n_columns, squeeze=False, sharex=same_axes, sharey=same_axes)
-        all_axes = grid.ravel().tolist()
-        for unused_axes in all_axes[n_panels:]:
-            unused_axes.remove()
-        for bottom_axes in all_axes[max(0, n_panels - n_columns) : n_panels]:
-            # A panel without another one below it needs labels at its own ticks.
-            bottom_axes.tick_params(labelbottom=True)
-        yield chart, all_axes[:n_panels]
 
 
 class DotPoint(NamedTuple):
@@ -133,20 +66,25 @@ def draw_dots(
         DataError: There is nothing to draw; all functions that draw raise it.
         StsbenchError: Matplotlib is not installed.
     """
-    _check_not_empty(dots)
+    check_not_empty(dots)
     groups = list(dict.fromkeys(dot.group for dot in dots))
     series = list(dict.fromkeys(dot.series for dot in dots))
-    # A group is as high as its dots or the lines of its name need.
-    height = max(len(series) + 1, *(label_lines(name).count("\n") + 1 for name in groups))
-    tops = {name: index * height + (height - len(series)) / 2 for index, name in enumerate(groups)}
-    with _new_chart(WIDTH, FRAME + LINE_HEIGHT * len(groups) * height) as chart:
+    # All groups have the same number of lines: those of their dots, or of the longest name. On the
+    # y axis, lines are counted from 0 at the top, and line i reaches from i - 1/2 to i + 1/2.
+    name_lines = [label_lines(name).count("\n") + 1 for name in groups]
+    lines_per_group = max(len(series) + 1, *name_lines)
+    n_lines = len(groups) * lines_per_group
+    # The dots of a group are in its middle.
+    lines_above_dots = (lines_per_group - len(series)) / 2
+    first_dot_lines = {
+        name: index * lines_per_group + lines_above_dots for index, name in enumerate(groups)
+    }
+    group_middles = [(index + 0.5) * lines_per_group - 0.5 for index in range(len(groups))]
+    with new_chart(WIDTH, FRAME + LINE_HEIGHT * n_lines) as chart:
         axes = chart.add_subplot()
-        _draw_bands(axes, len(groups), height, has_zero_line=has_zero_line)
-        axes.set_yticks(
-            [(index + 0.5) * height - 0.5 for index in range(len(groups))],
-            [*map(label_lines, groups)],
-        )
-        axes.set_ylim(len(groups) * height - 0.5, -0.5)
+        _draw_bands(axes, len(groups), lines_per_group, has_zero_line=has_zero_line)
+        axes.set_yticks(group_middles, [*map(label_lines, groups)])
+        axes.set_ylim(n_lines - 0.5, -0.5)
         for series_index, name in enumerate(series):
             colour, marker = series_look(series_index)
             # Markers in the legend are filled, even if the first dot is not.
@@ -157,9 +95,9 @@ def draw_dots(
                     _draw_dot(
                         axes,
                         dot,
-                        tops[dot.group] + series_index,
-                        series_look(series_index),
-                        MARKER_SIZE,
+                        y=first_dot_lines[dot.group] + series_index,
+                        dot_look=(colour, marker),
+                        size=MARKER_SIZE,
                         width=1.5,
                     )
         axes.set_xlabel(x_label)
@@ -169,12 +107,18 @@ def draw_dots(
     return chart
 
 
-def _draw_bands(axes: Axes, n_rows: int, height: float = 1, *, has_zero_line: bool) -> None:
-    """Draw a band behind every second row, from the top, and remove the rows' ticks."""
+def _draw_bands(axes: Axes, n_rows: int, lines_per_row: float = 1, *, has_zero_line: bool) -> None:
+    """Draw a band behind every second row, from the top, vertical grid lines, and no ticks of rows.
+
+    Args:
+        axes: The axes, on whose y axis lines are counted from 0, line 0 from -1/2 to 1/2.
+        n_rows: The number of rows.
+        lines_per_row: The height of a row in lines.
+        has_zero_line: Whether a line is drawn at 0 of the x axis.
+    """
     for index in range(0, n_rows, 2):
-        axes.axhspan(
-            index * height - 0.5, (index + 1) * height - 0.5, color=BAND, linewidth=0, zorder=0
-        )
+        top = index * lines_per_row - 0.5
+        axes.axhspan(top, top + lines_per_row, color=BAND, linewidth=0, zorder=0)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
     if has_zero_line:
@@ -223,26 +167,24 @@ def draw_panels(
         notes: Notes below the panels.
         has_zero_line: Whether a line is drawn at 0.
     """
-    _check_not_empty(dots)
+    check_not_empty(dots)
     width = LABELS + PANEL * len(panel_titles)
-    note_lines = [
-        line
-        for note in notes
-        for line in textwrap.wrap(escape_controls(note), round(width * SIGNS))
-    ]
-    with _new_chart(
-        width, PANEL_FRAME + ROW_HEIGHT * len(row_labels) + NOTE_HEIGHT * len(note_lines)
-    ) as chart:
+    characters_per_line = round(width * SIGNS)
+    note_lines: list[str] = []
+    for note in notes:
+        note_lines += textwrap.wrap(escape_controls(note), characters_per_line)
+    height = PANEL_FRAME + ROW_HEIGHT * len(row_labels) + NOTE_HEIGHT * len(note_lines)
+    with new_chart(width, height) as chart:
         all_axes = chart.subplots(1, len(panel_titles), sharey=True, squeeze=False)[0]
         row_indices = {row: index for index, row in enumerate(row_labels)}
         for axes, (panel, panel_title) in zip(all_axes, panel_titles.items(), strict=True):
             axes.set_title(drawn_name(panel_title), fontsize="small")
             _draw_bands(axes, len(row_labels), has_zero_line=has_zero_line)
+            # Each panel is one series, so all dots have the look of the first.
             for dot in dots:
                 if dot.series == panel:
-                    _draw_dot(
-                        axes, dot, row_indices[dot.group], series_look(0), size=4.5, width=1.2
-                    )
+                    row_index = row_indices[dot.group]
+                    _draw_dot(axes, dot, row_index, series_look(0), size=4.5, width=1.2)
             axes.tick_params(axis="x", labelsize="x-small")
             axes.locator_params(axis="x", nbins=3)
         all_axes[0].set_yticks(range(len(row_labels)), [*map(drawn_name, row_labels.values())])
@@ -282,7 +224,9 @@ def draw_lines(
     x_scale: Scale = "linear",
     y_scale: Scale = "linear",
 ) -> Chart:
-    """Draw one line per series, in their order of appearance, through its points by size.
+    """Draw one line per series in each panel, through the points in the order of their sizes.
+
+    Series and panels have their order of appearance.
 
     Args:
         points: The numbers.
@@ -292,11 +236,11 @@ def draw_lines(
         x_scale: The scale of the sizes.
         y_scale: The scale of the numbers.
     """
-    _check_not_empty(points)
+    check_not_empty(points)
     series = list(dict.fromkeys(point.series for point in points))
     panels = list(dict.fromkeys(point.panel for point in points))
-    ticks = sorted({point.size for point in points})
-    with _new_panels(len(panels), single_size=(WIDTH, 4.0), panel_size=2.6, max_columns=3) as (
+    sizes = sorted({point.size for point in points})
+    with new_panels(len(panels), single_size=(WIDTH, 4.0), panel_size=2.6, max_columns=3) as (
         chart,
         all_axes,
     ):
@@ -314,31 +258,17 @@ def draw_lines(
             if y_scale in SCALES:
                 axes.set_yscale(**SCALES[y_scale])
                 axes.yaxis.set_major_formatter("{x:g}")
-            if len(ticks) <= MAX_TICKED_SIZES:
-                axes.set_xticks(
-                    ticks, [f"{size:g}" for size in ticks], rotation=90 if len(ticks) > 8 else 0
-                )
+            # A few sizes have a tick each; with more, matplotlib chooses the ticks.
+            if len(sizes) <= MAX_TICKED_SIZES:
+                rotation = 90 if len(sizes) > 8 else 0
+                axes.set_xticks(sizes, [f"{size:g}" for size in sizes], rotation=rotation)
                 axes.minorticks_off()
             axes.grid(axis="y")
             axes.set_title(drawn_name(panel), fontsize="small")
         chart.set_labels(title, x_label, y_label)
         if len(series) > 1:
-            _draw_legend(chart, all_axes)
+            draw_legend(chart, all_axes)
     return chart
-
-
-def _draw_legend(chart: Chart, all_axes: Sequence[Axes]) -> None:
-    """Draw one legend for all panels, with each series once."""
-    handles = {}
-    for axes in all_axes:
-        for handle in axes.get_legend_handles_labels()[0]:
-            handles[handle.get_label()] = handle
-    chart.legend(
-        handles=list(handles.values()),
-        loc="outside right upper",
-        frameon=False,
-        fontsize="small",
-    )
 
 
 def _draw_series(
@@ -394,13 +324,13 @@ def draw_curves(curves: Sequence[Curve], *, score_label: str) -> Chart:
         score_label: A description of the scores.
     """
     points = [point for curve in curves for point in curve.points]
-    _check_not_empty(
+    check_not_empty(
         points, problem="there is no curve to draw: nothing was validated while it was trained"
     )
     label_by_field = {"score": score_label}
     if any(point.loss is not None for point in points):
         label_by_field["loss"] = "loss"
-    with _new_chart(WIDTH, CURVE_HEIGHT * len(label_by_field) + 0.4) as chart:
+    with new_chart(WIDTH, CURVE_HEIGHT * len(label_by_field) + 0.4) as chart:
         all_axes = chart.subplots(len(label_by_field), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (field_name, label) in zip(all_axes, label_by_field.items(), strict=True):
             for index, curve in enumerate(curves):
@@ -439,219 +369,3 @@ def _draw_curve(axes: Axes, curve: Curve, field_name: str, curve_look: tuple[str
             markerfacecolor="none",
             color=colour,
         )
-
-
-CELL, LINE, BESIDE = 0.55, 0.32, 1.9
-"""In inches: the width of a cell, the height of a row, and a panel's width beside its cells."""
-SIGN, LONG = 0.085, 6
-"""The width of a character in inches; longer names of columns, in characters, are upright."""
-SHADES = "cividis"
-"""A colour map of even lightness, also for the colour-blind; in grey its order is the same."""
-DARK = 0.55
-"""The share of the colour map, from the dark end, on which numbers are white."""
-
-
-class HeatCell(NamedTuple):
-    """One number, with the names of its row, its column and its panel."""
-
-    row: str
-    column: str
-    value: float
-    panel: str = ""
-
-
-def draw_heat(
-    cells: Sequence[HeatCell],
-    *,
-    row_label: str,
-    column_label: str,
-    value_label: str,
-    title: str = "",
-    number_format: str = ".1f",
-) -> Chart:
-    """Draw coloured cells in panels below each other, with one colour scale.
-
-    Rows, columns and panels have their order of appearance. A cell without a number, or with NaN,
-    is empty.
-
-    Args:
-        cells: The numbers.
-        row_label: A description of the rows.
-        column_label: A description of the columns.
-        value_label: A description of the numbers.
-        title: The title of the chart.
-        number_format: The format of the numbers in the cells.
-    """
-    numbers = [cell.value for cell in cells if not math.isnan(cell.value)]
-    _check_not_empty(numbers)
-    row_names = list(dict.fromkeys(cell.row for cell in cells))
-    column_names = list(dict.fromkeys(cell.column for cell in cells))
-    panels = list(dict.fromkeys(cell.panel for cell in cells))
-    low, high = min(numbers), max(numbers)
-    has_upright_names = max(map(len, column_names)) > LONG
-    width = BESIDE + max(map(len, row_names)) * SIGN + CELL * len(column_names)
-    names_height = max(map(len, column_names)) * SIGN * has_upright_names
-    with _new_chart(
-        width, 0.7 + names_height + len(panels) * (BESIDE / 2 + LINE * len(row_names))
-    ) as chart:
-        all_axes = chart.subplots(len(panels), 1, squeeze=False)[:, 0]
-        for axes, panel in zip(all_axes, panels, strict=True):
-            grid = [[float("nan")] * len(column_names) for _ in row_names]
-            for cell in cells:
-                if cell.panel != panel:
-                    continue
-                row_index = row_names.index(cell.row)
-                column_index = column_names.index(cell.column)
-                grid[row_index][column_index] = cell.value
-                if not math.isnan(cell.value):
-                    share = (cell.value - low) / (high - low) if high > low else 0.0
-                    style = {"ha": "center", "va": "center", "fontsize": "x-small"}
-                    style["color"] = "white" if share <= DARK else "black"
-                    axes.text(column_index, row_index, f"{cell.value:{number_format}}", **style)
-            image = axes.imshow(grid, cmap=SHADES, vmin=low, vmax=high, aspect="auto")
-            axes.set_xticks(
-                range(len(column_names)),
-                [*map(drawn_name, column_names)],
-                rotation=90 if has_upright_names else 0,
-            )
-            axes.set_yticks(range(len(row_names)), [*map(drawn_name, row_names)])
-            axes.set_title(drawn_name(panel), fontsize="small", loc="left")
-            axes.set_ylabel(row_label)
-            axes.tick_params(length=0)
-        all_axes[-1].set_xlabel(column_label)
-        chart.colorbar(image, ax=list(all_axes), label=value_label, shrink=0.8)
-        chart.suptitle(drawn_name(title), fontsize="medium")
-    return chart
-
-
-MANY = 500
-"""With more points a panel draws them small, pale and as a bitmap, so that files stay small."""
-
-
-class ScatterPoint(NamedTuple):
-    """One point of a plane.
-
-    ``value`` decides its colour. ``name`` is in the legend, under the number beside the point.
-    Points of a panel with the same ``joined`` are joined by a line in their order.
-    """
-
-    x: float
-    y: float
-    panel: str = ""
-    value: float | None = None
-    name: str = ""
-    joined: str = ""
-
-
-class Violin(NamedTuple):
-    """The density of some numbers, drawn upright: its panel, the x of its middle, and its width."""
-
-    panel: str
-    x: float
-    width: float
-    values: Sequence[float]
-
-
-def draw_scatter(
-    points: Sequence[ScatterPoint],
-    *,
-    x_label: str,
-    y_label: str,
-    value_label: str = "",
-    title: str = "",
-    same_scale: bool = True,
-    violins: Sequence[Violin] = (),
-) -> Chart:
-    """Draw points in panels, in their order of appearance, with densities over them.
-
-    Args:
-        points: The points.
-        x_label: A description of the x values.
-        y_label: A description of the y values.
-        value_label: A description of the values that decide colours.
-        title: The title of the chart.
-        same_scale: Whether all panels have the same axes.
-        violins: Densities over the points.
-    """
-    _check_not_empty(points, problem="there are no points to draw")
-    panels = list(dict.fromkeys(point.panel for point in points))
-    names = list(dict.fromkeys(point.name for point in points if point.name))
-    colour_values = [point.value for point in points if point.value is not None]
-    value_range = (min(colour_values), max(colour_values)) if colour_values else (0.0, 1.0)
-    with _new_panels(
-        len(panels), single_size=(6.0, 4.4), panel_size=2.4, max_columns=3, same_axes=same_scale
-    ) as (chart, all_axes):
-        for axes, panel in zip(all_axes, panels, strict=True):
-            panel_points = [point for point in points if point.panel == panel]
-            image = _draw_panel(axes, panel_points, names, value_range)
-            for violin in violins:
-                if violin.panel == panel:
-                    _draw_violin(axes, violin)
-            axes.set_title(drawn_name(panel), fontsize="small")
-            axes.grid()
-        if colour_values:
-            chart.colorbar(image, ax=list(all_axes), label=value_label, shrink=0.8)
-        chart.set_labels(title, x_label, y_label)
-        if names:
-            _draw_numbered_legend(chart, names)
-    return chart
-
-
-def _draw_numbered_legend(chart: Chart, names: Sequence[str]) -> None:
-    """Draw a legend of the names behind the numbers at points, from 1."""
-    from matplotlib.lines import Line2D
-
-    labels = [f"{number} {drawn_name(name)}" for number, name in enumerate(names, 1)]
-    handles = [Line2D([], [], linestyle="none", label=label) for label in labels]
-    chart.legend(
-        handles=handles,
-        loc="outside right upper",
-        handlelength=0,
-        frameon=False,
-        fontsize="small",
-    )
-
-
-def _draw_violin(axes: Axes, violin: Violin) -> None:
-    artists = axes.violinplot(
-        [violin.values], [violin.x], widths=violin.width, showmedians=True, showextrema=False
-    )
-    artists["bodies"][0].set(facecolor="none", edgecolor=COLOURS[4], alpha=1.0, linewidth=1.0)
-    artists["cmedians"].set(color=COLOURS[4], linewidth=1.5)
-
-
-def _draw_panel(
-    axes: Axes, points: Sequence[ScatterPoint], names: Sequence[str], value_range: Interval
-) -> Any:  # noqa: ANN401 - matplotlib
-    """Draw the points of one panel, and return the artist of the points."""
-    for joined in dict.fromkeys(point.joined for point in points if point.joined):
-        line = [(point.x, point.y) for point in points if point.joined == joined]
-        axes.plot(*zip(*line, strict=True), color=INK, linewidth=0.6, zorder=1)
-    is_large = len(points) > MANY
-    colour_values = [point.value for point in points]
-    style: dict[str, Any] = {"s": 40 if names else 9, "edgecolors": "black"}
-    if is_large:
-        style = {"s": 3, "edgecolors": "none", "alpha": 0.4}
-    if None in colour_values:
-        style["color"] = COLOURS[0]
-    else:
-        style |= {
-            "c": colour_values,
-            "cmap": SHADES,
-            "vmin": value_range[0],
-            "vmax": value_range[1],
-        }
-    x = [point.x for point in points]
-    y = [point.y for point in points]
-    image = axes.scatter(x, y, rasterized=is_large, linewidths=0.3, zorder=2, **style)
-    for point in points:
-        if point.name:
-            number = str(names.index(point.name) + 1)
-            axes.annotate(
-                number,
-                (point.x, point.y),
-                xytext=(5, 4),
-                textcoords="offset points",
-                fontsize="small",
-            )
-    return image

@@ -25,7 +25,7 @@ import torch
 import transformers
 
 from stsbench.core.errors import DataError, EncoderError, SourceError, StsbenchError
-from stsbench.data.readers.files import read_lines
+from stsbench.data.readers.text import read_lines
 from stsbench.encoders.backends import open_device
 from stsbench.encoders.checkpoint import Checkpoint, find_checkpoint
 from stsbench.encoders.transformer.backbone import load_model, load_tokenizer

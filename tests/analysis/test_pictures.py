@@ -10,13 +10,8 @@ import pytest
 from stsbench.analysis.context import Tables
 from stsbench.analysis.inside import TokenFrequency
 from stsbench.analysis.mistakes import EDITS, Mistakes, Robustness
-from stsbench.analysis.space import (
-    AlignmentAndUniformity,
-    GoldAgainstCosine,
-    Neighbours,
-    SentenceMap,
-    Spectrum,
-)
+from stsbench.analysis.pairs import AlignmentAndUniformity, GoldAgainstCosine
+from stsbench.analysis.space import Neighbours, SentenceMap, Spectrum
 from stsbench.analysis.training import DomainShift
 from tests.analysis.beds import bed
 from tests.encoders.fakes import Plain

@@ -19,16 +19,8 @@ from stsbench.analysis import (
     uniformity,
 )
 from stsbench.analysis.context import make_analysis
-from stsbench.analysis.space import (
-    AlignmentAndUniformity,
-    GoldAgainstCosine,
-    Neighbours,
-    SentenceMap,
-    Spectrum,
-    gold_bins,
-    nearest,
-    principal_plane,
-)
+from stsbench.analysis.pairs import AlignmentAndUniformity, GoldAgainstCosine, gold_bins
+from stsbench.analysis.space import Neighbours, SentenceMap, Spectrum, nearest, principal_plane
 from stsbench.core.errors import CardError, DataError
 from stsbench.encoders import base as seams
 from tests.analysis.beds import bed

@@ -15,13 +15,8 @@ import pytest
 from stsbench.core import settings
 from stsbench.core.cards import HubSource
 from stsbench.core.errors import StsbenchError
-from stsbench.data.hub.repository import (
-    HubPath,
-    RepoKind,
-    Repository,
-    choose_files,
-    fetch_checkpoint,
-)
+from stsbench.data.hub.checkpoints import choose_files, fetch_checkpoint
+from stsbench.data.hub.repository import HubPath, RepoKind, Repository
 from stsbench.data.hub.rows import fetch_archive, fetch_rows
 from stsbench.encoders.load import load_encoder
 from tests import hub_server

@@ -9,21 +9,16 @@ import pytest
 
 from stsbench.core.errors import DataError, StsbenchError
 from stsbench.plots.draw import (
-    MANY,
     Curve,
     CurvePoint,
     DotPoint,
-    HeatCell,
     LinePoint,
-    ScatterPoint,
-    Violin,
     draw_curves,
     draw_dots,
-    draw_heat,
     draw_lines,
     draw_panels,
-    draw_scatter,
 )
+from stsbench.plots.planes import MANY, HeatCell, ScatterPoint, Violin, draw_heat, draw_scatter
 
 pytest.importorskip("matplotlib", reason="the extra plots is not installed")
 
@@ -110,7 +105,7 @@ def test_the_users_own_settings_stay():
 
 def test_series_differ_in_colour_in_mark_and_in_grey():
 
-    from stsbench.plots.draw import COLOURS, MARKERS, series_look
+    from stsbench.plots.panels import COLOURS, MARKERS, series_look
 
     first = [series_look(place) for place in range(len(COLOURS))]
     assert [len(set(each)) for each in zip(*first, strict=True)] == [len(COLOURS)] * 2

@@ -9,17 +9,12 @@ of the library's do. Each failure is one line that says what to do.
 
 from __future__ import annotations
 
-import errno
 import re
-import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from importlib import import_module
-from logging import CRITICAL
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -27,11 +22,18 @@ import msgspec
 from stsbench.core import settings
 from stsbench.core.errors import OutputError, SourceError, StsbenchError, suggest
 from stsbench.core.files import file_digest, remove, write_atomically
-from stsbench.core.wording import format_some, join_lines, shorten
+from stsbench.core.wording import format_some
+from stsbench.data.hub.failures import (
+    FAILURES,
+    HubUnreachable,
+    UnexpectedResponse,
+    call_with_retries,
+    describe_exception,
+    http_status,
+    silence_library,
+)
 
 RepoKind = Literal["model", "dataset"]
-ResponseT = TypeVar("ResponseT")
-
 OFFLINE_HINTS: dict[RepoKind, str] = {
     "dataset": "put the files under a data folder and pass `data=DIR` (or set STSBENCH_DATA), "
     "or score the quickstart suite, which needs no network",
@@ -39,10 +41,6 @@ OFFLINE_HINTS: dict[RepoKind, str] = {
     "or score the quickstart suite, which needs no network",
 }
 """What to do without the Hub, if the caller has no better advice."""
-RETRIED_STATUSES = (408, *range(500, 600))
-"""HTTP statuses after which a request is repeated at once."""
-RETRY_WAITS = (1.0, 2.0)
-"""The seconds to wait before the first and the second repetition of a request."""
 SHA256 = re.compile(r"[0-9a-f]{64}")
 GIT_HASH = re.compile(r"[0-9a-f]{40}")
 _FILE_HASH_PATTERN = re.compile(f"{SHA256.pattern}|{GIT_HASH.pattern}")
@@ -51,195 +49,6 @@ _REPO_ID_PATTERN = re.compile(
 )
 _BLOB_NAME_PATTERN = re.compile(r"\w[\w.-]{,127}", re.ASCII)
 _REVISION_PATTERN = re.compile(r"(?=.{1,200}$)(?!.*\.\.)[\w.+@#=-]+(/[\w.+@#=-]+)*", re.ASCII)
-
-
-class UnexpectedResponse(Exception):
-    """A response that the Hub does not give."""
-
-
-class HubUnreachable(SourceError):
-    """The Hub cannot be asked at present; an earlier response may do."""
-
-
-class FailureKind(NamedTuple):
-    """A kind of failure: how to recognise it, its reason and its remedy.
-
-    The texts may contain ``{page}``, ``{kind}``, ``{status}`` and ``{detail}``.
-    """
-
-    signs: tuple[str | int, ...]
-    """Names of exception classes, HTTP statuses, and error numbers; one of them is enough."""
-    reason: str
-    hint: str
-    is_temporary: bool = False
-
-
-_LOGIN_HINT = "log in with 'hf auth login' (or set HF_TOKEN)"
-_NETWORK_HINT = "check the network and try again"
-_TIMEOUTS_HINT = "(HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT set the seconds)"
-_OFFLINE_REASON = "the cache has no complete copy, and the Hub is switched off (HF_HUB_OFFLINE)"
-_NO_HUB_REASON_AND_HINT = (
-    "what answers is not the Hub",
-    "check HF_ENDPOINT, and the network's proxy or login page",
-)
-_FOLDERS_HINT = "set HF_HOME and STSBENCH_CACHE to folders"
-FAILURES = (
-    FailureKind(
-        ("OfflineModeIsEnabled",),
-        _OFFLINE_REASON,
-        "unset HF_HUB_OFFLINE once to fetch it",
-        is_temporary=True,
-    ),
-    FailureKind(
-        ("GatedRepoError",), "access is gated", f"ask for access at {{page}} and {_LOGIN_HINT}"
-    ),
-    FailureKind(("DisabledRepoError",), "the Hub has disabled this repository", "see {page}"),
-    FailureKind(
-        ("RevisionNotFoundError",),
-        "there is no such revision",
-        "see {page}/commits/main for those there are",
-    ),
-    FailureKind(
-        ("RemoteEntryNotFoundError",),
-        "there is no such file",
-        "see {page}/tree/main for those there are",
-    ),
-    FailureKind(
-        ("RepositoryNotFoundError",),
-        "no such {kind} on the Hub, or it is private",
-        f"check the id, or {_LOGIN_HINT}",
-    ),
-    FailureKind(
-        (401, 403), "access is denied (HTTP {status})", f"{_LOGIN_HINT} as a user who may read it"
-    ),
-    FailureKind(
-        (429,),
-        "the Hub is asked too often (HTTP 429)",
-        f"wait some minutes, or {_LOGIN_HINT}",
-        is_temporary=True,
-    ),
-    FailureKind(
-        RETRIED_STATUSES,
-        "the Hub is out of order (HTTP {status})",
-        "try again later",
-        is_temporary=True,
-    ),
-    FailureKind(tuple(range(400, 500)), "the Hub refuses (HTTP {status})", "check {page}"),
-    FailureKind(
-        ("TimeoutException", "TimeoutError"),
-        "the Hub does not answer in time",
-        f"{_NETWORK_HINT} {_TIMEOUTS_HINT}",
-        is_temporary=True,
-    ),
-    FailureKind(
-        ("RemoteProtocolError", "ReadError", "WriteError"),
-        "the connection breaks again and again",
-        _NETWORK_HINT,
-        is_temporary=True,
-    ),
-    FailureKind(
-        ("UnicodeEncodeError", "LocalProtocolError"),
-        "HF_TOKEN holds a character that no token has",
-        "set it anew",
-    ),
-    FailureKind(
-        ("TransportError", "ConnectionError"),
-        "cannot reach the Hub ({detail})",
-        _NETWORK_HINT,
-        is_temporary=True,
-    ),
-    FailureKind(
-        ("FileMetadataError", "TooManyRedirects", "JSONDecodeError", "UnexpectedResponse"),
-        *_NO_HUB_REASON_AND_HINT,
-        is_temporary=True,
-    ),
-    # Such as a file whose name leads out of the cache.
-    FailureKind(("ValueError",), "the Hub's library refuses it ({detail})", "see {page}"),
-    FailureKind(
-        (errno.ENOSPC, errno.EDQUOT),
-        "the disk is full",
-        f"free some space, or {_FOLDERS_HINT} on a larger disk",
-    ),
-    FailureKind(
-        (errno.EACCES, errno.EPERM, errno.EROFS),
-        "the cache cannot be written",
-        f"{_FOLDERS_HINT} you may write to",
-    ),
-    FailureKind(
-        (errno.ENOENT,),
-        "a file is not there ({detail})",
-        "check SSL_CERT_FILE and SSL_CERT_DIR, and try again",
-    ),
-    # Last, the rest: another size than announced, an input/output error, an error of Xet.
-    FailureKind(
-        ("OSError", "RuntimeError", "XetDownloadError"),
-        "the download failed ({detail})",
-        "try again",
-    ),
-)
-"""The kinds of failure; if several fit, the first counts."""
-
-
-def http_status(error: BaseException) -> int | None:
-    """Return the HTTP status of a response that is an error; None for other exceptions."""
-    return getattr(getattr(error, "response", None), "status_code", None)
-
-
-def call_with_retries(request: Callable[[], ResponseT]) -> ResponseT:
-    """Send a request, and repeat it twice after an error of the Hub.
-
-    It is not repeated after a timeout, which has been waited for already.
-
-    Args:
-        request: Send the request and return the response.
-
-    Raises:
-        OfflineModeIsEnabled: The settings forbid requests; nothing is sent.
-        Exception: That of the last request.
-    """
-    from huggingface_hub.errors import OfflineModeIsEnabled
-
-    if settings.hub_is_offline():
-        raise OfflineModeIsEnabled("offline mode")
-    for wait in RETRY_WAITS:
-        try:
-            return request()
-        except Exception as error:
-            if http_status(error) not in RETRIED_STATUSES:
-                raise
-        time.sleep(wait)
-    return request()
-
-
-def describe_exception(error: BaseException) -> str:
-    """Return the text of an exception, short and on one line."""
-    text = getattr(error, "strerror", None) or join_lines(error) or type(error).__name__
-    return shorten(re.sub(r"^\[Errno -?\d+\] ", "", text), max_length=160)
-
-
-@contextmanager
-def silence_library(library: Literal["huggingface_hub", "datasets"]) -> Iterator[None]:
-    """Keep a library's progress bars, warnings and log off the terminal.
-
-    Its errors are printed as one line by this package.
-    """
-    utils = import_module(f"{library}.utils")
-    level = utils.logging.get_verbosity()
-    had_progress_bars = not utils.are_progress_bars_disabled()
-    with warnings.catch_warnings():
-        # For example that the disk may be too small: if it is, the error says so.
-        warnings.filterwarnings("ignore", module="huggingface_hub")
-        # Some versions of datasets leave files open.
-        warnings.simplefilter("ignore", ResourceWarning)
-        utils.logging.set_verbosity(CRITICAL)
-        if had_progress_bars:
-            utils.disable_progress_bars()
-        try:
-            yield
-        finally:
-            utils.logging.set_verbosity(level)
-            if had_progress_bars:
-                utils.enable_progress_bars()
 
 
 class HubPath(NamedTuple):
@@ -581,103 +390,3 @@ class Repository:
         if actual == expected:
             return ""
         return f"damaged ({hash_name} {actual[:12]}, the Hub says {expected[:12]})"
-
-
-def fetch_checkpoint(repo: str, *, revision: str, extra_names: Sequence[str] = ()) -> HubPath:
-    """Fetch the files of an encoder, never code, and return the folder of the snapshot.
-
-    Each file is checked each time, so that a damaged one in the cache is fetched again.
-
-    Args:
-        repo: The id of the repository.
-        revision: A commit, branch or tag; ``unpinned`` is the main branch.
-        extra_names: Names of further files, which are fetched if the repository has them.
-
-    Raises:
-        SourceError: The repository has no weights, a file cannot be fetched, or the list of files
-            is unknown.
-    """
-    repository = Repository(repo, revision=revision, kind="model")
-    files = repository.files
-    configuration, weights = choose_files(files)
-    if not weights:
-        other_weights = sorted(filter(_WEIGHTS_FILE_OF_ANY_KIND.fullmatch, files))[:3]
-        alternatives = f", only {', '.join(other_weights)}" if other_weights else ""
-        raise SourceError(
-            f"{repository}: no weights in model.safetensors or pytorch_model.bin{alternatives}; "
-            "choose another checkpoint"
-        )
-    extra_files = [name for name in extra_names if name in files]
-    # Weights come last: a folder that has them has the rest, should the network be gone next time.
-    return repository.fetch_all([*configuration, *extra_files, *weights])
-
-
-def fetch_tokenizer(repo: str, *, revision: str, offline_hint: str | None = None) -> HubPath:
-    """Fetch the files of a model's tokenizer and its configuration, without any weights.
-
-    Args:
-        repo: The id of the repository.
-        revision: A commit, branch or tag; ``unpinned`` is the main branch.
-        offline_hint: What to do without the Hub, see :class:`Repository`.
-
-    Raises:
-        SourceError: The repository has no such files, or one cannot be fetched.
-    """
-    repository = Repository(repo, revision=revision, kind="model", offline_hint=offline_hint)
-    names = [name for name in choose_files(repository.files).configuration if "/" not in name]
-    if not names:
-        raise SourceError(f"{repository}: no files of a tokenizer; choose another model")
-    return repository.fetch_all(names)
-
-
-_CONFIGURATION_FILE = re.compile(r".*\.(json|txt|model|codes|spm|tokenizer)")
-_READABLE_WEIGHTS = (
-    r"model\.safetensors",
-    r"model-\d+-of-\d+\.safetensors|model\.safetensors\.index\.json",
-    r"pytorch_model\.bin",
-    r"pytorch_model-\d+-of-\d+\.bin|pytorch_model\.bin\.index\.json",
-)
-"""Names of weights that can be read, preferred ones first: of one file each, and of its shards."""
-_WEIGHTS_FILE_OF_ANY_KIND = re.compile(
-    r".*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|onnx|onnx_data|ot|tflite|gguf|pkl|pickle|npz)"
-)
-
-
-class CheckpointFiles(NamedTuple):
-    """The names of the files of a checkpoint."""
-
-    configuration: list[str]
-    """The files of the configuration and the tokenizer."""
-    weights: list[str]
-
-
-def choose_files(names: Iterable[str]) -> CheckpointFiles:
-    """Choose the files of a checkpoint from those of its repository.
-
-    Of several formats of weights in a folder the preferred one is chosen; code is excluded.
-    """
-    names = sorted(names)
-    names_by_folder: dict[PurePosixPath, list[str]] = {}
-    for name in names:
-        names_by_folder.setdefault(PurePosixPath(name).parent, []).append(name)
-    # The weights of the top folder come last.
-    folders = sorted(names_by_folder, key=lambda folder: (-len(folder.parts), str(folder)))
-    weights: list[str] = []
-    for folder in folders:
-        weights += _preferred_weights(names_by_folder[folder])
-    configuration = [
-        name
-        for name in names
-        if _CONFIGURATION_FILE.fullmatch(name) and not name.endswith(".index.json")
-    ]
-    return CheckpointFiles(configuration, weights)
-
-
-def _preferred_weights(names: Sequence[str]) -> list[str]:
-    """Return the weights in a folder, in the preferred format; empty if there are none."""
-    for pattern in _READABLE_WEIGHTS:
-        matches = [name for name in names if re.fullmatch(pattern, PurePosixPath(name).name)]
-        # An index alone is no weights.
-        if any(not name.endswith(".json") for name in matches):
-            return matches
-    return []

@@ -27,12 +27,8 @@ from stsbench.core import settings
 from stsbench.core.cards import HubSource
 from stsbench.core.errors import CardError, DataError, SourceError, suggest
 from stsbench.core.files import check_unpacked_size, file_digest, make_scratch_path
-from stsbench.data.hub.repository import (
-    HubPath,
-    Repository,
-    describe_exception,
-    silence_library,
-)
+from stsbench.data.hub.failures import describe_exception, silence_library
+from stsbench.data.hub.repository import HubPath, Repository
 from stsbench.data.readers.columns import ColumnRoles
 from stsbench.data.readers.files import TextTable, format_names, to_text_table
 from stsbench.data.readers.sentences import TableRows, to_split

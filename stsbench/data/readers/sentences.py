@@ -25,14 +25,11 @@ from stsbench.data.readers.files import (
     DataFile,
     FileLayout,
     TextTable,
-    format_field,
     format_names,
-    parse_number,
     read_delimited,
-    read_lines,
     read_table,
-    read_text,
 )
+from stsbench.data.readers.text import format_field, parse_number, read_lines, read_text
 from stsbench.data.splits import CaptionSplit, LabelledPairSplit, LabelledSplit, PairSplit
 
 

@@ -223,7 +223,7 @@ class TokenCounter:
         """
         folder = Path(model)
         if not folder.is_dir():
-            from stsbench.data.hub.repository import fetch_tokenizer
+            from stsbench.data.hub.checkpoints import fetch_tokenizer
 
             folder = fetch_tokenizer(
                 model,
