@@ -279,7 +279,7 @@ class RuntimeBackend(TorchBackend):
 
     @property
     def notes(self) -> Sequence[str]:  # type: ignore[override]
-        """What a result says of the runtime: its packages and the file that it ran."""
+        """The notes for a result: the runtime's packages, its file, and how the file was made."""
         file = self.runtime_file
         versions = " and ".join(f"{name} {version(name)}" for name in self.libraries)
         if file is None:

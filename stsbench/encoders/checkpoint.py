@@ -113,7 +113,9 @@ class Checkpoint:
         positions = config.get("max_position_embeddings", config.get("n_positions"))
         # RoBERTa's positions start behind the padding id: 514 of them hold 512 tokens.
         has_offset = config.get("model_type") in ("roberta", "xlm-roberta", "camembert", "mpnet")
-        return positions - 2 * has_offset if isinstance(positions, int) else None
+        if not isinstance(positions, int):
+            return None
+        return positions - 2 if has_offset else positions
 
 
 class LocatedCheckpoint(NamedTuple):

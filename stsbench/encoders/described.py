@@ -246,7 +246,9 @@ def similarity_notes(folder: Path) -> list[str]:
 
 
 def find_prompt(folder: Path, prompt_name: str | None, text: str = "") -> str:
-    """Return the text of a checkpoint's prompt; empty if there is none.
+    """Return the text to put before sentences: the user's, or else that of a checkpoint's prompt.
+
+    It is empty if there is neither.
 
     Args:
         folder: The checkpoint.

@@ -241,7 +241,7 @@ class Variant(EmbeddingTransform):
     kind: ClassVar[str] = "variant"
 
     def __post_init__(self) -> None:
-        """Refuse values that change nothing, and texts that would not be read."""
+        """Raise CardError for values that change nothing, and for texts that would not be read."""
         if self.dimensions is None and self.embeddings == FLOAT_TYPE:
             raise CardError("embeddings = float32 is what they are; leave it out")
         if self.calibration and not self.needs_texts:

@@ -385,7 +385,8 @@ class FlowMethod(EmbeddingTransform):
         """
         from stsbench.encoders.transformer.encoder import embed_with_dropout
 
-        paired_sentences = sentences[: len(sentences) // 2 * 2]
+        n_pairs = len(sentences) // 2
+        paired_sentences = sentences[: 2 * n_pairs]
         x = (
             embed_with_dropout(base, paired_sentences, seed=self.seed)
             if self.dropout

@@ -309,8 +309,8 @@ def _unknown_encoder(spec: str, catalogue: Catalogue) -> EncoderError | UnknownN
     """Return the error for a name that stands for no encoder, with the likeliest remedy.
 
     Args:
-        spec: The name that was given.
-        catalogue: The cards: it may be the name of a recipe, a task or a suite.
+        spec: The name.
+        catalogue: The cards, of which it may name a recipe, a task or a suite.
     """
     if _stem(spec) in catalogue.paths("trainers"):
         return _untrained_recipe(spec)
@@ -482,8 +482,9 @@ def _from_checkpoint(spec: str, params: dict[str, Any], catalogue: Catalogue) ->
         EncoderError: The folder is of a run that is not finished, or cannot be used.
     """
     is_folder = _is_folder(spec)
-    if unfinished := UnfinishedRun.read(Path(spec)) if is_folder else None:
-        raise EncoderError(str(unfinished))
+    unfinished_run = UnfinishedRun.read(Path(spec)) if is_folder else None
+    if unfinished_run is not None:
+        raise EncoderError(str(unfinished_run))
     for key in ("model", "package"):
         if key in params:
             raise CardError(

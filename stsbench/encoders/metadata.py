@@ -56,12 +56,11 @@ def is_name(value: object) -> bool:
 
     That is text of one line with a character from which a folder's name can be made.
     """
-    return (
-        _is_text(value)
-        and bool(value.strip(". "))
-        and escape_controls(value) == value
-        and not {*"\t\n"} & {*value}
-    )
+    if not _is_text(value):
+        return False
+    has_controls = escape_controls(value) != value or "\t" in value or "\n" in value
+    has_other_characters = bool(value.strip(". "))
+    return has_other_characters and not has_controls
 
 
 def _is_text(value: Any) -> TypeGuard[str]:  # noqa: ANN401 - as all below: whatever a user's class has
@@ -136,6 +135,8 @@ def _check_attribute(encoder: object, name: str, value: Any, subject: str = "") 
 
 def read_metadata(encoder: object) -> EncoderMetadata:
     """Read the metadata of an encoder as it is now: its device once it has embedded.
+
+    Fields of :data:`INHERITED_FIELDS` that it lacks are those of its base, if it has one.
 
     Raises:
         EncoderError: An attribute has a value that is not valid.
@@ -236,6 +237,7 @@ def check_encoder(candidate: object, subject: str) -> Encoder:
     check_signature(encoder.encode, f"{subject}: encode of {type(encoder).__name__}")
     if isinstance(encoder, PostProcessor):
         _check_attribute(encoder, name="base", value=encoder.base, subject=subject)
+    # Both of these raise EncoderError for an attribute that is not valid.
     read_metadata(encoder)
     if not is_own_class(type(encoder)):
         # One of our own may have to be fitted before it has notes.

@@ -111,7 +111,7 @@ class FunctionEncoder:
     dtype: object = None
 
     def __init__(self, function: Callable[[list[str]], object]) -> None:
-        """Store the function, and take its name."""
+        """Store the function, and take its name; ``lambda`` for a lambda function."""
         self.function = function
         # A partial has no name, nor has an object with __call__: its class has one.
         named_object: Any = function.func if isinstance(function, partial) else function

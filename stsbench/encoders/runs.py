@@ -165,11 +165,11 @@ def list_trained_variants(recipe: str) -> list[str]:
     Raises:
         EncoderError: A record is broken.
     """
-    stem = f"{recipe.replace('/', '--')}+"
+    prefix = f"{recipe.replace('/', '--')}+"
     folders = [
         path
         for path in settings.runs_folder().glob("*/seed*")
-        if path.parent.name.startswith(stem) and (path / RUN_FILE).is_file()
+        if path.parent.name.startswith(prefix) and (path / RUN_FILE).is_file()
     ]
     return sorted({TrainedRun.read(path).recipe for path in folders})
 

@@ -76,11 +76,11 @@ class RuntimeModel(torch.nn.Module):
         self.dtype = torch.float32
         with translate_errors(f"{file.path}: {runtime} cannot load it", EncoderError):
             self.inputs, outputs, self.call = open(file)
-        self.file_names = {
-            name: name if name in outputs else OLD_OUTPUT_NAMES.get(name, name)
-            for name in network.outputs
-        }
+        self.file_names: dict[str, str] = {}
         """The names of the needed outputs in the file, by their names in the network."""
+        for name in network.outputs:
+            # Older exports have other names for some outputs.
+            self.file_names[name] = name if name in outputs else OLD_OUTPUT_NAMES.get(name, name)
         missing = [name for name, file_name in self.file_names.items() if file_name not in outputs]
         if missing:
             raise EncoderError(

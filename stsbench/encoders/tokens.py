@@ -61,14 +61,16 @@ class TokenIds:
             pad_token: The id of the padding token.
             pad_left: Put the padding on the left.
         """
-        lengths = self.lengths[rows]
+        lengths = self.lengths[rows][:, None]
         width = int(lengths.max())
         columns = np.arange(width)
         # The column of each sentence's first token, (b, 1).
-        first_columns = (width - lengths if pad_left else np.zeros_like(lengths))[:, None]
-        is_token = (columns >= first_columns) & (columns < first_columns + lengths[:, None])
-        # The place of each token among the ids of all sentences; 0, any valid one, at padding.
-        sources = np.where(is_token, self.offsets[rows][:, None] + columns - first_columns, 0)
+        first_columns = width - lengths if pad_left else np.zeros_like(lengths)
+        # The number of each token in its sentence, from 0, (b, t); out of range at padding.
+        positions = columns - first_columns
+        is_token = (positions >= 0) & (positions < lengths)
+        # The index of each token among the ids of all sentences; 0, any valid one, at padding.
+        sources = np.where(is_token, self.offsets[rows][:, None] + positions, 0)
         ids = np.where(is_token, self.ids[sources], pad_token)
         return ids.astype(np.int64), is_token.astype(np.int64)
 

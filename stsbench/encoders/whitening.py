@@ -82,7 +82,7 @@ class Moments:
 
 
 @cache
-def _blas() -> ThreadpoolController:
+def _blas_threads() -> ThreadpoolController:
     """Return the control of the threads of numpy's linear algebra, which is slow to find."""
     return ThreadpoolController()
 
@@ -126,8 +126,10 @@ class WhiteningMethod(EmbeddingTransform):
             raise EncoderError(f"whitening: all {n} embeddings are the same")
         n_components = min(self.k or d, rank)
         vectors = vectors[:, :n_components]
-        # The sign of a column is arbitrary: fixed, the same texts give the same bytes everywhere.
-        signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(n_components)])
+        # The sign of a column is arbitrary. It is chosen so that the largest entry is positive, and
+        # the same texts give the same bytes everywhere.
+        largest_entries = vectors[np.abs(vectors).argmax(axis=0), np.arange(n_components)]
+        signs = np.sign(largest_entries)
         return {
             "mean": moments.mean,
             "components": vectors * signs / np.sqrt(variance[:n_components]),
@@ -143,7 +145,7 @@ class WhiteningMethod(EmbeddingTransform):
         def whiten(embeddings: FloatArray) -> FloatArray:
             # Threads of a matrix product spin on for a while, and would take the cores from the
             # base's next batch.
-            with _blas().limit(limits=1, user_api="blas"):
+            with _blas_threads().limit(limits=1, user_api="blas"):
                 whitened: Array = (
                     np.asarray(embeddings, dtype=np.float64) - learned["mean"]
                 ) @ learned["components"]
@@ -320,18 +322,19 @@ class TokenRemovalEncoder:
         self.base = base
         self.fit = fit
         # ConSERT's script removes the ranks 0 to k, which is one type more than k.
-        self.removed_types = method.k + (method.count == "script")
+        n_extra_types = 1 if method.count == "script" else 0
+        self.n_removed_types = method.k + n_extra_types
 
     @property
     def fingerprint(self) -> str | None:
         """The hash of all that decides an embedding, except for the texts."""
-        return derive_fingerprint(self.base, {**REMOVAL_IDENTITY, "types": self.removed_types})
+        return derive_fingerprint(self.base, {**REMOVAL_IDENTITY, "types": self.n_removed_types})
 
     def fit_texts(self, sentences: Sequence[str]) -> PartialMeanEncoder:
         """Return the encoder that omits the most frequent tokens of these sentences."""
         tokens = self.base.tokenize(sentences)
         return PartialMeanEncoder(
-            self.base, frequent_tokens(tokens, self.removed_types), name=self.name
+            self.base, frequent_tokens(tokens, self.n_removed_types), name=self.name
         )
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:

@@ -195,12 +195,12 @@ class DriftMonitor:
             origin: The origin of a result, which holds a sketch of the embeddings at that time.
             probes: The embeddings of the probe sentences now, (n, d); (0, 0) if there are none.
         """
-        # A float32 has 4 bytes. Samples of any other length cannot be compared.
-        if not probes.size or len(origin.probe_sketch) != len(PROBE_SENTENCES) * SKETCH_SIZE * 4:
+        shape = (len(PROBE_SENTENCES), SKETCH_SIZE)
+        # A float32 has 4 bytes. A sketch of any other length cannot be compared.
+        expected_bytes = 4 * shape[0] * shape[1]
+        if not probes.size or len(origin.probe_sketch) != expected_bytes:
             return False
-        old_sketch = np.frombuffer(origin.probe_sketch, dtype="<f4").reshape(
-            len(PROBE_SENTENCES), SKETCH_SIZE
-        )
+        old_sketch = np.frombuffer(origin.probe_sketch, dtype="<f4").reshape(shape)
         return _largest_move(old_sketch, sketch(probes)) <= self._max_drift
 
     @cached_property
@@ -252,8 +252,11 @@ class DriftMonitor:
         if self.folder is None:
             return self._in_memory
         metadata = read_record(self.folder / METADATA_FILE, StoreMetadata)
-        # The length tells whether the rows are whole: so many float32 embeddings, of 4 bytes each.
-        if metadata is None or len(metadata.probe_embeddings) % (len(PROBE_SENTENCES) * 4):
+        if metadata is None:
+            return StoreMetadata(environments=[])
+        # A file that was cut off has no whole embeddings of float32, of 4 bytes, for all sentences.
+        n_excess_bytes = len(metadata.probe_embeddings) % (len(PROBE_SENTENCES) * 4)
+        if n_excess_bytes:
             return StoreMetadata(environments=[])
         return metadata
 
@@ -326,7 +329,11 @@ def short_digest(value: object) -> str:
 
 
 def read_environment(encoder: Encoder) -> dict[str, str]:
-    """Return everything that may move an embedding and is not in the encoder's fingerprint."""
+    """Return everything that may move an embedding and is not in the encoder's fingerprint.
+
+    These are the packages' versions by name; under other keys the machine, the device, the type of
+    products on a GPU if it is TF32, and the hashes of the code of a user's class.
+    """
     gpu = " with a GPU" if Path("/proc/driver/nvidia").is_dir() else ""
     environment = {**provenance.versions(), "machine": provenance.processor() + gpu}
     environment["device"] = read_metadata(encoder).device or "auto"
@@ -414,9 +421,9 @@ def _code_digests(kind: type) -> str:
     )
     package = "" if is_beside_own_files else module_name.partition(".")[0]
     finder = _OwnModules(folder, package)
-    # It collects the module and all that it imports, without running them.
     # A file may have been removed, or hold no valid Python.
     with suppress(ImportError, OSError, ValueError, SyntaxError, RecursionError):
+        # This reads the module and all that it imports into ``finder.modules``, and runs nothing.
         finder.import_hook(module_name)
     imported_files = [getattr(module, "__file__", None) for module in finder.modules.values()]
     files = {class_file, *filter(None, imported_files)}

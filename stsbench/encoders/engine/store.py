@@ -234,7 +234,9 @@ class EmbeddingStore:
             self.flush()
 
     def flush(self) -> None:
-        """Write the rows that have been added since the last block.
+        """Write the rows that have been added since the last block, as a block of their own.
+
+        Without a folder the block is in memory.
 
         Raises:
             OutputError: The block cannot be written.

@@ -212,9 +212,16 @@ class ServerClient:
 
     @contextmanager
     def _client(self, seconds: float) -> Iterator[httpx2.Client]:
-        """Lend a client for one request, which is closed after these seconds.
+        """Lend a client for one request, and close it if the request lasts longer than a limit.
 
-        A limit on each read would never end a response that comes byte by byte.
+        A limit on each read would never end a response that comes byte by byte. A client that is
+        still open at the end is kept for the next request.
+
+        Args:
+            seconds: The limit.
+
+        Raises:
+            httpx2.ReadTimeout: The client was closed at the limit.
         """
         try:
             client = self._idle_clients.pop()
@@ -285,7 +292,8 @@ class ServerClient:
     def _keep_rate(self, tokens: int, stop: threading.Event) -> None:
         """Wait until a request of so many tokens may be sent, or until ``stop`` is set.
 
-        Each thread books the time of its request first, so that together they keep the rate.
+        Before it waits, a thread moves the time of the next request on, so that all threads
+        together keep the rate.
 
         Args:
             tokens: The number of tokens of the request.
@@ -302,9 +310,10 @@ class ServerClient:
                 return
 
     def _wait(self, attempt: int, response: _Response, reason: str, stop: threading.Event) -> None:
-        """Wait before the next attempt, as long as the server asks or else ever longer.
+        """Wait before the next attempt: as long as the server asks, else longer with each attempt.
 
-        If the server limits the rate, this only sets the time before which no thread sends.
+        If the server asks for a wait or limits the rate, this does not wait itself, but sets the
+        time before which no thread sends a request.
 
         Args:
             attempt: The number of the failed attempt, from 0.
@@ -397,6 +406,16 @@ def _split_address(url: str) -> SplitResult:
     return parts
 
 
+def _quoted_forms(texts: Sequence[str]) -> set[str]:
+    """Return the texts as messages may quote them: unchanged, in JSON, in JSON twice, in Python."""
+    # [1:-1] is without the quotation marks around the whole text, which a message need not have.
+    json_forms = [json.dumps(text)[1:-1] for text in texts]
+    nested_json_forms = [json.dumps(text)[1:-1] for text in json_forms]
+    python_forms = [repr(text)[1:-1] for text in texts]
+    all_forms = (*texts, *json_forms, *nested_json_forms, *python_forms)
+    return {form for form in all_forms if form.strip()}
+
+
 def without_quotes(message: str, texts: Sequence[str]) -> str:
     """Return a message with ``[…]`` in place of its quotes of texts, which may be confidential.
 
@@ -407,12 +426,7 @@ def without_quotes(message: str, texts: Sequence[str]) -> str:
         message: What a server answered.
         texts: The texts that were sent to it.
     """
-    # [1:-1] is without the quotation marks around the whole text, which a message need not have.
-    json_forms = [json.dumps(text)[1:-1] for text in texts]
-    nested_json_forms = [json.dumps(text)[1:-1] for text in json_forms]
-    python_forms = [repr(text)[1:-1] for text in texts]
-    all_forms = (*texts, *json_forms, *nested_json_forms, *python_forms)
-    forms = {form for form in all_forms if form.strip()}
+    forms = _quoted_forms(texts)
     # Every run of QUOTE_LENGTH characters; a longer quote is covered by several that overlap.
     fragments = {
         form[start : start + QUOTE_LENGTH]

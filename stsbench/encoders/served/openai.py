@@ -5,7 +5,6 @@ The server speaks OpenAI's ``/v1/embeddings``, as most do, or TEI's ``/embed``.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import threading
@@ -13,14 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from stsbench.core import settings
-from stsbench.core.errors import CardError, EncoderError, SourceError, look_up, translate_errors
+from stsbench.core.errors import CardError, EncoderError, SourceError, look_up
 from stsbench.core.files import write_atomically
 from stsbench.core.provenance import fingerprint
 from stsbench.core.wording import describe_sentence, format_repr
@@ -35,6 +33,7 @@ from stsbench.encoders.base import (
 from stsbench.encoders.cached_files import read_record
 from stsbench.encoders.metadata import valid_text
 from stsbench.encoders.served.client import RequestSkipped, RequestTooLarge, ServerClient
+from stsbench.encoders.served.protocols import APIS, Answer
 from stsbench.encoders.served.requests import (
     MAX_SERVER_DRIFT,
     RepeatedTexts,
@@ -52,145 +51,6 @@ BYTES_PER_TOKEN = 4
 
 English text has 4 to 5 with the vocabularies in use; other scripts have fewer.
 """
-
-
-class _Row(msgspec.Struct):
-    index: int
-    embedding: str | list[float | None] | None
-
-
-class _Rows(msgspec.Struct):
-    data: list[_Row]
-    model: Any = None
-
-
-class Answer(NamedTuple):
-    """The embeddings of some texts by a server."""
-
-    embeddings: FloatArray
-    """(n, d), NaN where no number stands."""
-    has_null: npt.NDArray[np.bool_]
-    """Null stands in the place of an embedding, or of a number of it, (n,)."""
-    model: str
-    """The model that the answer names; empty if it names none."""
-
-
-class ServerApi(NamedTuple):
-    """A protocol of servers."""
-
-    path: str
-    """The path of requests for embeddings."""
-    description_path: str
-    """The path of the server's description of its models."""
-    response_type: Any
-    request_fields: tuple[str, ...]
-    """The field of the texts, and others that a user may not add."""
-    identifying_keys: tuple[str, ...]
-    """The keys of a model's description that identify it; its clock and load change each time."""
-
-    def make_request(self, texts: Sequence[str], model: str, encoding: str) -> dict[str, Any]:
-        """Return the fields of a request for these texts."""
-        request: dict[str, Any] = {self.request_fields[0]: list(texts)}
-        for key, value in {"model": model, "encoding_format": encoding}.items():
-            if key in self.request_fields:
-                request[key] = value
-        return request
-
-    def read(self, response: object, n: int, where: str) -> Answer:
-        """Return the answer in the JSON of a server's response for ``n`` texts, in their order.
-
-        A null, in place of an embedding or of a number in it, becomes NaN.
-
-        Args:
-            response: The JSON value of the response.
-            n: The number of texts.
-            where: The beginning of messages.
-
-        Raises:
-            EncoderError: The response is not one embedding per text, all of one size.
-        """
-        with translate_errors(
-            f"{where}: the answer is not as it must be",
-            EncoderError,
-            ValueError,
-            msgspec.ValidationError,
-        ):
-            table = msgspec.convert(response, self.response_type)
-            # Some APIs answer with a plain list of embeddings, in the order of the texts.
-            if not isinstance(table, _Rows):
-                table = _Rows([_Row(index, embedding) for index, embedding in enumerate(table)])
-            # A server may answer in any order; 'index' is the number of the text in the request.
-            rows = sorted(table.data, key=lambda row: row.index)
-            embeddings = [
-                None if row.embedding is None else _read_numbers(row.embedding) for row in rows
-            ]
-        if [row.index for row in rows] != list(range(n)):
-            raise EncoderError(
-                f"{where}: the answer holds {len(rows)} embeddings for {n} texts, "
-                f"or their 'index' is not 0 to {n - 1}"
-            )
-        sizes = sorted({len(embedding) for embedding in embeddings if embedding is not None})
-        if not sizes:
-            raise EncoderError(f"{where}: the answer holds null in the place of every embedding")
-        if len(sizes) > 1 or 0 in sizes:
-            raise EncoderError(
-                f"{where}: the answer holds embeddings of sizes {', '.join(map(str, sizes))}"
-            )
-        # A null in place of an embedding becomes NaN, and the caller names the text.
-        missing = np.full(sizes[0], np.nan)
-        stacked = np.stack(
-            [missing if embedding is None else embedding for embedding in embeddings]
-        )
-        has_null = [
-            row.embedding is None or (isinstance(row.embedding, list) and None in row.embedding)
-            for row in rows
-        ]
-        model = table.model if isinstance(table.model, str) else ""
-        return Answer(
-            embeddings=stacked.astype(np.float32), has_null=np.array(has_null), model=model
-        )
-
-
-def _read_numbers(embedding: str | list[float | None]) -> FloatArray:
-    """Return an embedding (d,) from numbers, or from base64 of little-endian float32.
-
-    Raises:
-        ValueError: It is neither.
-    """
-    if not isinstance(embedding, str):
-        # None becomes NaN, and a number too large for float32 infinity: both are refused later.
-        with np.errstate(over="ignore"):
-            return np.array(embedding, dtype=np.float64).astype(np.float32)
-    return np.frombuffer(base64.b64decode(embedding, validate=True), dtype="<f4")
-
-
-APIS = {
-    # As OpenAI, vLLM, TEI, Ollama, llama.cpp, LM Studio and Infinity have it.
-    "openai": ServerApi(
-        path="/embeddings",
-        description_path="/models",
-        response_type=_Rows,
-        request_fields=("input", "model", "encoding_format", "dimensions"),
-        identifying_keys=("root", "parent", "backend", "max_model_len", "meta"),
-    ),
-    # Text Embeddings Inference.
-    "tei": ServerApi(
-        path="/embed",
-        description_path="/info",
-        response_type=list[list[float | None] | None],
-        request_fields=("inputs", "dimensions"),
-        identifying_keys=(
-            "model_id",
-            "model_sha",
-            "model_dtype",
-            "model_type",
-            "max_input_length",
-            "auto_truncate",
-            "version",
-        ),
-    ),
-}
-"""The protocols of servers by name."""
 
 
 class ServerReport(msgspec.Struct, rename={"description": "said", "answering_model": "answers"}):
@@ -488,12 +348,7 @@ class OpenAIEncoder:
             EmbeddingsDiffer: A text that is sent again has another embedding.
             EncoderError: An embedding has a value that is not finite.
         """
-        self.client.read_key()
-        if self._report is None:
-            raise SourceError(
-                f"no server answers at {self.client.url}",
-                hint="start it, or give another by `params=url=ADDRESS`",
-            )
+        self._check_server()
         probe = len(sentences)
         repeated = RepeatedTexts(phases, probe)
         if self._history.probe:
@@ -516,10 +371,9 @@ class OpenAIEncoder:
             # Checked last, so that the other embeddings of the answer, which may be paid for, stay.
             if not is_finite.all():
                 index = int(np.argmin(is_finite))
-                value = "null" if answer.has_null[index] else "NaN or infinity"
                 row = int(rows[index])
-                text = "a text of our own" if row == probe else describe_sentence(sentences, row)
-                raise EncoderError(f"encoder '{self.name}' returned {value} for {text}")
+                value = "null" if answer.has_null[index] else "NaN or infinity"
+                raise self._invalid_value(value, row, sentences)
 
         stop = threading.Event()
         with ThreadPoolExecutor(self.in_flight, thread_name_prefix="stsbench-server") as pool:
@@ -533,6 +387,32 @@ class OpenAIEncoder:
                 if not self._history.probe and probe in repeated.embeddings:
                     embedding = repeated.embeddings[probe].astype("<f4").tobytes()
                     self._write_history(History(self._history.changes, embedding))
+
+    def _check_server(self) -> None:
+        """Check that requests can be sent.
+
+        Raises:
+            StsbenchError: The environment lacks the variable of the key.
+            SourceError: No server answers, and none has answered before.
+        """
+        self.client.read_key()
+        if self._report is None:
+            raise SourceError(
+                f"no server answers at {self.client.url}",
+                hint="start it, or give another by `params=url=ADDRESS`",
+            )
+
+    def _invalid_value(self, value: str, row: int, sentences: Sequence[str]) -> EncoderError:
+        """Return the error for an embedding with a value that is not finite.
+
+        Args:
+            value: The value, for the message.
+            row: The number of the text; that of the probe is the number of sentences.
+            sentences: The sentences, of which the message names the one of this number.
+        """
+        is_probe = row == len(sentences)
+        text = "a text of our own" if is_probe else describe_sentence(sentences, row)
+        return EncoderError(f"encoder '{self.name}' returned {value} for {text}")
 
     def _check_move(self, move: float) -> None:
         """Raise EmbeddingsDiffer if a text that is sent again gets another embedding.

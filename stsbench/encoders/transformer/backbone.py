@@ -382,8 +382,8 @@ class Backbone:
             bidirectional: Let each token of a decoder attend to those after it.
 
         Raises:
-            EncoderError: Weights or an adapter do not fit, there is no such device, or attention
-                stays causal.
+            EncoderError: Weights or an adapter do not fit, there is no such device, attention stays
+                causal, or the model needs further inputs than tokens.
         """
         # First, because a missing device is reported before anything is loaded.
         device = backend.torch_device
@@ -554,13 +554,10 @@ class Backbone:
             parts = compute({"input_ids": ids_without_padding})
             if not outputs:
                 # The size of an output for the whole batch is known from its first part.
-                shapes = [
-                    (*is_token.shape, part.shape[-1])
-                    if part.ndim == 3
-                    else (len(is_token), part.shape[-1])
-                    for part in parts
-                ]
-                outputs = [part.new_zeros(shape) for part, shape in zip(parts, shapes, strict=True)]
+                for part in parts:
+                    # (b, t) for states, (b,) for one vector per row.
+                    leading_shape = is_token.shape[: part.ndim - 1]
+                    outputs.append(part.new_zeros((*leading_shape, part.shape[-1])))
             for output, part in zip(outputs, parts, strict=True):
                 if part.ndim == 2:
                     output[has_length] = part

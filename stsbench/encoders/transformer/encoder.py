@@ -128,6 +128,11 @@ class TransformerEncoder(CheckpointEncoder):
         """Find the checkpoint and check every choice against it; nothing is loaded.
 
         The parameters are those of the class. An empty text or None is the checkpoint's own value.
+
+        Raises:
+            CardError, UnknownName: A parameter is not valid for this checkpoint or backend.
+            EncoderError: The checkpoint, an adapter or a package cannot be used.
+            SourceError: The checkpoint or an adapter is not available.
         """
         self.name = name or model or package or ""
         self.device = device
@@ -308,7 +313,7 @@ class TransformerEncoder(CheckpointEncoder):
             # A model's own head reads the first position, even if it is padding.
             pad_left = self.padding_side == "left" and not self.pooling.through_head
             batch = self.backbone.collate(tokens, rows[has_tokens], pad_left=pad_left)
-            parts = [part.float() for part in self._pooled(batch, tokens, rows[has_tokens])]
+            parts = [part.float() for part in self._pool_batch(batch, tokens, rows[has_tokens])]
             if self.normalise:
                 parts = [torch.nn.functional.normalize(part, dim=-1) for part in parts]
             pooled = torch.cat(parts, dim=-1).cpu()
@@ -318,7 +323,7 @@ class TransformerEncoder(CheckpointEncoder):
         embeddings[has_tokens] = pooled
         return embeddings
 
-    def _pooled(
+    def _pool_batch(
         self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray
     ) -> list[torch.Tensor]:
         """Run the model and pool its states.
@@ -454,7 +459,7 @@ class _SharedForward(TransformerEncoder):
         # In place of the cached property: joined embeddings are of no use to any other run.
         vars(self)["fingerprint"] = None
 
-    def _pooled(
+    def _pool_batch(
         self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray
     ) -> list[torch.Tensor]:
         """Run the model once, and pool its hidden states for each of the k encoders.
@@ -525,8 +530,8 @@ def embed_in_one_pass(
         sentences: The sentences to embed.
         progress: Called with the tokens that are embedded and their total.
     """
-    # An engine records them itself for its own store. The engine below has a store without a
-    # monitor, which passes embeddings on to these.
+    # An engine records the probe embeddings itself, if its store has a monitor. The engine below
+    # has a store without one, which passes embeddings on to these stores.
     for engine in engines:
         if engine.store.monitor is not None and engine.store.folder is not None:
             engine.store.monitor.record_probes()

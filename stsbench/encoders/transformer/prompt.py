@@ -57,12 +57,11 @@ class Prompt:
 
         A text is also given as the template that it equals, with its own braces doubled.
         """
-        escaped = self.text.replace("{", "{{").replace("}", "}}")
-        return [
-            self.text,
-            self.template or f"{escaped}{PLACEHOLDER}",
-            *(["add_full_stop"] if self.add_full_stop else []),
-        ]
+        escaped_text = self.text.replace("{", "{{").replace("}", "}}")
+        fields = [self.text, self.template or f"{escaped_text}{PLACEHOLDER}"]
+        if self.add_full_stop:
+            fields.append("add_full_stop")
+        return fields
 
     def wrap(self, sentences: Sequence[str]) -> Sequence[str]:
         """Return the sentences with this text around each, which are then ready to be tokenised."""
@@ -131,11 +130,16 @@ def _cut_sentence(tokenizer: Any, prompt: Prompt, sentence: str, max_length: int
         CardError: The prompt alone is too long.
         EncoderError: The tokenizer does not tell where tokens are in the text.
     """
+    # The end of each token of the sentence, in characters.
     token_ends = [end for _, end in _token_offsets(tokenizer, sentence, add_special_tokens=False)]
     n_tokens = len(token_ends)
     text = sentence
     # Repeated, as the cut text may have other tokens at its end than the whole one.
-    while (excess := len(_token_ids(tokenizer, prompt.wrap([text]))[0]) - max_length) > 0:
+    while True:
+        (ids,) = _token_ids(tokenizer, prompt.wrap([text]))
+        excess = len(ids) - max_length
+        if excess <= 0:
+            return text
         if not n_tokens:
             raise CardError(
                 f"max_length {max_length} leaves nothing of a sentence beside prompt_template"
@@ -143,7 +147,6 @@ def _cut_sentence(tokenizer: Any, prompt: Prompt, sentence: str, max_length: int
         # Each copy of the sentence in the prompt loses its share of the excess.
         n_tokens = max(0, n_tokens - math.ceil(excess / prompt.n_copies))
         text = sentence[: token_ends[n_tokens - 1]] if n_tokens else ""
-    return text
 
 
 def _token_offsets(tokenizer: Any, text: str, **options: bool) -> list[tuple[int, int]]:  # noqa: ANN401 - transformers

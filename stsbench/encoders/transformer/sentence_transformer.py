@@ -83,6 +83,11 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         """Find the checkpoint and check every choice against it; nothing is loaded.
 
         The parameters are those of the class. None is the checkpoint's own value.
+
+        Raises:
+            CardError, UnknownName: A parameter is not valid for this checkpoint or backend.
+            EncoderError: The checkpoint or a package cannot be used.
+            SourceError: The checkpoint is not available.
         """
         self.name = name or model
         self.device = device

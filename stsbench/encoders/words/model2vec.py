@@ -49,7 +49,7 @@ class Model2VecEncoder:
         max_length: int | None = None,
         normalise: bool | None = None,
     ) -> None:
-        """Find the folder.
+        """Find the folder, and read its configuration.
 
         Args:
             model: A path or a Hub id.
@@ -142,7 +142,8 @@ class Model2VecEncoder:
             # As model2vec does: a text is cut at so many characters before it is tokenised.
             token_length = int(np.median([len(token) for token in tokenizer.get_vocab()]))
             max_characters = self.max_length * token_length
-            texts = [text[: max_characters or None] for text in texts]
+            if max_characters:  # 0 if the usual token is empty
+                texts = [text[:max_characters] for text in texts]
         encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         for row, encoding in enumerate(encodings):
             known_ids = [token_id for token_id in encoding.ids if token_id != unknown_id]

@@ -386,7 +386,7 @@ class GruHalvesEncoder(RecurrentEncoder):
         append_eos: bool = False,
         device: str = "auto",
     ) -> None:
-        """Find the folder, which a training run or ``stsbench convert`` has written.
+        """Find the folder of a saved encoder, and read its configuration.
 
         Args:
             model: A path or a Hub id.
@@ -559,7 +559,11 @@ class InferSentEncoder(RecurrentEncoder):
 
     @cached_property
     def vectors(self) -> WordVectors:
-        """The opened word vectors."""
+        """The opened word vectors, which are converted first if they are not yet.
+
+        Raises:
+            EncoderError: They are of another size than the network needs.
+        """
         vectors = open_vectors(self.vectors_path, sha256=self.vectors_sha256)
         if vectors.shape[1] != self.config.word_size:
             raise EncoderError(

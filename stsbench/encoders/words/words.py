@@ -211,7 +211,7 @@ def write_word_folder(
     words: Sequence[str] = (),
     params: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write the folder of an encoder.
+    """Write the folder of a word encoder: weights, vocabulary, configuration, ``stsbench.json``.
 
     Args:
         folder: The folder, which need not exist.
@@ -387,7 +387,7 @@ def whitespace_bags(sentences: Sequence[str], lookup: Lookup) -> Bags:
 
 
 def sbert_bags(sentences: Sequence[str], lookup: Lookup) -> Bags:
-    """Return bags by sentence-transformers' recipe, with its own tokenizer and stop words.
+    """Return bags by sentence-transformers' recipe: its own tokenizer, which omits stop words.
 
     Args:
         sentences: n sentences.
@@ -405,6 +405,7 @@ def sbert_bags(sentences: Sequence[str], lookup: Lookup) -> Bags:
     rows_by_word = lookup(words | stripped_words | lower_words)
     tokenizer = WhitespaceTokenizer(list(rows_by_word))
     rows = list(rows_by_word.values())
+    # The tokenizer returns the indices of words in the list that it is made of.
     return [[rows[index] for index in tokenizer.tokenize(sentence)] for sentence in sentences]
 
 
@@ -482,7 +483,7 @@ class FastSentEncoder(BagEncoder, SavedWordEncoder):
         mean: bool = False,
         tokens: str = "whitespace",
     ) -> None:
-        """Find the folder of a training run.
+        """Find the folder of a training run, and read its configuration.
 
         Args:
             model: A path or a Hub id.
@@ -509,7 +510,11 @@ class FastSentEncoder(BagEncoder, SavedWordEncoder):
 
     @cached_property
     def _table(self) -> FloatArray:
-        """The source vectors, (words, d)."""
+        """The source vectors, (words, d).
+
+        Raises:
+            EncoderError: The file of the weights lacks them, or has them in another shape.
+        """
         tensor = self.tensors().get("source")
         shape = (len(self.words), self.config.size)
         if tensor is None or tuple(tensor.shape) != shape:

@@ -153,6 +153,13 @@ def test_a_published_folder_that_is_not_whole_is_one_line(tmp_path, table, error
         convert_skip_thoughts(tmp_path / "published", tmp_path / "out")
 
 
+def test_a_dictionary_without_words_is_one_line(tmp_path):
+    write_theano(tmp_path / "published", np.random.default_rng(0))
+    (tmp_path / "published" / "dictionary.txt").write_text("\n")
+    with pytest.raises(EncoderError, match="lacks the word UNK"):
+        convert_skip_thoughts(tmp_path / "published", tmp_path / "out")
+
+
 def test_an_expanded_vocabulary_maps_new_words(tmp_path):
     folder = write_halves(tmp_path / "model", "skip_thoughts")
     encoder = GruHalvesEncoder(str(folder))
