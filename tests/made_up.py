@@ -209,7 +209,7 @@ ROWS: dict[str, Any] = {
     ),
     "boards.exports.hub:HUB_TASKS": HubTask("task-of-mine", "Mine"),
     "check.gate:RULES": noting(
-        "check.gate:RULES", lambda judged, effort: [one.verdict for one in judged]
+        "check.gate:RULES", lambda judged, settings: [one.verdict for one in judged]
     ),
     "cli.export:FORMATS": noting(
         "cli.export:FORMATS", lambda results, out, catalogue, as_json: None

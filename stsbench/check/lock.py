@@ -420,6 +420,26 @@ def lock_cells(
     return cells
 
 
+def group_seeds(cells: Iterable[LockedCell]) -> dict[tuple[object, ...], list[LockedCell]]:
+    """Group cells that differ in nothing but the training seed, in the order of seeds.
+
+    Args:
+        cells: Rows of any encoders and tasks; those without a training seed are omitted.
+
+    Returns:
+        The cells of each group, by encoder, task, split, protocol and evaluation seed.
+    """
+    cells_by_seed: list[tuple[int, LockedCell]] = [
+        (cell.train_seed, cell) for cell in cells if cell.train_seed is not None
+    ]
+    groups: dict[tuple[object, ...], list[LockedCell]] = {}
+    for _, cell in sorted(cells_by_seed, key=lambda pair: pair[0]):
+        split, protocol, _, eval_seed = cell.conditions
+        key = (cell.encoder, cell.task, split, protocol, eval_seed)
+        groups.setdefault(key, []).append(cell)
+    return groups
+
+
 def to_lock(cells: Iterable[LockedCell]) -> bytes:
     """Return the bytes of a lock file: sorted and one row per line, so that diffs are readable."""
     body = ",\n".join(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 from stsbench.boards.render.text import escape_markdown
 from stsbench.check.verdicts import CheckReport, OutcomeKind, Verdict
 from stsbench.core.wording import escape_controls
-
-VERDICT_COLUMNS = ["encoder", "task", "old", "new", "difference", "allowed", "verdict"]
 
 
 def describe_cell(verdict: Verdict) -> str:
@@ -18,22 +18,59 @@ def describe_cell(verdict: Verdict) -> str:
         conditions.insert(0, verdict.split)
     if verdict.train_seed is not None:
         conditions.append(f"train seed {verdict.train_seed}")
+    elif verdict.new_seeds is not None:
+        conditions.append(
+            f"{verdict.new_seeds} seed{'s' * (verdict.new_seeds != 1)} against {verdict.old_seeds}"
+        )
     if verdict.eval_seed:
         conditions.append(f"seed {verdict.eval_seed}")
     # A file that cannot be read has no protocol.
     return f"{verdict.task} ({', '.join(conditions)})" if verdict.protocol else verdict.task
 
 
-def format_row(verdict: Verdict) -> list[str]:
-    """Return the table row of a verdict, under ``VERDICT_COLUMNS``, in points."""
-    return [
-        verdict.encoder,
-        describe_cell(verdict),
-        *("–" if score is None else f"{100 * score:.3f}" for score in (verdict.old, verdict.new)),
-        "–" if verdict.difference is None else f"{100 * verdict.difference:+.3f}",
-        "–" if verdict.points is None else f"{verdict.points:.3g}",
-        verdict.outcome,
-    ]
+class VerdictTable(NamedTuple):
+    """A table of verdicts; numbers are in points, and a dash stands for one that is missing.
+
+    Attributes:
+        titles: The head of each column, of which the last one is the outcome.
+        rows: The cells of each verdict.
+        number_columns: The indices of columns of numbers.
+    """
+
+    titles: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    number_columns: Sequence[int]
+
+
+def make_table(verdicts: Sequence[Verdict]) -> VerdictTable:
+    """Return the table of verdicts; columns of tests and of the margin only if one has them."""
+    columns: dict[str, Sequence[str]] = {
+        "encoder": [verdict.encoder for verdict in verdicts],
+        "task": [describe_cell(verdict) for verdict in verdicts],
+        "old": [_format_points(verdict.old) for verdict in verdicts],
+        "new": [_format_points(verdict.new) for verdict in verdicts],
+        "difference": [_format_points(verdict.difference, "+.3f") for verdict in verdicts],
+        "allowed": [
+            "–" if verdict.points is None else f"{verdict.points:.3g}" for verdict in verdicts
+        ],
+        "found from": [_format_points(verdict.smallest_fall, ".2f") for verdict in verdicts],
+        "margin": [verdict.margin_verdict or "–" for verdict in verdicts],
+        "verdict": [verdict.outcome for verdict in verdicts],
+    }
+    for title in ("found from", "margin"):
+        if set(columns[title]) <= {"–"}:
+            del columns[title]
+    texts = ("encoder", "task", "margin", "verdict")
+    return VerdictTable(
+        titles=list(columns),
+        rows=list(zip(*columns.values(), strict=True)),
+        number_columns=[index for index, title in enumerate(columns) if title not in texts],
+    )
+
+
+def _format_points(score: float | None, format_spec: str = ".3f") -> str:
+    """Return a score, or a difference of two, times 100; a dash if there is none."""
+    return "–" if score is None else format(100 * score, format_spec)
 
 
 def to_junit(check: CheckReport) -> bytes:
@@ -112,12 +149,14 @@ def to_markdown(check: CheckReport) -> str:
     """Return a job summary: the outcome, then a table of all cells, the reported ones first."""
     outcome_label = {0: "fine", 1: "regression", 2: "not comparable"}[check.exit_code]
     lines = [f"### stsbench check: {outcome_label}", "", f"{check.summary}; rule {check.rule}.", ""]
-    lines += [
-        _table_line(VERDICT_COLUMNS),
-        _table_line(["---", "---", "---:", "---:", "---:", "---:", "---"]),
+    verdicts = sorted(check.verdicts, key=lambda verdict: not is_reported(verdict))
+    table = make_table(verdicts)
+    rules = [
+        "---:" if index in table.number_columns else "---" for index in range(len(table.titles))
     ]
-    for verdict in sorted(check.verdicts, key=lambda verdict: not is_reported(verdict)):
-        *cells, outcome = map(escape_markdown, format_row(verdict))
+    lines += [_table_line(table.titles), _table_line(rules)]
+    for verdict, row in zip(verdicts, table.rows, strict=True):
+        *cells, outcome = map(escape_markdown, row)
         if is_reported(verdict):
             outcome = f"**{outcome}**: {escape_markdown(verdict.reason)}"
         lines.append(_table_line([*cells, outcome]))
@@ -129,5 +168,5 @@ def is_reported(verdict: Verdict) -> bool:
     return verdict.outcome != "fine"
 
 
-def _table_line(cells: list[str]) -> str:
+def _table_line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"

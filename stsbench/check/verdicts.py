@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 from stsbench.check.lock import CheckSide, LockedCell
 from stsbench.core.errors import StsbenchError, UnknownName
 from stsbench.core.provenance import is_same_encoder
+from stsbench.significance.margins import MarginVerdict
 
 Rule = Literal["absolute", "statistical"]
 Outcome = Literal[
@@ -58,6 +59,11 @@ class Verdict:
     split: str = "test"
     protocol: str = ""
     train_seed: int | None = None
+    """The training seed; None without one, or if several are pooled."""
+    new_seeds: int | None = None
+    """The number of training seeds of the new score; None without training seeds."""
+    old_seeds: int | None = None
+    """The number of training seeds of the old score; None without training seeds."""
     eval_seed: int = 0
     outcome: Outcome
     reason: str
@@ -72,7 +78,17 @@ class Verdict:
     points: float | None = None
     """The largest fall that is no regression, in points."""
     p: float | None = None
-    """The corrected p-value of the difference; None if it was not tested."""
+    """The corrected p-value of a fall; None if it was not tested."""
+    test: str | None = None
+    """The test of the difference; None if it is judged by the tolerance alone."""
+    error: float | None = None
+    """The standard error of the difference by that test; None if unknown."""
+    df: float | None = None
+    """The degrees of freedom of the error; None if unknown or infinite."""
+    smallest_fall: float | None = None
+    """The smallest true fall that the test finds in 80% of looks; None if unknown."""
+    margin_verdict: MarginVerdict | None = None
+    """The judgement of the difference by the margin; None without a margin or a test."""
     is_mean: bool = False
     """Whether the scores are means over the tasks of a suite."""
     not_verified: str = ""
@@ -105,6 +121,12 @@ class CheckReport:
 
     verdicts: Sequence[Verdict]
     rule: Rule
+    level: float = 0.05
+    """The chance of a false alarm in all planned looks, by the rule ``statistical``."""
+    looks: int = 1
+    """The number of planned looks, between which the level is divided."""
+    margin: float | None = None
+    """The largest fall that does not matter, never times 100; None if there is none."""
     exact: bool = False
     """Whether a higher score fails the check too."""
     allow_missing: bool = False
@@ -140,7 +162,10 @@ class CheckReport:
         subject = f"{n_cells} cell{'s' * (n_cells != 1)}"
         if n_means:
             subject += f" and {n_means} mean{'s' * (n_means != 1)}"
-        labels = {"missing": "missing in the new results", "lower": "lower, which may be chance"}
+        lower_label = "lower, which may be chance"
+        if self.margin is not None:
+            lower_label = "lower, by chance or by less than the margin"
+        labels = {"missing": "missing in the new results", "lower": lower_label}
         counts = [
             f"{self.count(outcome)} {labels.get(outcome, outcome)}"
             for outcome in OUTCOME_KINDS
@@ -151,7 +176,16 @@ class CheckReport:
         # By the strict rule they are counted as an outcome already.
         if n_unverified and not self.count("not verified"):
             suffix = f"; {n_unverified} not verified"
+        if self.rule == "statistical":
+            suffix += f"; {self.alarm_rate}"
         return f"{subject}: {', '.join(counts) or 'none'}{suffix}"
+
+    @property
+    def alarm_rate(self) -> str:
+        """How often tests raise a false alarm, at most, as part of a sentence."""
+        looks = "looks" if self.looks == 1 else f"series of {self.looks} looks"
+        rate = f"one false alarm in {1 / self.level:.0f} {looks}"
+        return f"at most {rate}, by a level of {self.level / self.looks:.2g} per look"
 
 
 def report_unreadable(new: CheckSide, old: CheckSide | None = None) -> list[Verdict]:
@@ -305,19 +339,31 @@ def parse_tolerances(texts: Sequence[str]) -> dict[str, Tolerance]:
     return tolerances
 
 
-class CellPair(NamedTuple):
-    """A new cell and the old one that it is compared with."""
+class CellPool(NamedTuple):
+    """Cells of one task on both sides that are compared, or a cell without a counterpart.
 
-    new: LockedCell
-    old: LockedCell
+    Attributes:
+        new: The new cells by training seed; empty if only the old side has the cell.
+        old: The old cells by training seed; empty if only the new side has the cell.
+        is_by_seed: Whether the cells differ in nothing but the training seed, and are compared by
+            their means. If not, there is at most one on each side.
+    """
+
+    new: Sequence[LockedCell]
+    old: Sequence[LockedCell]
+    is_by_seed: bool = False
 
 
 class ToleranceVerdict(NamedTuple):
-    """The verdict by tolerance alone on a cell, or on the mean of several."""
+    """The verdict by tolerance alone on a pool of cells, or on the mean of several.
+
+    Attributes:
+        verdict: The verdict.
+        pools: The cells that were compared, one pool for each task; empty if nothing was.
+    """
 
     verdict: Verdict
-    pairs: Sequence[CellPair]
-    """The cells that were compared; empty if nothing was."""
+    pools: Sequence[CellPool]
 
 
 def apply_strictness(verdict: Verdict) -> Verdict:

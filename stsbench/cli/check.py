@@ -46,6 +46,9 @@ def check_command(
     against_encoder: opt.AgainstEncoders,
     tasks: opt.OnlyTasks = None,
     rule: opt.RuleName = "absolute",
+    looks: opt.Looks = 1,
+    seed_deviation: opt.SeedDeviation = None,
+    margin: opt.FallMargin = None,
     tolerance: opt.Tolerances,
     exact: opt.Exact = False,
     allow_missing: opt.AllowMissing = False,
@@ -64,14 +67,16 @@ def check_command(
     Example: stsbench check results --against scores.lock.json
     """
     from stsbench.check import reports
-    from stsbench.check.gate import RULES, check, check_published
+    from stsbench.check.gate import RULES, check
+    from stsbench.check.published import check_published
     from stsbench.check.verdicts import parse_tolerances
 
     is_published = str(against) == "published" and not against.exists()
+    typed = TypedOptions.from_context(context)
     if is_published:
-        TypedOptions.from_context(context).forbid(
-            "with --against published", "--against-encoder", "--rule", "--allow-missing"
-        )
+        typed.forbid("with --against published", "--against-encoder", "--rule", "--allow-missing")
+    if is_published or rule == "absolute":
+        typed.forbid("without --rule statistical", "--looks", "--seed-deviation", "--margin")
 
     def run_check() -> CheckReport:
         # Cards are read here, so that the reports name a folder of cards that does not exist.
@@ -92,6 +97,9 @@ def check_command(
             strict=strict,
             tolerances=tolerances,
             suites=catalogue.suites(),
+            looks=looks,
+            seed_deviation=seed_deviation,
+            margin=margin,
             catalogue=catalogue,
         )
 
@@ -107,6 +115,9 @@ def check_command(
             report_json = {
                 "exit": report.exit_code,
                 "rule": report.rule,
+                "level": report.level,
+                "looks": report.looks,
+                "margin": report.margin,
                 "summary": report.summary,
                 "verdicts": [asdict(verdict) for verdict in report.verdicts],
             }
@@ -232,12 +243,13 @@ def _print_check(report: CheckReport) -> None:
     verdicts = list(report.verdicts)
     if len(verdicts) > MAX_VERDICTS:
         verdicts = [verdict for verdict in verdicts if reports.is_reported(verdict)]
-    rows = [reports.format_row(verdict) for verdict in verdicts]
+    table = reports.make_table(verdicts)
+    rows = table.rows
     if len({verdict.encoder for verdict in report.verdicts}) == 1:
         print_text(f"{report.verdicts[0].encoder}\n")
         rows = [["", *cells[1:]] for cells in rows]
     if rows:
-        print_rows(reports.VERDICT_COLUMNS, rows, right=[2, 3, 4, 5], sparse=True)
+        print_rows(table.titles, rows, right=table.number_columns, sparse=True)
         print_text("")
     for verdict in verdicts:
         if reports.is_reported(verdict):

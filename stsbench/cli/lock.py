@@ -33,7 +33,7 @@ def lock_command(
 
     Example: stsbench lock results --out scores.lock.json
     """
-    from stsbench.check.lock import lock_cells, read_lock, to_lock
+    from stsbench.check.lock import group_seeds, lock_cells, read_lock, to_lock
     from stsbench.evaluators.belief import describe_unverified
 
     catalogue = opt.read_cards(cards)
@@ -57,6 +57,7 @@ def lock_command(
         earlier_cells = read_lock(out)
     cells = lock_cells(current_results, earlier_cells)
     write_atomically(out, to_lock(cells))
+    n_single_seeds = sum(len(seeds) == 1 for seeds in group_seeds(cells).values())
     n_without_items = sum(cell.paired is None for cell in cells)
     if as_json:
         print_json(
@@ -66,6 +67,7 @@ def lock_command(
                 "encoders": sorted({cell.encoder for cell in cells}),
                 "without_items": n_without_items,
                 "not_verified": n_unverified,
+                "single_seeds": n_single_seeds,
             }
         )
         return
@@ -77,4 +79,9 @@ def lock_command(
         )
     if n_unverified:
         text += f"; {n_unverified} not verified"
+    if n_single_seeds:
+        text += (
+            f"; {n_single_seeds} of a single training seed, "
+            "of which three would show how far trainings differ"
+        )
     print_text(text)

@@ -367,6 +367,18 @@ RuleName = Annotated[str, _option("absolute or statistical")]
 Tolerances = Annotated[
     list[str], _many("Points that a score may fall: 0.5; for one class half=0.2; may be repeated.")
 ]
+Looks = Annotated[
+    int,
+    _option("Checks planned against the same old scores; divides the level.", min=1, max=10**6),
+]
+SeedDeviation = Annotated[
+    float | None,
+    _option("Known deviation of scores over training seeds, in points.", min=0, max=100),
+]
+FallMargin = Annotated[
+    float | None,
+    _option("Points that do not matter: a fall shown to be smaller is accepted.", min=0, max=100),
+]
 Exact = Annotated[bool, _option("Also fail if a score rises beyond its tolerance.", "--exact")]
 Strict = Annotated[bool, _option("End with exit code 2 if a score is not verified.", "--strict")]
 AllowMissing = Annotated[

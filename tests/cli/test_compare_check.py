@@ -130,6 +130,7 @@ def test_check_against_a_lock_file_and_reports(stsbench):
     assert stsbench.fine("lock", "--out", "scores.json") == "locked 6 cells in scores.json\n"
     assert stsbench.json("lock", "--out", "one.json", "--encoder", "bad") == {
         "lock": "one.json", "cells": 2, "encoders": ["bad"], "without_items": 0, "not_verified": 0,
+        "single_seeds": 0,
     }  # fmt: skip
     assert "6 cells: 6 fine" in stsbench.fine("check", "results", "--against", "scores.json")
     command = ("check", "results", "--against", "one.json", "--encoder", "good", "--tasks", "sts12")
@@ -174,6 +175,60 @@ def test_lock_refuses_in_one_line(stsbench):
     assert stsbench.refused("lock").startswith("results folder 'results' does not exist")
     Path("results").mkdir()
     assert stsbench.refused("lock") == "results: holds no results to lock"
+
+
+# Training seeds.
+
+
+@pytest.fixture
+def seeds(stsbench: Command) -> Command:
+    """Three seeds of a recipe in ``old`` and ``old.json``, three that are lower in ``new``, one in ``one``."""
+    gold, similarity = drawn(5, 400)
+    for folder, noise in (("old", 0.05), ("new", 0.25)):
+        results = [
+            sts(
+                "recipe",
+                "sts12",
+                gold,
+                similarity + noise * drawn(seed, 400)[1],
+                fingerprint=f"{folder} {seed}",
+                train_seed=seed,
+            )
+            for seed in (1, 2, 3)
+        ]
+        write_results(Path(folder), *results)
+    write_results(Path("one"), results[0])
+    assert stsbench.fine("lock", "old", "--out", "old.json") == "locked 3 cells in old.json\n"
+    return stsbench
+
+
+def test_check_judges_the_seeds_of_a_recipe_against_a_lock(seeds):
+    command = ("check", "new", "--against", "old.json", "--rule", "statistical")
+    code, out, _ = seeds(*command, "--margin", "0.2")
+    assert code == 1 and "Student's t, 3 seeds against 3" in out and "fell by more than 0.2" in out
+    table = out.partition("\n\nrecipe on")[0]
+    assert "from  margin" in table and max(map(len, table.splitlines())) <= 80
+    code, out, _ = seeds(*command, "--json", "--looks", "4", "--seed-deviation", "9")
+    report = json.loads(out)
+    assert code == 0 and (report["level"], report["looks"], report["margin"]) == (0.05, 4, None)
+    (verdict,) = report["verdicts"]
+    assert verdict["test"] == "known deviation, 3 seeds against 3" and verdict["df"] is None
+    assert verdict["error"] == pytest.approx(0.09 * (2 / 3) ** 0.5)
+
+
+def test_a_lock_of_a_single_seed_says_so(seeds):
+    assert "; 1 of a single training seed, of which three would show" in seeds.fine("lock", "one")
+    assert seeds.json("lock", "one")["single_seeds"] == 1
+
+
+@pytest.mark.parametrize("option", ["--looks", "--seed-deviation", "--margin"])
+def test_options_of_tests_are_refused_without_a_test(seeds, option):
+    for against in ("old.json", "published"):
+        message = seeds.refused("check", "new", "--against", against, option, "2")
+        assert message.startswith(f"{option} has no effect without --rule statistical; leave it")
+    statistical = ("--rule", "statistical", "--against", "old.json")
+    for value in ("-1", "nan"):
+        assert option in seeds.refused("check", "new", *statistical, option, value)
 
 
 # Planted regressions, with a real encoder and real runs.
