@@ -507,8 +507,8 @@ def _match_cells_of_task(
 ) -> Iterator[CellPool]:
     """Yield a new and an old cell at a time, or pools of training seeds.
 
-    Cells of the same split, protocol and seeds come first, then pools, then cells of the same split
-    and protocol, then any.
+    Cells of the same split, protocol and seeds come first, then pools of trained encoders that the
+    old side does not have, then cells of the same split and protocol, then any.
 
     Args:
         new_cells: The new cells of one encoder on one task.
@@ -524,11 +524,12 @@ def _match_cells_of_task(
             del unmatched_new[conditions], unmatched_old[conditions]
             yield CellPool([new_cell], [old_cell])
     if pools_seeds:
-        for pool in _pool_seeds(unmatched_new.values(), unmatched_old.values()):
+        # Against all old seeds, also those whose checkpoint is unchanged on the new side.
+        for pool in _pool_seeds(unmatched_new.values(), old_cells):
             for cell in pool.new:
                 del unmatched_new[cell.conditions]
             for cell in pool.old:
-                del unmatched_old[cell.conditions]
+                unmatched_old.pop(cell.conditions, None)
             yield pool
     for conditions, new_cell in unmatched_new.items():
         # A cell of the same split and protocol if there is one: it differs in seeds only.

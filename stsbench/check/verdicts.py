@@ -185,7 +185,7 @@ class CheckReport:
         """How often tests raise a false alarm, at most, as part of a sentence."""
         looks = "looks" if self.looks == 1 else f"series of {self.looks} looks"
         rate = f"one false alarm in {1 / self.level:.0f} {looks}"
-        return f"at most {rate}, by a level of {self.level / self.looks:.2g} per look"
+        return f"at most {rate} (level {self.level / self.looks:.2g} per look)"
 
 
 def report_unreadable(new: CheckSide, old: CheckSide | None = None) -> list[Verdict]:

@@ -259,4 +259,4 @@ def _print_check(report: CheckReport) -> None:
     reasons = Counter(verdict.not_verified for verdict in report.verdicts if verdict.not_verified)
     for reason, count in reasons.items():
         print_paragraph(f"not verified: {count} cell{'s' * (count != 1)}: {reason}")
-    print_text(f"{report.summary}; scores are times 100")
+    print_paragraph(f"{report.summary}; scores are times 100")

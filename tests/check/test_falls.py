@@ -163,13 +163,17 @@ def test_checkpoints_that_did_not_change_are_judged_seed_by_seed():
     assert {v.test for v in report.verdicts} == {None} == {v.smallest_fall for v in report.verdicts}
     # The first checkpoint is the same, the others were trained again.
     report = gate([*seeds(OLD[0]), *seeds(0.503, 0.509, first=2, state="new")], seeds(*OLD))
-    assert [(v.train_seed, v.new_seeds, v.outcome) for v in report.verdicts] == [
-        (1, None, "fine"),
-        (None, 2, "fine"),
+    assert [(v.train_seed, v.new_seeds, v.old_seeds, v.outcome) for v in report.verdicts] == [
+        (1, None, None, "fine"),
+        (None, 2, 3, "higher"),
     ]
-    # A seed more than the lock has is new, a seed less is missing.
-    more = gate(seeds(*OLD, 0.5), seeds(*OLD))
-    assert [v.outcome for v in more.verdicts] == ["fine"] * 3 + ["new"]
+    # Seeds that the lock does not have are judged too, beside checkpoints that it has.
+    more = gate([*seeds(*OLD), *seeds(0.46, 0.47, first=4)], seeds(*OLD))
+    assert [(v.new_seeds, v.old_seeds, v.outcome) for v in more.verdicts] == [
+        *[(None, None, "fine")] * 3,
+        (2, 3, "regression"),
+    ]
+    # A seed less is missing.
     assert [v.outcome for v in gate(seeds(*OLD[:2]), seeds(*OLD)).verdicts][-1] == "missing"
 
 
@@ -228,7 +232,7 @@ def test_a_known_deviation_takes_the_place_of_seeds():
         verdict = only(gate([new], [old], seed_deviation=deviation))
         error = deviation / 100 * 2**0.5
         assert verdict.p == pytest.approx(stats.norm.sf(fall / error))
-        assert verdict.outcome == ("regression" if verdict.p < 0.05 else "lower")
+        assert verdict.outcome == ("regression" if (verdict.p or 1) < 0.05 else "lower")
         assert (verdict.test, verdict.df) == ("known deviation, 1 seed against 1", None)
         assert "training noise" not in verdict.reason
     pooled = only(gate(seeds(0.495, state="new"), seeds(*OLD), seed_deviation=0.1))
@@ -243,12 +247,12 @@ def test_looks_divide_the_level():
     once = gate(new, old)
     assert once.exit_code == 1 and 0.01 < (only(once).p or 0) < 0.05
     assert once.summary == (
-        "1 cell: 1 regression; at most one false alarm in 20 looks, by a level of 0.05 per look"
+        "1 cell: 1 regression; at most one false alarm in 20 looks (level 0.05 per look)"
     )
     often = gate(new, old, looks=20)
     assert often.exit_code == 0 and only(often).p == only(once).p
     assert often.summary.endswith(
-        "at most one false alarm in 20 series of 20 looks, by a level of 0.0025 per look"
+        "at most one false alarm in 20 series of 20 looks (level 0.0025 per look)"
     )
     assert "look" not in check(side(*new), side(*new)).summary
 

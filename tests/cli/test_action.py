@@ -102,12 +102,18 @@ def test_the_actions_steps_score_and_check(stsbench: Command, own: Path, tmp_pat
     }
     fine = action("Check", **checked)
     assert fine.code == 0 and "1 cell: 1 fine" in fine.out
+    tested = {"rule": "statistical", "looks": "20", "seed-deviation": "0.3", "margin": "0.5"}
+    counted = action("Check", **checked, **tested)
+    assert counted.code == 0 and "one false alarm in 20 series of 20 looks" in counted.out
     (row,) = read_lock(tmp_path / "a lock.json")
     better = msgspec.structs.replace(row, score=row.score + 0.1)
     (tmp_path / "a lock.json").write_bytes(to_lock([better]))
     refused = action("Check", **checked)
     made = "field 'score': 0.308901, the locked values make 0.208901 with these data"
     assert refused.code == 2 and made in refused.out
+    (tmp_path / "a lock.json").write_bytes(to_lock([msgspec.structs.replace(row, paired=None)]))
+    unverified = action("Check", **checked, strict="true")
+    assert unverified.code == 2 and "1 not verified" in unverified.out
     # Without its values nothing can be said against the score.
     bare = msgspec.structs.replace(better, paired=None)
     (tmp_path / "a lock.json").write_bytes(to_lock([bare]))
@@ -119,9 +125,9 @@ def test_the_actions_steps_score_and_check(stsbench: Command, own: Path, tmp_pat
     (tmp_path / "a lock.json").write_bytes(to_lock([msgspec.structs.replace(row, data="f" * 64)]))
     assert action("Check", **checked).code == 2
     verdicts = (tmp_path / "output.txt").read_text().split()
-    outcomes = ["fine", "not-comparable", "regression", "not-comparable"]
+    outcomes = ["fine", "fine", *["not-comparable"] * 2, "regression", "not-comparable"]
     assert verdicts == [f"verdict={outcome}" for outcome in outcomes]
-    assert (tmp_path / "summary.md").read_text().count("### stsbench check: ") == 4
+    assert (tmp_path / "summary.md").read_text().count("### stsbench check: ") == 6
     assert (tmp_path / "out" / "report.xml").is_file() and (
         tmp_path / "stsbench-junit.xml"
     ).is_file()
