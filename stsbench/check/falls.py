@@ -8,6 +8,7 @@ shows how far trainings differ: then only the items are tested, unless that devi
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -97,13 +98,9 @@ def fall_test(pools: Sequence[CellPool], settings: FallSettings, *, is_fall: boo
         settings: The settings of the tests.
         is_fall: Whether the p-value is needed; permutations for it are drawn only then.
     """
-    is_retrained = not all(
-        is_same_encoder(new.fingerprint, old.fingerprint)
-        for pool in pools
-        for new in pool.new
-        for old in pool.old
-    )
+    is_retrained = any(map(_has_other_encoder, pools))
     if is_retrained:
+        # The score of each seed, (s,); of several pools its mean over the tasks.
         new_scores = np.mean([[cell.score for cell in pool.new] for pool in pools], axis=0)
         old_scores = np.mean([[cell.score for cell in pool.old] for pool in pools], axis=0)
         estimate = estimate_by_seeds(new_scores, old_scores, settings.seed_deviation)
@@ -114,9 +111,16 @@ def fall_test(pools: Sequence[CellPool], settings: FallSettings, *, is_fall: boo
             return FallTest(fall_p(estimate), f"{source}, {seeds}", estimate, tails=1)
     item_settings = settings.tests
     if not is_fall:
+        # Only the estimate is used, which no permutation changes.
         item_settings = replace(item_settings, n_permutations=1)
     test = _test_items(pools, item_settings)
     return test._replace(covers_training=not is_retrained)
+
+
+def _has_other_encoder(pool: CellPool) -> bool:
+    """Return whether a new cell of a pool has other weights or settings than an old one."""
+    cell_pairs = itertools.product(pool.new, pool.old)
+    return not all(is_same_encoder(new.fingerprint, old.fingerprint) for new, old in cell_pairs)
 
 
 def estimate_by_seeds(

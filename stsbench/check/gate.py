@@ -289,15 +289,16 @@ def _verify_against_items(
         ("new", new, pool.new, pool.old),
         ("old", old, pool.old, pool.new),
     ):
-        # The cells of a pool that is compared have the same data.
+        # The cells of a pool that is compared have the same data, so that any of them will do.
         counterpart_results = [cell.result for cell in counterparts if cell.result is not None]
+        counterpart = counterpart_results[0] if counterpart_results else None
         for cell in cells:
             if cell.result is not None:
                 reason = side.why_unverified(cell.result)
                 reasons += [f"{side_name}: {reason}"] if reason else []
             # A row of a lock, compared with a cell of the same data, by which it can be verified.
             elif cell_verdict.pools:
-                row = verify_row(cell, next(iter(counterpart_results), None), catalogue)
+                row = verify_row(cell, counterpart, catalogue)
                 reasons += [f"{side_name}: {reason}" for reason in row.unknown]
                 problems += [f"{side_name} results: {problem}" for problem in row.problems]
     verdict = replace(cell_verdict.verdict, not_verified="; ".join(dict.fromkeys(reasons)))
@@ -333,10 +334,10 @@ def _judge_by_test(
     verdicts = [judged.verdict for judged in tolerance_verdicts]
     compared = [index for index, judged in enumerate(tolerance_verdicts) if judged.pools]
     # Holm's correction counts all comparisons, so that a fall is not picked out by its size.
-    p_values = [
-        tests[index].p if index in tests and verdicts[index].outcome == "regression" else 1.0
-        for index in compared
-    ]
+    p_values = []
+    for index in compared:
+        is_tested_fall = index in tests and verdicts[index].outcome == "regression"
+        p_values.append(tests[index].p if is_tested_fall else 1.0)
     corrected = dict(zip(compared, holm(p_values), strict=True))
     for index, test in tests.items():
         p = corrected[index]
@@ -347,7 +348,10 @@ def _judge_by_test(
 def _add_test(
     verdict: Verdict, test: FallTest, settings: TestSettings, p: float, n_tests: int
 ) -> Verdict:
-    """Return the verdict on a score after its test, with the smallest fall that it finds.
+    """Return the verdict on a score after its test.
+
+    It has the test's name, error and smallest fall, the answer on the margin, and all of these in
+    its reason. Its outcome changes only if it was a regression.
 
     Args:
         verdict: The verdict by tolerance.
@@ -357,17 +361,17 @@ def _add_test(
         n_tests: The number of scores that the correction is over.
     """
     if test.estimate is not None:
-        margin = settings.margin
         verdict = replace(
             verdict,
             test=test.method,
             error=_finite(test.estimate.error),
             df=_finite(test.estimate.df),
+            # The first level of Holm's correction.
             smallest_fall=test.smallest_fall(settings.level / n_tests),
-            margin_verdict=(
-                None if margin is None else margin_verdict(test.estimate, margin, settings.level)
-            ),
         )
+        if settings.margin is not None:
+            answer = margin_verdict(test.estimate, settings.margin, settings.level)
+            verdict = replace(verdict, margin_verdict=answer)
     if verdict.outcome == "regression":
         verdict = _judge_fall(verdict, test, p, settings.level)
     notes = _describe_limits(verdict, settings.margin)
@@ -531,11 +535,12 @@ def _match_cells_of_task(
             for cell in pool.old:
                 unmatched_old.pop(cell.conditions, None)
             yield pool
-    for conditions, new_cell in unmatched_new.items():
-        # A cell of the same split and protocol if there is one: it differs in seeds only.
-        candidates = [key for key in unmatched_old if key[:2] == conditions[:2]]
+    for (split, protocol, *_), new_cell in unmatched_new.items():
+        # An old cell of the same split and protocol, which differs in seeds only, else any.
+        candidates = [key for key in unmatched_old if key[:2] == (split, protocol)]
         candidates += unmatched_old
-        yield CellPool([new_cell], [unmatched_old.pop(key) for key in candidates[:1]])
+        counterparts = [unmatched_old.pop(key) for key in candidates[:1]]
+        yield CellPool([new_cell], counterparts)
     for old_cell in unmatched_old.values():
         yield CellPool([], [old_cell])
 
@@ -599,16 +604,19 @@ def _compare_cells(pool: CellPool, tolerances: Mapping[str, Tolerance]) -> Toler
         "new": mean_score(pool.new) if pool.new else None,
         "old": mean_score(pool.old) if pool.old else None,
     }
-    if not pool.old or not pool.new:
-        outcome: Outcome = "missing" if pool.old else "new"
-        reason = f"the {'new' if pool.old else 'old'} results have no such cell"
-        return ToleranceVerdict(Verdict.of_cell(first, outcome, reason, **fields), pools=[])
+    if not pool.old:
+        reason = "the old results have no such cell"
+        return ToleranceVerdict(Verdict.of_cell(first, "new", reason, **fields), pools=[])
+    if not pool.new:
+        reason = "the new results have no such cell"
+        return ToleranceVerdict(Verdict.of_cell(first, "missing", reason, **fields), pools=[])
     if pool.is_by_seed:
         fields |= {"new_seeds": len(pool.new), "old_seeds": len(pool.old)}
         if len({cell.train_seed for cell in (*pool.new, *pool.old)}) > 1:
             fields["train_seed"] = None
-    verdict = Verdict.of_cell(first, "not comparable", _describe_pool_mismatch(pool), **fields)
-    if verdict.reason:
+    mismatch = _describe_pool_mismatch(pool)
+    verdict = Verdict.of_cell(first, "not comparable", mismatch, **fields)
+    if mismatch:
         return ToleranceVerdict(verdict, pools=[])
     tolerance = max(
         (tolerances[classify(new, old)] for new in pool.new for old in pool.old),

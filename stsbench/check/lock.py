@@ -465,7 +465,7 @@ def read_lock(path: Path) -> list[LockedCell]:
         cells: list[LockedCell] = []
         if lock.lock == LOCK_VERSION:
             cells = msgspec.json.decode(lock.cells, type=list[LockedCell])
-        edited = [cell for cell in cells if cell.digest != cell.to_row()["digest"]]
+        edited_cells = [cell for cell in cells if cell.digest != cell.to_row()["digest"]]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = join_lines(error)[:300]
         raise DataError(f"{path}: is not a lock file: {reason}", remedy=Remedy("lock")) from error
@@ -474,9 +474,9 @@ def read_lock(path: Path) -> list[LockedCell]:
             f"{path}: is a lock file of version {lock.lock}, "
             f"this stsbench reads {LOCK_VERSION}; lock again"
         )
-    if edited:
+    if edited_cells:
         raise DataError(
-            f"{path}: {_describe_cell(edited[0])}: was edited after it was locked: "
+            f"{path}: {_describe_cell(edited_cells[0])}: was edited after it was locked: "
             "its digest is that of other fields; lock again"
         )
     seen_keys: set[tuple[object, ...]] = set()

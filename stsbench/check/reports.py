@@ -43,7 +43,11 @@ class VerdictTable(NamedTuple):
 
 
 def make_table(verdicts: Sequence[Verdict]) -> VerdictTable:
-    """Return the table of verdicts; columns of tests and of the margin only if one has them."""
+    """Return the table of verdicts, in their order.
+
+    ``found from`` is the smallest fall that a verdict's test finds, ``margin`` its answer on the
+    margin. These two columns are in the table only if a verdict has a value for them.
+    """
     columns: dict[str, Sequence[str]] = {
         "encoder": [verdict.encoder for verdict in verdicts],
         "task": [describe_cell(verdict) for verdict in verdicts],
