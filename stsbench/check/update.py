@@ -156,7 +156,7 @@ def _write_interval(file: VerifiedFile, result: Result) -> UpdatedInterval:
 
 def update_cells(cells: Iterable[LockedCell], results: Iterable[Result]) -> list[LockedCell]:
     """Return the rows of a lock with the intervals of results of the same score and items."""
-    interval_by_key = {
+    interval_by_key: dict[tuple[object, ...], tuple[float, float]] = {
         (result.encoder, result.task, result.split, protocol_key(result.protocol), *result.seeds,
          result.items, result.score): result.interval
         for result in results
