@@ -1,0 +1,150 @@
+"""Facts of MTEB's STS tasks, benchmarks and models, from the package ``mteb`` (Apache-2.0).
+
+    python benchmarks/mteb_facts.py write         # writes stsbench/boards/mteb/*.json
+    python benchmarks/mteb_facts.py check         # exit code 1 if the newest package differs
+
+It needs ``pip install mteb``. The facts are: dataset, revision, splits, subsets and languages of
+each task; tasks, subsets and splits of each benchmark that holds at least two tasks of STS; and of
+each model with public scores its revision, size, languages, licence, and the tasks of STS among its
+training sets. No text of a dataset and no code is taken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import mteb
+
+from stsbench.boards.mteb.scores import read_public_results
+from stsbench.core.files import write_atomically
+
+FOLDER = Path(__file__).parents[1] / "stsbench" / "boards" / "mteb"
+MIN_TASKS = 2
+METRIC = "cosine_spearman"
+
+
+def list_tasks() -> dict[str, dict[str, Any]]:
+    """Return the facts of all STS tasks of text that are scored by Spearman, by name."""
+    facts = {}
+    for task in mteb.get_tasks(task_types=["STS"], exclude_superseded=False):
+        metadata = task.metadata
+        if metadata.main_score != METRIC:
+            continue
+        facts[metadata.name] = {
+            "repo": metadata.dataset["path"],
+            "revision": metadata.dataset["revision"],
+            "splits": list(metadata.eval_splits),
+            "subsets": {
+                subset: list(languages)
+                for subset, languages in metadata.hf_subsets_to_langscripts.items()
+            },
+        }
+    return facts
+
+
+def list_benchmarks() -> dict[str, dict[str, dict[str, list[str]]]]:
+    """Return subsets and splits of the STS tasks of each benchmark that holds at least two."""
+    facts = {}
+    for benchmark in mteb.get_benchmarks():
+        tasks = {
+            task.metadata.name: {
+                "subsets": sorted(task.hf_subsets),
+                "splits": list(task.eval_splits),
+            }
+            for task in benchmark.tasks
+            if task.metadata.type == "STS" and task.metadata.main_score == METRIC
+        }
+        if len(tasks) >= MIN_TASKS:
+            facts[benchmark.name] = tasks
+    return facts
+
+
+def list_models(task_names: frozenset[str]) -> dict[str, dict[str, Any]]:
+    """Return the facts of each model with public scores that MTEB describes, by name.
+
+    Args:
+        task_names: The names of all STS tasks; other training sets are left out.
+    """
+    models_with_scores = {result.model for result in read_public_results()}
+    facts = {}
+    for model in sorted(mteb.get_model_metas(), key=lambda meta: str(meta.name)):
+        if model.name not in models_with_scores:
+            continue
+        training_sets = model.get_training_datasets()
+        sizes = model.embed_dim if isinstance(model.embed_dim, list) else [model.embed_dim]
+        facts[model.name] = {
+            "revision": model.revision,
+            "parameters": model.n_parameters,
+            "dimensions": max((size for size in sizes if size), default=None),
+            "languages": sorted({str(code).split("-")[0] for code in model.languages or []}),
+            "license": str(model.license or ""),
+            "year": int(str(model.release_date)[:4]) if model.release_date else None,
+            "is_open": model.open_weights,
+            "trained_on": None
+            if training_sets is None
+            else sorted(task_names.intersection(training_sets)),
+        }
+    return facts
+
+
+def make_files() -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Yield each file of facts with its content."""
+    tasks = list_tasks()
+    yield (
+        FOLDER / "tasks.json",
+        {"mteb_version": version("mteb"), "tasks": tasks, "benchmarks": list_benchmarks()},
+    )
+    yield FOLDER / "models.json", list_models(frozenset(tasks))
+
+
+def find_differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    """Yield a line for each fact that differs, with its path of keys."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in dict.fromkeys([*old, *new]):
+            yield from find_differences(old.get(key), new.get(key), f"{path}/{key}")
+    elif old != new:
+        yield f"{path}: {json.dumps(old)} is now {json.dumps(new)}"
+
+
+def encode_facts(facts: Mapping[str, Any]) -> bytes:
+    """Return facts as JSON with one record per line, so that differences can be read."""
+    lines = []
+    for key, value in facts.items():
+        if isinstance(value, dict) and key in ("tasks", "benchmarks"):
+            records = ",\n".join(
+                f"  {json.dumps(name)}: {json.dumps(record, ensure_ascii=False)}"
+                for name, record in value.items()
+            )
+            lines.append(f"{json.dumps(key)}: {{\n{records}\n}}")
+        else:
+            lines.append(f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}")
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+
+
+def main() -> int:
+    """Write the files of facts, or print how the newest package differs from them."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("action", choices=["write", "check"])
+    is_check = parser.parse_args().action == "check"
+    n_differences = 0
+    for path, facts in make_files():
+        if not is_check:
+            write_atomically(path, encode_facts(facts))
+            continue
+        stored_facts = json.loads(path.read_bytes())
+        stored_facts.pop("mteb_version", None)
+        new_facts = {key: value for key, value in facts.items() if key != "mteb_version"}
+        for difference in find_differences(stored_facts, new_facts, path.name):
+            print(difference)
+            n_differences += 1
+    return 1 if n_differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
