@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
@@ -21,10 +22,14 @@ from typing import Any
 
 import mteb
 
+from stsbench.boards.mteb.facts import list_mteb_subsets, read_mteb_facts
 from stsbench.boards.mteb.scores import read_public_results
+from stsbench.core.catalogue import Catalogue
 from stsbench.core.files import write_atomically
 
-FOLDER = Path(__file__).parents[1] / "stsbench" / "boards" / "mteb"
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "stsbench" / "boards" / "mteb"
+SUITES = ROOT / "tasks" / "mteb-suites.toml"
 MIN_TASKS = 2
 METRIC = "cosine_spearman"
 
@@ -93,6 +98,48 @@ def list_models(task_names: frozenset[str]) -> dict[str, dict[str, Any]]:
     return facts
 
 
+def suite_key(benchmark: str) -> str:
+    """Return our key of the suite of a benchmark: ``mteb-eng-v2-sts`` for ``MTEB(eng, v2)``."""
+    words = re.sub(r"[^a-z0-9]+", "-", benchmark.lower()).strip("-")
+    return f"{words}-sts"
+
+
+def make_suites() -> str:
+    """Return the TOML of a suite for each benchmark, with the tasks of ours that it holds."""
+    facts = read_mteb_facts()
+    task_by_subset = {
+        (subset.name, subset.subset): task
+        for task, subset in list_mteb_subsets(Catalogue()).items()
+    }
+    lines = [
+        "# The STS tasks of MTEB's benchmarks; benchmarks/mteb_facts.py writes this file.",
+        "# A suite has a mean of its own where each task of MTEB's is one of ours. Else MTEB's mean,",
+        "# which takes subsets and splits together, stands on the board with MTEB's public results.",
+    ]
+    for benchmark, parts_by_task in facts.benchmarks.items():
+        keys = [(task, subset) for task, parts in parts_by_task.items() for subset in parts.subsets]
+        missing = [key for key in keys if key not in task_by_subset]
+        tasks = [task_by_subset[key] for key in keys if key in task_by_subset]
+        if not tasks:
+            print(f"{benchmark}: no task is ours")
+            continue
+        is_plain = all(
+            len(parts.subsets) * len(parts.splits) == 1 for parts in parts_by_task.values()
+        )
+        lines += [
+            "",
+            f"[{suite_key(benchmark)}]",
+            f'name = "{benchmark}, STS"',
+            f"tasks = {json.dumps(tasks)}",
+            f"average = {json.dumps(is_plain and not missing)}",
+            f'mteb = "{benchmark}"',
+        ]
+        if missing:
+            names = ", ".join(dict.fromkeys(task for task, _ in missing))
+            lines.append(f'note = "Without tasks that have no card here: {names}."')
+    return "\n".join(lines) + "\n"
+
+
 def make_files() -> Iterator[tuple[Path, Mapping[str, Any]]]:
     """Yield each file of facts with its content."""
     tasks = list_tasks()
@@ -101,6 +148,13 @@ def make_files() -> Iterator[tuple[Path, Mapping[str, Any]]]:
         {"mteb_version": version("mteb"), "tasks": tasks, "benchmarks": list_benchmarks()},
     )
     yield FOLDER / "models.json", list_models(frozenset(tasks))
+
+
+def write_files() -> None:
+    """Write the facts and then the suites, which are made from them."""
+    for path, facts in make_files():
+        write_atomically(path, encode_facts(facts))
+    write_atomically(SUITES, make_suites().encode())
 
 
 def find_differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
@@ -131,12 +185,11 @@ def main() -> int:
     """Write the files of facts, or print how the newest package differs from them."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("action", choices=["write", "check"])
-    is_check = parser.parse_args().action == "check"
+    if parser.parse_args().action == "write":
+        write_files()
+        return 0
     n_differences = 0
     for path, facts in make_files():
-        if not is_check:
-            write_atomically(path, encode_facts(facts))
-            continue
         stored_facts = json.loads(path.read_bytes())
         stored_facts.pop("mteb_version", None)
         new_facts = {key: value for key, value in facts.items() if key != "mteb_version"}

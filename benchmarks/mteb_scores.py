@@ -26,9 +26,12 @@ def main() -> None:
     parser.add_argument("clone", type=Path)
     parser.add_argument("--commit", help="the commit, if the folder is no clone of git's")
     arguments = parser.parse_args()
-    commit = arguments.commit or subprocess.check_output(
-        ["git", "-C", arguments.clone, "rev-parse", "HEAD"], text=True
-    ).strip()
+    commit = (
+        arguments.commit
+        or subprocess.check_output(
+            ["git", "-C", arguments.clone, "rev-parse", "HEAD"], text=True
+        ).strip()
+    )
     results, problems = read_mteb_files(arguments.clone / "results")
     for problem in problems:
         print(problem)

@@ -20,13 +20,13 @@ from stsbench.api.results import (
     render_partial_grid,
 )
 from stsbench.bench.iteration import iterate
-from stsbench.boards.exports.mteb import read_mteb
+from stsbench.boards.mteb.scores import read_mteb_files
 from stsbench.boards.published.rows import read_table_card
 from stsbench.boards.render.figures import draw_table
 from stsbench.boards.render.formats import render
 from stsbench.boards.render.html import render_notebook_layout
 from stsbench.boards.render.text import to_frame
-from stsbench.boards.tables.build import TableRequest, find_suite
+from stsbench.boards.tables.build import TableRequest, find_suite, has_public_rows
 from stsbench.boards.tables.layout import build_layout
 from stsbench.boards.tables.table import Show, Table, check_show
 from stsbench.core.catalogue import Catalogue
@@ -341,21 +341,22 @@ def leaderboard(
     checked_show = check_show(show)
     # A wrong name is an error before any result is read.
     if table is None:
-        find_suite(suite or DEFAULT_SUITE, catalogue)
+        requested_suite = find_suite(suite or DEFAULT_SUITE, catalogue)
+        needs_results = mteb is None and not has_public_rows(requested_suite, checked_show)
     elif suite is not None or protocol is not None:
         raise StsbenchError(
             "leaderboard: suite and protocol have no effect beside table; leave them out"
         )
     else:
         read_table_card(str(table))
-    is_results_needed = table is None and mteb is None
+        needs_results = False
     request = TableRequest(
         catalogue=catalogue,
-        results=_read_or_check_results(results, catalogue, is_needed=is_results_needed),
+        results=_read_or_check_results(results, catalogue, is_needed=needs_results),
         results_folder=Path(results) if isinstance(results, str | Path) else RESULTS_FOLDER,
         protocol=protocol,
         show=checked_show,
-        imported=read_mteb(Path(mteb), catalogue) if mteb is not None else None,
+        imported=read_mteb_files(Path(mteb)) if mteb is not None else None,
         ranks=ranks,
     )
     if table is None:

@@ -22,7 +22,7 @@ from stsbench.core.errors import StsbenchError
 from stsbench.plots.labels import FIGURES
 
 if TYPE_CHECKING:
-    from stsbench.boards.exports.mteb import ImportedScores
+    from stsbench.boards.mteb.scores import MtebResults
     from stsbench.boards.tables.table import Show, Table
     from stsbench.core.catalogue import Catalogue
     from stsbench.results.groups import EncoderDirectory
@@ -63,7 +63,7 @@ def leaderboard_command(
     from stsbench.api.names import parse_added_rows, select_results
     from stsbench.boards.published.rows import read_table_card
     from stsbench.boards.render.formats import TERMINAL, check_format, render
-    from stsbench.boards.tables.build import TableRequest, find_suite
+    from stsbench.boards.tables.build import TableRequest, find_suite, has_public_rows
     from stsbench.boards.tables.table import check_show
 
     catalogue = opt.read_cards(cards)
@@ -73,12 +73,13 @@ def leaderboard_command(
     # A wrong name is refused before any result is read.
     if table is not None:
         read_table_card(table)
+        needs_results = False
     else:
-        find_suite(suite, catalogue)
+        needs_results = not has_public_rows(find_suite(suite, catalogue), numbers)
     folder = results or DEFAULT_RESULTS
     # Without a folder of results, published and imported rows are shown alone, unless an option
     # requires results.
-    is_optional = bool(table or mteb) and not (results or encoder or add)
+    is_optional = bool(mteb or not needs_results) and not (results or encoder or add)
     directory = _read_directory(folder, catalogue, is_optional=is_optional)
     added = parse_added_rows(add, encoders=directory, catalogue=catalogue, location=folder)
     selected = select_results(encoder, encoders=directory, catalogue=catalogue, location=folder)
@@ -97,7 +98,7 @@ def leaderboard_command(
             protocol=protocol,
             show=numbers,
             ranks=ranks,
-            imported=_read_mteb(mteb, catalogue) if mteb else None,
+            imported=_read_mteb(mteb) if mteb else None,
             progress=progress,
             select_trusted=partial(select_trusted, catalogue=catalogue),
         )
@@ -137,11 +138,11 @@ def _read_directory(folder: Path, catalogue: Catalogue, *, is_optional: bool) ->
     return directory
 
 
-def _read_mteb(folder: Path, catalogue: Catalogue) -> ImportedScores:
+def _read_mteb(folder: Path) -> MtebResults:
     """Read a result file of MTEB's, or all below a folder; the reader is imported only then."""
-    from stsbench.boards.exports.mteb import read_mteb
+    from stsbench.boards.mteb.scores import read_mteb_files
 
-    return read_mteb(folder, catalogue)
+    return read_mteb_files(folder)
 
 
 def _check_options(

@@ -145,6 +145,8 @@ class Suite(StrictRecord, frozen=True, kw_only=True):
     tasks: Annotated[list[str], Meta(min_length=1)]
     average: bool = True
     note: str = ""
+    mteb: str = ""
+    """The benchmark of MTEB whose STS tasks it holds, by MTEB's name; empty if there is none."""
 
 
 class ModelFamily(StrictRecord, frozen=True, kw_only=True):

@@ -182,8 +182,12 @@ class Catalogue:
 
     def suites(self) -> dict[str, cards.Suite]:
         """Return all suites by id, the project's first; no suite may have a task's id."""
-        return self._tables(
+        suites = self._tables(
             "tasks", file_stem="suites", record=cards.Suite, taken_ids=self.paths("tasks")
+        )
+        # A file of its own, because a script writes it.
+        return suites | self._tables(
+            "tasks", file_stem="mteb-suites", record=cards.Suite, taken_ids=self.paths("tasks")
         )
 
     def families(self) -> dict[str, cards.ModelFamily]:
@@ -223,7 +227,7 @@ class Catalogue:
 
 
 CARD_FOLDERS = ("tasks", "baselines", "trainers")
-RESERVED_IDS = frozenset({"suites", "families", "corpora"})
+RESERVED_IDS = frozenset({"suites", "mteb-suites", "families", "corpora"})
 """Stems of files that hold several records, and are no ids of cards."""
 
 

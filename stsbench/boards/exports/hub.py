@@ -9,17 +9,15 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
+from stsbench.boards.mteb.facts import DEFAULT_SUBSET, find_mteb_subset
 from stsbench.core.cards import TaskCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError
 from stsbench.core.files import write_atomically
-from stsbench.core.toml import StrictRecord, parse_toml
 from stsbench.core.wording import join_lines
 from stsbench.numbers.statistics import CORRELATIONS, MeanAndDeviation, mean_and_deviation
 from stsbench.results.record import ANY_VALUE, Result, protocol_key, score_bounds, score_name
@@ -142,9 +140,9 @@ def _find_dataset(task: str, card: TaskCard | None, catalogue: Catalogue) -> _Hu
     """Return the dataset on the Hub that is a task; None if there is none."""
     if card is None:
         return None
-    if mteb_task := find_mteb_task(task, catalogue):
-        name = mteb_task.name if mteb_task.subset == "default" else mteb_task.subset
-        return _HubDataset(mteb_task.repo, task=name, revision=mteb_task.revision)
+    if subset := find_mteb_subset(task, catalogue):
+        name = subset.name if subset.subset == DEFAULT_SUBSET else subset.subset
+        return _HubDataset(subset.repo, task=name, revision=subset.revision)
     if card.hub is None or card.hub.archive:
         return None
     return _HubDataset(card.hub.repo, task=card.hub.config or task, revision=card.hub.revision)
@@ -321,57 +319,6 @@ def _format_bound(bound: float) -> int | str:
 def _to_texts(values: Mapping[str, object]) -> dict[str, str]:
     """Return the known values as texts, which are the only ones that the schema allows."""
     return {key: str(value) for key, value in values.items() if value is not None}
-
-
-class MtebTask(StrictRecord, frozen=True, kw_only=True):
-    """A task of MTEB, or one subset of it, as MTEB's result files name it."""
-
-    name: str
-    languages: list[str]
-    """The languages of the subset."""
-    subsets: int = 1
-    """The number of subsets of MTEB's task."""
-    repo: str = ""
-    """The dataset on the Hub; in the project's file empty if it is that of our task."""
-    revision: str = ""
-    task: str = ""
-    """Our task with the same data."""
-    subset: str = "default"
-    splits: dict[str, str] = {}
-    """MTEB's names of splits by ours."""
-
-
-@cache
-def read_mteb_tasks() -> dict[str, MtebTask]:
-    """Read MTEB's tasks by the name of our task with the same data."""
-    return msgspec.convert(
-        parse_toml(Path(__file__).parent / "mteb_tasks.toml"), dict[str, MtebTask]
-    )
-
-
-def find_mteb_task(task: str, catalogue: Catalogue) -> MtebTask | None:
-    """Return MTEB's task with the data of ours; None if there is none, or ours is not on the Hub.
-
-    It is on MTEB's own dataset if the project's file names that, else on the dataset of our task.
-    """
-    mteb_task = read_mteb_tasks().get(task)
-    if mteb_task is None:
-        return None
-    card = catalogue.task(task)
-    if card.hub is None:
-        return None
-    if mteb_task.repo:
-        # MTEB's dataset has the scored split alone, under the same name.
-        splits = {card.score_split: card.score_split}
-        return msgspec.structs.replace(mteb_task, task=task, splits=splits)
-    return msgspec.structs.replace(
-        mteb_task,
-        task=task,
-        repo=card.hub.repo,
-        revision=card.hub.revision,
-        subset=card.hub.config or "default",
-        splits=card.hub.splits,
-    )
 
 
 class HubModel(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
@@ -25,7 +25,12 @@ from stsbench.boards.mteb.scores import (
     join_revisions,
     read_public_results,
 )
-from stsbench.boards.tables.columns import Numbers, add_average, is_mteb_protocol
+from stsbench.boards.tables.columns import (
+    Numbers,
+    add_average,
+    is_mteb_protocol,
+    is_scored_as_mteb,
+)
 from stsbench.boards.tables.rows import by_average
 from stsbench.boards.tables.table import (
     AVERAGE,
@@ -38,15 +43,16 @@ from stsbench.boards.tables.table import (
     TableColumn,
     TableNumber,
 )
-from stsbench.boards.tables.traits import hub_address, read_traits
+from stsbench.boards.tables.traits import format_parameters, hub_address, read_traits
 from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import ProtocolError
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.results.groups import EncoderResults, group_by_encoder
 from stsbench.results.record import Result
 
 MEASURED_SECTION = "Measured here"
 PUBLIC_SECTION = "Public results of MTEB"
-IMPORTED_SECTION = "Imported from MTEB's result files, not measured here"
+IMPORTED_SECTION = "Imported from MTEB's result files, not measured here (protocol mteb)"
 SIZE, ZERO_SHOT = "size", "zero_shot"
 """Keys of the columns of a model's size and of its zero-shot share."""
 SHORT_REVISION = 8
@@ -185,14 +191,10 @@ class MtebBoard:
         """Return a row for each model of a user's files, with the versions of MTEB."""
         rows = []
         for model, results in join_revisions(imported).items():
-            versions = sorted({result.mteb_version for result in results.values()})
-            described_versions = ", ".join(f"mteb {version}" for version in versions)
-            rows += self._mteb_rows({model: results}, described_versions)
+            rows += self._mteb_rows({model: results}, describe_versions(results))
         return sorted(rows, key=by_average)
 
-    def _mteb_rows(
-        self, results_by_model: Mapping[str, ResultsByTask], origin: str
-    ) -> list[Row]:
+    def _mteb_rows(self, results_by_model: Mapping[str, ResultsByTask], origin: str) -> list[Row]:
         """Return a row for each model that has a score of one of the tasks, best mean first.
 
         Args:
@@ -305,3 +307,64 @@ def make_traits(model: str, facts: ModelFacts | None) -> EncoderTraits:
         license=facts.license,
         is_open=facts.is_open,
     )
+
+
+def add_imported_rows(table: Table, imported: Sequence[MtebResult], catalogue: Catalogue) -> Table:
+    """Return a board of tasks of ours with a group of imported rows below its own, if any fits.
+
+    Best and second best are marked within each group.
+
+    Args:
+        table: The board, whose columns are tasks of ours.
+        imported: The results of a user's files of MTEB's.
+        catalogue: The cards, which say which tasks of ours have MTEB's data.
+
+    Raises:
+        ProtocolError: The columns of the table are not scored as MTEB scores.
+    """
+    if not is_scored_as_mteb(table.columns):
+        raise ProtocolError(
+            f"'{table.name}' is not scored as MTEB scores: by Spearman over all pairs of a task"
+        )
+    subsets = list_mteb_subsets(catalogue)
+    rows = []
+    for model, results in join_revisions(imported).items():
+        values: dict[str, float] = {}
+        cells: dict[str, TableCell] = {}
+        for column in table.columns:
+            spec = column.spec
+            subset = subsets.get(spec.task) if spec is not None else None
+            if spec is None or subset is None or subset.name not in results:
+                continue
+            split = subset.splits.get(spec.split, spec.split)
+            parts = BenchmarkTask(subsets=[subset.subset], splits=[split])
+            score = score_task(results[subset.name], parts)
+            if score is None:
+                continue
+            cells[column.key] = TableCell(
+                published=TableNumber(score.points), misprint=score.problem
+            )
+            if not score.problem:
+                values[column.key] = score.points
+        if not cells:
+            continue
+        for key, number in add_average(table.terms, values).items():
+            if key in (AVERAGE, EXACT):
+                cells[key] = TableCell(published=number)
+        row = Row(
+            label=model,
+            cells=cells,
+            imported=describe_versions(results),
+            traits=make_traits(model, read_model_facts().get(model)),
+        )
+        rows.append(row)
+    if not rows:
+        return table
+    group = Group(section=IMPORTED_SECTION, rows=sorted(rows, key=by_average))
+    return replace(table, groups=[*table.groups, group])
+
+
+def describe_versions(results: ResultsByTask) -> str:
+    """Return the versions of MTEB that made a model's results, for example ``mteb 2.1.0``."""
+    versions = sorted({result.mteb_version for result in results.values()})
+    return ", ".join(f"mteb {version}" for version in versions)

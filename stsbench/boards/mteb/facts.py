@@ -104,9 +104,7 @@ def read_data_facts() -> DataFacts:
 def list_same_text_revisions(task: str) -> frozenset[str]:
     """Return all data revisions of a task of MTEB's with the text of the present one."""
     older_revisions = {
-        same_text.revision
-        for same_text in read_data_facts().same_text
-        if same_text.task == task
+        same_text.revision for same_text in read_data_facts().same_text if same_text.task == task
     }
     return frozenset({read_mteb_facts().tasks[task].revision, *older_revisions})
 

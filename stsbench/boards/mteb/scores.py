@@ -222,8 +222,9 @@ def _find_score(fields: Mapping[str, Any]) -> float | None:
     cosine_scores = fields.get("cos_sim")
     old_score = cosine_scores.get("spearman") if isinstance(cosine_scores, dict) else None
     for value in (fields.get(METRIC), old_score, fields.get("main_score")):
-        is_number = isinstance(value, float | int) and not isinstance(value, bool)
-        if is_number and math.isfinite(value) and abs(value) <= 100:
+        if isinstance(value, bool) or not isinstance(value, float | int):
+            continue
+        if math.isfinite(value) and abs(value) <= 100:
             return value / 100 if abs(value) > 1 else float(value)
     return None
 
@@ -263,7 +264,7 @@ ResultsByTask = Mapping[str, MtebResult]
 """The results of one model by MTEB's name of the task."""
 
 
-def join_revisions(results: Iterable[MtebResult]) -> dict[str, ResultsByTask]:
+def join_revisions(results: Iterable[MtebResult]) -> Mapping[str, ResultsByTask]:
     """Return one result per model and task, chosen among the model's revisions as MTEB chooses.
 
     The revision that MTEB's description of the model names comes first, then results that name

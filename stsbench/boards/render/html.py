@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stsbench.boards.published.rows import read_sources
 from stsbench.boards.tables.layout import NO_NUMBER, Layout, build_layout, group_by_section
 from stsbench.boards.tables.table import STANDING_KINDS, Row, Show, Table, TableColumn
+from stsbench.boards.tables.traits import format_parameters
 from stsbench.core.wording import escape_controls, join_lines
 
 if TYPE_CHECKING:
@@ -188,11 +189,6 @@ def _render_table(table: Table, layout: Layout, element_id: str) -> str:
         has_outliers=_has_outliers(layout, scales),
     )
     return html.removesuffix("\n")
-
-
-def format_parameters(count: int) -> str:
-    """Return a number of parameters in millions, to three digits: 109M, 22.7M."""
-    return f"{count / 1e6:.0f}M" if count >= 99.95e6 else f"{count / 1e6:.3g}M"
 
 
 def _count_missing_decimals(text: str, column: TableColumn) -> int:

@@ -12,6 +12,7 @@ from stsbench.boards.published.rows import (
     AverageFacts,
     BoardFacts,
     TableCard,
+    list_tables,
     read_sources,
     read_table_card,
 )
@@ -45,7 +46,7 @@ from stsbench.results.groups import ComparableResults, group_by_encoder, select_
 from stsbench.results.record import Result, protocol_key
 
 if TYPE_CHECKING:
-    from stsbench.boards.exports.mteb import ImportedScores
+    from stsbench.boards.mteb.scores import MtebResults
     from stsbench.significance.means import ProgressCallback
 
 DEFAULT_FOLDER = Path("results")
@@ -198,7 +199,8 @@ class TableRequest:
     protocol: str | None = None
     """The protocol of a suite's boards; None for a board for each protocol."""
     show: Show | None = None
-    imported: ImportedScores | None = None
+    imported: MtebResults | None = None
+    """The results of a user's files of MTEB's."""
     ranks: bool = False
     added: Sequence[AddedRow] = ()
     progress: ProgressCallback | None = None
@@ -255,6 +257,8 @@ class TableRequest:
                 hint=f"suites with one: {', '.join(suites_with_mean)}",
             )
         selected = self._select_results(suite.tasks)
+        if has_public_rows(suite, self.show):
+            return self._make_mteb_board(name, suite, selected)
         split_by_task = {task: self.catalogue.task(task).score_split for task in suite.tasks}
         request = replace(self, results=selected.results)
         boards = request.make_suite_boards(name, suite, split_by_task)
@@ -269,11 +273,29 @@ class TableRequest:
         # The imported rows are added to the boards there.
         return self._finish(boards, selected.omitted, self._no_results_error(name))
 
+    def _make_mteb_board(self, name: str, suite: Suite, selected: ComparableResults) -> TableSet:
+        """Make the board of a benchmark of MTEB's, with its public results."""
+        from stsbench.boards.mteb.board import MtebBoard
+
+        board = MtebBoard(benchmark=suite.mteb, catalogue=self.catalogue)
+        table = board.build(
+            name,
+            suite.name,
+            selected.results,
+            self.imported.results if self.imported else (),
+        )
+        problems = self.imported.problems if self.imported else ()
+        if not table.has_numbers(self.show):
+            raise DataError(f"there are no public results of suite '{name}'")
+        return TableSet([table], [*selected.omitted, *problems], advice=[])
+
     def _no_results_error(self, suite_name: str) -> DataError:
         """Return the error to raise if there are no results for a suite."""
         with_protocol = f" by protocol '{self.protocol}'" if self.protocol else ""
         hint = ""
-        if not self.protocol and (other_suite := self.guess_suite()):
+        if self.show == "published" and suite_name in list_tables():
+            hint = f"`table={suite_name}` shows what papers have"
+        elif not self.protocol and (other_suite := self.guess_suite()):
             hint = f"the results here are of others: `suite={other_suite}` shows some"
         return DataError(
             f"{self.results_folder}: no results for suite '{suite_name}'{with_protocol}",
@@ -344,12 +366,12 @@ class TableRequest:
         if self.ranks:
             tables = rank_tables(tables)
         if self.imported:
-            from stsbench.boards.exports.mteb import add_imported_rows
+            from stsbench.boards.mteb.board import add_imported_rows
 
             # A single table is refused if imported rows do not fit it.
             is_single = len(tables) == 1
             tables = [
-                add_imported_rows(table, self.imported)
+                add_imported_rows(table, self.imported.results, self.catalogue)
                 if is_single or is_scored_as_mteb(table.columns)
                 else table
                 for table in tables
@@ -455,6 +477,11 @@ def _make_board_card(
         average=AverageFacts(task=name, rounding="never") if suite.average else None,
         board=board,
     )
+
+
+def has_public_rows(suite: Suite, show: Show | None) -> bool:
+    """Return whether a suite's board shows MTEB's public results, for which it needs no others."""
+    return bool(suite.mteb) and show in ("published", "both", "merged")
 
 
 def find_suite(name: str, catalogue: Catalogue) -> Suite:

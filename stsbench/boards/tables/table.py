@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 AverageTerms = Sequence[Sequence[str]]
 """Column keys in terms: an average is the mean over terms, each the mean of its columns."""
-ColumnKind = Literal["task", "average", "interval", "exact", "delta", "ranks", "letters"]
+ColumnKind = Literal["task", "average", "interval", "exact", "delta", "ranks", "letters", "fact"]
 AVERAGE, EXACT, DELTA, RANKS, LETTERS = "average", "average_exact", "distance", "ranks", "letters"
 """Keys of the columns that are computed from other columns."""
 STANDING_KINDS = ("ranks", "letters")
@@ -49,8 +49,8 @@ class TableColumn:
     ``kind`` is ``task`` for the scores of a task; ``average`` for the average as the paper rounds
     it and ``exact`` for the exact one; ``delta`` for the difference of each row to one row;
     ``ranks`` for the ranks that a row may have, as an interval; ``letters`` for the letters that
-    rows share if they do not differ significantly. A layout adds columns of the kind
-    ``interval``, for the interval of an average.
+    rows share if they do not differ significantly; ``fact`` for a fact of the model, no score.
+    A layout adds columns of the kind ``interval``, for the interval of an average.
     """
 
     key: str
@@ -132,6 +132,11 @@ class EncoderTraits(NamedTuple):
     """The address of that work."""
     model: str = ""
     """The address of its weights."""
+    languages: tuple[str, ...] = ()
+    """The ISO 639-3 codes of its languages."""
+    license: str = ""
+    is_open: bool | None = None
+    """Whether its weights can be had; None if it is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)

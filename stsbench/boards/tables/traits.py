@@ -134,3 +134,8 @@ def _model_address(card: EncoderCard) -> str:
 def hub_address(model: str) -> str:
     """Return the Hub's page of an id ``organisation/name``; empty if it is no such id."""
     return f"https://huggingface.co/{model}" if HUB_ID.fullmatch(model) else ""
+
+
+def format_parameters(count: int) -> str:
+    """Return a number of parameters in millions, to three digits: 109M, 22.7M."""
+    return f"{count / 1e6:.0f}M" if count >= 99.95e6 else f"{count / 1e6:.3g}M"
