@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.cli.app import LazyCommand, make_app
-from stsbench.cli.options import FOLDERS, OUTPUT, WORK
+from stsbench.cli.options import OPTION_GROUPS
 
 PAGE = Path(__file__).parents[1] / "docs/commands.md"
 INTRODUCTION = """# Commands
@@ -54,7 +54,7 @@ def describe_command(name: str, command: Any) -> str:  # noqa: ANN401 - typer hi
         else:
             paragraphs.append(" ".join(paragraph.split()).replace("<", "&lt;"))
     rows_by_title: dict[str, list[str]] = {
-        title: [] for title in ("Arguments", "Options", FOLDERS, WORK, OUTPUT)
+        title: [] for title in ("Arguments", "Options", *OPTION_GROUPS)
     }
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)

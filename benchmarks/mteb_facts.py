@@ -16,14 +16,18 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from importlib import resources
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import mteb
+from mteb.languages.iso_mappings import ISO_TO_LANGUAGE
 
 from stsbench.boards.mteb.facts import list_mteb_subsets, read_mteb_facts
 from stsbench.boards.mteb.scores import read_public_results
+from stsbench.boards.tables.filters import LANGUAGES_FILE
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.files import write_atomically
 
@@ -113,8 +117,8 @@ def make_suites() -> str:
     }
     lines = [
         "# The STS tasks of MTEB's benchmarks; benchmarks/mteb_facts.py writes this file.",
-        "# A suite has a mean of its own where each task of MTEB's is one of ours. Else MTEB's mean,",
-        "# which takes subsets and splits together, stands on the board with MTEB's public results.",
+        "# A suite has a mean of its own where each task of MTEB's is one of ours. Else the board",
+        "# with MTEB's public results has MTEB's mean, which takes subsets and splits together.",
     ]
     for benchmark, parts_by_task in facts.benchmarks.items():
         keys = [(task, subset) for task, parts in parts_by_task.items() for subset in parts.subsets]
@@ -140,6 +144,22 @@ def make_suites() -> str:
     return "\n".join(lines) + "\n"
 
 
+def list_languages(tasks: Mapping[str, Any], models: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return name and code of two letters of each language that a task or model names."""
+    folder = resources.files("mteb.languages")
+    codes_by_short_code = json.loads((folder / "iso_639_1_to_3.json").read_text("utf-8"))
+    short_codes = {code: short_code for short_code, code in codes_by_short_code.items()}
+    codes = {code for model in models.values() for code in model["languages"]}
+    for task in tasks.values():
+        languages = chain(*task["subsets"].values())
+        codes |= {language.split("-")[0] for language in languages}
+    short_codes |= {"cmn": "zh", "arb": "ar"}
+    return {
+        code: [ISO_TO_LANGUAGE[code].partition(" (")[0], short_codes.get(code, "")]
+        for code in sorted(codes & ISO_TO_LANGUAGE.keys())
+    }
+
+
 def make_files() -> Iterator[tuple[Path, Mapping[str, Any]]]:
     """Yield each file of facts with its content."""
     tasks = list_tasks()
@@ -147,7 +167,9 @@ def make_files() -> Iterator[tuple[Path, Mapping[str, Any]]]:
         FOLDER / "tasks.json",
         {"mteb_version": version("mteb"), "tasks": tasks, "benchmarks": list_benchmarks()},
     )
-    yield FOLDER / "models.json", list_models(frozenset(tasks))
+    models = list_models(frozenset(tasks))
+    yield FOLDER / "models.json", models
+    yield LANGUAGES_FILE, list_languages(tasks, models)
 
 
 def write_files() -> None:
@@ -157,7 +179,7 @@ def write_files() -> None:
     write_atomically(SUITES, make_suites().encode())
 
 
-def find_differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
+def find_differences(old: object, new: object, path: str = "") -> Iterator[str]:
     """Yield a line for each fact that differs, with its path of keys."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys([*old, *new]):

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from stsbench.cli.options import FOLDERS, OUTPUT, WORK
+from stsbench.cli.options import OPTION_GROUPS
 from stsbench.cli.printing import print_text
 
 
@@ -99,7 +99,7 @@ class GroupedCommand(TyperCommand):
 
         The sections are plain text: rich takes longer to import than a command takes to run.
         """
-        titles = ("Arguments", "Options", FOLDERS, WORK, OUTPUT)
+        titles = ("Arguments", "Options", *OPTION_GROUPS)
         records_by_title: dict[str, list[tuple[str, str]]] = {title: [] for title in titles}
         for parameter in self.get_params(ctx):
             if record := parameter.get_help_record(ctx):

@@ -49,6 +49,12 @@ def leaderboard_command(
     rows_only: opt.RowsOnly = False,
     ranks: opt.Ranks = False,
     mteb: opt.MtebFolder = None,
+    language: opt.RowLanguage = None,
+    max_parameters: opt.MaxParameters = None,
+    license_name: opt.License = None,
+    only_open: opt.OnlyOpen = False,
+    sort: opt.SortedBy = None,
+    top: opt.Top = None,
     out: opt.TableFile = None,
     _config: opt.Config = None,
     cards: opt.Cards,
@@ -64,12 +70,21 @@ def leaderboard_command(
     from stsbench.boards.published.rows import read_table_card
     from stsbench.boards.render.formats import TERMINAL, check_format, render
     from stsbench.boards.tables.build import TableRequest, find_suite, has_public_rows
+    from stsbench.boards.tables.filters import RowFilter, find_language, parse_size
     from stsbench.boards.tables.table import check_show
 
     catalogue = opt.read_cards(cards)
     fmt = check_format(opt.choose_format(output, out, as_json=as_json))
     numbers = check_show(show)
     _check_options(TypedOptions.from_context(context), fmt, table, show, out)
+    row_filter = RowFilter(
+        language=find_language(language) if language else "",
+        max_parameters=parse_size(max_parameters) if max_parameters else None,
+        license=license_name or "",
+        only_open=only_open,
+        sort=sort or "",
+        top=top,
+    )
     # A wrong name is refused before any result is read.
     if table is not None:
         read_table_card(table)
@@ -99,6 +114,7 @@ def leaderboard_command(
             show=numbers,
             ranks=ranks,
             imported=_read_mteb(mteb) if mteb else None,
+            row_filter=row_filter,
             progress=progress,
             select_trusted=partial(select_trusted, catalogue=catalogue),
         )

@@ -22,6 +22,8 @@ MAX_COUNT = 10**9
 MAX_SEED = (1 << 32) - 1
 COUNT: dict[str, Any] = {"min": 1, "max": MAX_COUNT}
 FOLDERS, OUTPUT, WORK = "Data and folders", "Output", "How the work is done"
+ROWS = "Which rows"
+OPTION_GROUPS = (ROWS, FOLDERS, WORK, OUTPUT)
 """The titles of groups of options in a command's help; options without a group come first."""
 
 
@@ -357,6 +359,21 @@ Ranks = Annotated[
     bool,
     _option("Add rank intervals, and letters that show ties; needs per-item columns.", "--ranks"),
 ]
+RowLanguage = Annotated[
+    str | None, _option("Only models made for this language: German or de.", panel=ROWS)
+]
+MaxParameters = Annotated[
+    str | None, _option("Only models of at most this size: 500M, 1.5B.", panel=ROWS)
+]
+License = Annotated[
+    str | None,
+    _option("Only models whose licence begins like this: apache, mit.", "--license", panel=ROWS),
+]
+OnlyOpen = Annotated[bool, _option("Only models whose weights can be had.", "--open", panel=ROWS)]
+SortedBy = Annotated[
+    str | None, _option("Sort the rows of each group by this column: average, size.", panel=ROWS)
+]
+Top = Annotated[int | None, _option("The first so many rows of each group.", panel=ROWS, **COUNT)]
 
 # Checks.
 NewResults = Annotated[Path, _argument("The results folder (or lock file) to check.")]

@@ -21,6 +21,7 @@ from stsbench.boards.tables.columns import (
     TableFiller,
     is_scored_as_mteb,
 )
+from stsbench.boards.tables.filters import RowFilter
 from stsbench.boards.tables.rows import (
     AddedRow,
     describe_clean_scores,
@@ -202,6 +203,7 @@ class TableRequest:
     imported: MtebResults | None = None
     """The results of a user's files of MTEB's."""
     ranks: bool = False
+    row_filter: RowFilter = RowFilter()
     added: Sequence[AddedRow] = ()
     progress: ProgressCallback | None = None
     select_trusted: Callable[[Iterable[Result]], Iterable[Result]] = list
@@ -287,7 +289,20 @@ class TableRequest:
         problems = self.imported.problems if self.imported else ()
         if not table.has_numbers(self.show):
             raise DataError(f"there are no public results of suite '{name}'")
-        return TableSet([table], [*selected.omitted, *problems], advice=[])
+        tables = self._filter_rows([table])
+        return TableSet(tables, [*selected.omitted, *problems], advice=[])
+
+    def _filter_rows(self, tables: Sequence[Table]) -> list[Table]:
+        """Return the tables with the rows that the request chooses.
+
+        Raises:
+            DataError: No row is chosen.
+        """
+        filtered_tables = [self.row_filter.apply(table) for table in tables]
+        tables_with_rows = [table for table in filtered_tables if table.groups]
+        if not tables_with_rows:
+            raise DataError(f"no row fits: {self.row_filter.describe()}")
+        return tables_with_rows
 
     def _no_results_error(self, suite_name: str) -> DataError:
         """Return the error to raise if there are no results for a suite."""
@@ -380,6 +395,7 @@ class TableRequest:
         tables = [table for table in tables if table.has_numbers(self.show)]
         if not tables:
             raise no_number
+        tables = self._filter_rows(tables)
         return TableSet(tables, omitted, all_advice)
 
     def guess_suite(self) -> str:

@@ -137,5 +137,7 @@ def hub_address(model: str) -> str:
 
 
 def format_parameters(count: int) -> str:
-    """Return a number of parameters in millions, to three digits: 109M, 22.7M."""
+    """Return a number of parameters to three digits: 7.11B, 109M, 22.7M."""
+    if count >= 999.5e6:
+        return f"{count / 1e9:.3g}B"
     return f"{count / 1e6:.0f}M" if count >= 99.95e6 else f"{count / 1e6:.3g}M"

@@ -1,0 +1,176 @@
+"""Which rows of a table are shown, and in which order: by language, size, licence and column."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from stsbench.boards.tables.table import Row, Table, TableColumn
+from stsbench.boards.tables.traits import EncoderTraits
+from stsbench.core.errors import StsbenchError, UnknownName
+
+LANGUAGES_FILE = Path(__file__).parent / "languages.json"
+MEMBER_CODES = {"zho": "cmn", "ara": "arb"}
+"""The code of the language that a code of several languages stands for in STS."""
+SIZE_PATTERN = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[kKmMbB]?)")
+UNIT_SIZES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
+
+
+class Language(NamedTuple):
+    """A language, as ISO 639 names it."""
+
+    code: str
+    """Its code of three letters."""
+    name: str
+    short_code: str
+    """Its code of two letters; empty if it has none."""
+
+
+@cache
+def read_languages() -> Mapping[str, Language]:
+    """Read all languages that tasks or models name, by their code of three letters."""
+    names_by_code: dict[str, list[str]] = json.loads(LANGUAGES_FILE.read_bytes())
+    return {code: Language(code, *names) for code, names in names_by_code.items()}
+
+
+def find_language(text: str) -> str:
+    """Return the code of three letters of a language by its name or by either code.
+
+    Raises:
+        UnknownName: No task and no model names such a language; the message has the nearest name.
+    """
+    for language in read_languages().values():
+        if text.lower() in (language.code, language.short_code, language.name.lower()):
+            return _member_code(language.code)
+    names = [language.name for language in read_languages().values()]
+    raise UnknownName("language", text, names, hint="give a name or a code, such as German or de")
+
+
+def _member_code(code: str) -> str:
+    """Return a code without script, and that of the one language for a code of several."""
+    language = code.partition("-")[0]
+    return MEMBER_CODES.get(language, language)
+
+
+def parse_size(text: str) -> int:
+    """Return a number of parameters that is written as ``500M``, ``1.5B`` or in digits.
+
+    Raises:
+        StsbenchError: It is none.
+    """
+    match = SIZE_PATTERN.fullmatch(text.strip())
+    if match is None:
+        raise StsbenchError(f"'{text}' is no number of parameters", hint="500M, 1.5B or digits")
+    return round(float(match["number"]) * UNIT_SIZES[match["unit"].lower()])
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowFilter:
+    """A choice of a table's rows, and their order.
+
+    Attributes:
+        language: The language that a model must be made for, as a code of three letters; empty for
+            any.
+        max_parameters: The most parameters; None for any number.
+        license: The beginning of the licence's name, whatever its case; empty for any.
+        only_open: Show only models whose weights can be had.
+        sort: The key or head of the column to sort by; empty for the table's own order.
+        top: The number of rows to show of each group; None for all.
+    """
+
+    language: str = ""
+    max_parameters: int | None = None
+    license: str = ""
+    only_open: bool = False
+    sort: str = ""
+    top: int | None = None
+
+    def apply(self, table: Table) -> Table:
+        """Return the table with the chosen rows, and a note on how many were left out and why.
+
+        Raises:
+            UnknownName: There is no such column to sort by.
+        """
+        column = self._find_column(table) if self.sort else None
+        n_omitted = 0
+        n_unknown = 0
+        groups = []
+        for group in table.groups:
+            rows = []
+            for row in group.rows:
+                checks = self._check_facts(row.traits)
+                if all(checks):
+                    rows.append(row)
+                    continue
+                n_omitted += 1
+                n_unknown += False not in checks
+            if column is not None:
+                rows = sort_rows(rows, column)
+            n_omitted += len(rows) - len(rows[: self.top])
+            if rows[: self.top]:
+                groups.append(replace(group, rows=rows[: self.top]))
+        notes = list(table.notes)
+        if n_omitted:
+            unknown = f", {n_unknown} of them because the facts are not known" if n_unknown else ""
+            notes.append(f"{n_omitted} rows are not shown{unknown} ({self.describe()})")
+        return replace(table, groups=groups, notes=notes)
+
+    def _check_facts(self, traits: EncoderTraits) -> list[bool | None]:
+        """Return for each fact that counts whether it fits; None if it is not known."""
+        checks: list[bool | None] = []
+        if self.language:
+            codes = {_member_code(code) for code in traits.languages}
+            checks.append(self.language in codes if codes else None)
+        if self.max_parameters is not None:
+            n_parameters = traits.parameters
+            checks.append(None if n_parameters is None else n_parameters <= self.max_parameters)
+        if self.license:
+            has_license = traits.license.lower().startswith(self.license.lower())
+            checks.append(has_license if traits.license else None)
+        if self.only_open:
+            checks.append(traits.is_open)
+        return checks
+
+    def describe(self) -> str:
+        """Return the choice in words, for example ``German, at most 500M parameters``."""
+        words = []
+        if self.language:
+            words.append(read_languages()[self.language].name)
+        if self.max_parameters is not None:
+            words.append(f"at most {self.max_parameters / 1e6:g}M parameters")
+        if self.license:
+            words.append(f"licence {self.license}")
+        if self.only_open:
+            words.append("open weights")
+        if self.top is not None:
+            words.append(f"the first {self.top} of each group")
+        return ", ".join(words)
+
+    def _find_column(self, table: Table) -> TableColumn:
+        """Return the column to sort by."""
+        for column in table.columns:
+            if self.sort.lower() in (column.key.lower(), column.head.lower()):
+                return column
+        raise UnknownName("column", self.sort, [column.key for column in table.columns])
+
+
+def sort_rows(rows: Sequence[Row], column: TableColumn) -> list[Row]:
+    """Return rows with the best number of a column first, and those without a number last.
+
+    Facts, such as sizes, and standings begin with the lowest.
+    """
+
+    def sort_key(row: Row) -> tuple[bool, float]:
+        cell = row.cell(column.key)
+        number = cell.measured or cell.published
+        if number is None:
+            return True, 0.0
+        is_descending = column.better == "high"
+        return False, -number.value if is_descending else number.value
+
+    return sorted(rows, key=sort_key)
