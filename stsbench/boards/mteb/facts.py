@@ -89,7 +89,7 @@ class DataFacts(StrictRecord, frozen=True, kw_only=True):
 
     same_data: dict[str, str]
     """MTEB's tasks by tasks of ours whose card names another dataset with the same pairs."""
-    other_text: list[str]
+    other_data: list[str]
     """Tasks of ours whose card names MTEB's dataset, but whose local files have other text."""
     same_text: list[SameText]
 
@@ -152,7 +152,7 @@ def find_mteb_subset(task: str, catalogue: Catalogue) -> MtebSubset | None:
 def _find_subset(task: str, card: TaskCard) -> MtebSubset | None:
     """Return the subset of MTEB's with the data of a card; None if there is none."""
     data_facts = read_data_facts()
-    if task in data_facts.other_text or card.evaluator != "sts":
+    if task in data_facts.other_data or card.evaluator != "sts":
         return None
     name = data_facts.same_data.get(task)
     if name is not None:

@@ -10,8 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from stsbench.boards.tables.table import Row, Table, TableColumn
-from stsbench.boards.tables.traits import EncoderTraits
+from stsbench.boards.tables.table import EncoderTraits, Row, Table, TableColumn
 from stsbench.core.errors import StsbenchError, UnknownName
 
 LANGUAGES_FILE = Path(__file__).parent / "languages.json"

@@ -1,37 +1,23 @@
-"""MTEB's result files: what they hold, that MTEB's own loader takes them, and which tasks have MTEB's data."""
+"""Exported result files of MTEB's: what they hold, that MTEB's own loader takes them, and which tasks have its data."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stsbench.boards.exports.hub import find_mteb_task, read_mteb_tasks
-from stsbench.boards.exports.mteb import (
-    ExportedFiles,
-    ImportedModel,
-    ImportedScores,
-    MtebScore,
-    add_imported_rows,
-    export_mteb,
-    read_mteb,
-)
-from stsbench.boards.render.formats import render
-from stsbench.boards.tables.build import TableRequest, build_table
-from stsbench.boards.tables.columns import is_scored_as_mteb
-from stsbench.boards.tables.layout import build_layout
-from stsbench.boards.tables.table import Table
-from stsbench.core.cards import Suite
+from stsbench.boards.exports.mteb import ExportedFiles, export_mteb
+from stsbench.boards.mteb.facts import find_mteb_subset, list_mteb_subsets, read_mteb_facts
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, OutputError, ProtocolError
+from stsbench.core.errors import DataError
 from stsbench.data.task import load_task
 from stsbench.results.record import Result
 from tests.made import SIMCSE, make_result
 
+MTEB_REPOS = {task.repo for task in read_mteb_facts().tasks.values()}
+OTHER_DATA = {"sts17-ar-ar", "sts17-ar-en", "sick-br"}
 WMEAN = {**SIMCSE, "name": "wmean", "aggregation": "wmean"}
 PRINT = "0123456789abcdef" * 4
 
@@ -162,12 +148,17 @@ def test_cells_of_other_data_or_scoring_are_left_out(tmp_path, result, why):
     assert len(found.paths) == 1 and len(found.omitted) == 1 and found.omitted[0].startswith(why)
 
 
-def test_every_task_named_is_ours_and_from_mteb():
-    for task in read_mteb_tasks():
-        found = find_mteb_task(task, Catalogue())
-        assert found and found.repo.startswith("mteb/") and len(found.revision) == 40
-        assert found.splits["test"] == "test"
-    assert find_mteb_task("stsb", Catalogue()) is None
+def test_every_card_of_mtebs_data_is_known():
+    """A card that names MTEB's dataset is exported and imported, unless its files differ."""
+    catalogue = Catalogue()
+    for task in catalogue.paths("tasks"):
+        hub = catalogue.task(task).hub
+        subset = find_mteb_subset(task, catalogue)
+        if subset is None:
+            assert hub is None or hub.repo not in MTEB_REPOS or task in OTHER_DATA
+        else:
+            assert len(subset.revision) == 40 and subset.splits
+    assert find_mteb_subset("stsb", catalogue) is None
 
 
 # With MTEB itself, where it is installed.
@@ -196,10 +187,10 @@ def test_mteb_reads_the_files(tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.data
-@pytest.mark.parametrize("task", read_mteb_tasks())
+@pytest.mark.parametrize("task", list_mteb_subsets(Catalogue()))
 def test_the_data_are_mtebs(task):
     mteb = pytest.importorskip("mteb", reason="mteb is not installed")
-    ours = find_mteb_task(task, Catalogue())
+    ours = find_mteb_subset(task, Catalogue())
     assert ours
     theirs = mteb.get_task(ours.name).metadata
     assert (theirs.dataset["path"], theirs.dataset["revision"]) == (ours.repo, ours.revision)
@@ -216,202 +207,3 @@ def test_the_data_are_mtebs(task):
     ):
         assert sum(map(len, sentences)) == facts[column]["total_text_length"]
         assert len(set(sentences)) == facts[column]["unique_texts"]
-
-
-STS12 = "a0d554a64d88156834ff5ae9920b964011b16384"
-SUITE = Suite(name="STS", tasks=["sts12", "sts13"])
-
-
-def boards(results: list[Result]) -> list[Table]:
-    return TableRequest(catalogue=Catalogue(), results=results).make_suite_boards(
-        "sts", SUITE, dict.fromkeys(SUITE.tasks, "test")
-    )
-
-
-def file(
-    path: Path, score: object = 0.5, *, task: str = "STS12", revision: str = STS12, **changes: Any
-) -> Path:
-    cell = {
-        "cosine_spearman": score,
-        "main_score": score,
-        "hf_subset": "default",
-        "languages": ["eng-Latn"],
-    }
-    facts = {
-        "dataset_revision": revision,
-        "task_name": task,
-        "mteb_version": "2.1.0",
-        "scores": {"test": [cell]},
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**facts, **changes}))
-    return path
-
-
-def imported_of(path: Path) -> ImportedScores:
-    return read_mteb(path, Catalogue())
-
-
-def test_a_folder_of_models_is_read(tmp_path):
-    file(tmp_path / "org__one" / "rev1" / "STS12.json", 0.5)
-    file(
-        tmp_path / "org__one" / "rev1" / "Banking77Classification.json",
-        task="Banking77Classification",
-    )
-    file(tmp_path / "two" / "rev2" / "STS12.json", 0.6)
-    (tmp_path / "two" / "rev2" / "model_meta.json").write_text(
-        '{"name": "org/two", "revision": "main", "loader": null}'
-    )
-    found = imported_of(tmp_path)
-    assert found.scores == {
-        ImportedModel("org/one", "rev1"): {"sts12": (0.5, "2.1.0")},
-        ImportedModel("org/two", "main"): {"sts12": (0.6, "2.1.0")},
-    }
-    assert not found.problems
-    assert imported_of(tmp_path / "two" / "rev2" / "STS12.json").scores == {
-        ImportedModel("org/two", "main"): {"sts12": (0.6, "2.1.0")}
-    }
-
-
-def test_what_was_exported_is_imported_again(tmp_path):
-    languages = ("de", "en", "es", "fr", "it", "nl", "pl", "pt", "ru", "zh")
-    scores = {"sts12": 0.123456, "sts13": 0.6, "stsb-raw": 0.5, "sickr-mteb": 0.4}
-    scores |= {f"stsb-{code}": at / 20 for at, code in enumerate(languages)}
-    export_mteb([made("a", task, score) for task, score in scores.items()], tmp_path, Catalogue())
-    (((name, revision), found),) = imported_of(tmp_path).scores.items()
-    assert (name, revision) == ("stsbench/a", PRINT[:40])
-    assert {task: score for task, (score, _) in found.items()} == scores
-
-
-BROKEN = {
-    "half.json": (
-        '{"task_name": "STS12", "dataset_rev',
-        "is not a result file of MTEB 1.11 or newer: ",
-    ),
-    "old.json": (
-        '{"mteb_version": "1.0.0", "test": {"cos_sim": {"spearman": 0.5}}}',
-        "mteb itself reads older ones",
-    ),
-    "list.json": ("[]", "is not a result file of MTEB"),
-}
-
-
-def test_a_broken_old_or_foreign_file_is_one_line(tmp_path):
-    folder = tmp_path / "org__one" / "rev1"
-    file(
-        folder / "STS13.json",
-        0.5,
-        task="STS13",
-        revision="7e90230a92c190f1bf69ae9002b8cea547a64cca",
-    )
-    for name, (content, _) in BROKEN.items():
-        (folder / name).write_text(content)
-    file(folder / "other data.json", revision="f" * 40)
-    file(folder / "nan.json", None)
-    file(folder / "two.json", 2)
-    found = imported_of(tmp_path)
-    assert found.scores == {ImportedModel("org/one", "rev1"): {"sts13": (0.5, "2.1.0")}}
-    assert len(found.problems) == len(BROKEN) + 3 and all(
-        "\n" not in line for line in found.problems
-    )
-    by_name = {Path(line.partition(": ")[0]).name: line for line in found.problems}
-    for name, (_, said) in BROKEN.items():
-        assert said in by_name[name]
-    assert by_name["other data.json"].endswith(
-        f"of dataset revision {'f' * 12}, ours is {STS12[:12]}: other data"
-    )
-    assert by_name["nan.json"].endswith(
-        "subset 'default': 'cosine_spearman' is None and no correlation"
-    )
-    assert by_name["two.json"].endswith("is 2 and no correlation")
-
-
-@pytest.mark.parametrize(
-    ("folder", "error_type", "message"),
-    [
-        ("empty", DataError, "no score of a task that is also ours"),
-        (
-            "broken",
-            DataError,
-            r"no score of a task that is also ours; .*a.json: is not a result file",
-        ),
-        ("gone", OutputError, "gone: there is no such file or folder of MTEB's results"),
-    ],
-)
-def test_nothing_to_import_is_an_error(tmp_path, folder, error_type, message):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "a.json").write_text("{")
-    with pytest.raises(error_type, match=message):
-        imported_of(tmp_path / folder)
-
-
-def test_imported_rows_stand_apart_and_are_marked():
-    results = [made("a", "sts12", 0.5), made("a", "sts13", 0.6)]
-    (board,) = boards(results)
-    imported = ImportedScores(
-        scores={
-            ImportedModel("org/x", "one"): {
-                "sts12": MtebScore(0.9, "2.1.0"),
-                "sts13": MtebScore(0.8, "2.1.0"),
-            },
-            ImportedModel("org/x", "two"): {
-                "sts12": MtebScore(0.7, "1.12.0"),
-                "stsb-raw": MtebScore(0.1, "2.1.0"),
-            },
-            ImportedModel("org/y", "one"): {"stsb-raw": MtebScore(0.7, "2.1.0")},
-        },
-        problems=[],
-    )
-    table = add_imported_rows(board, imported)
-    first, second = build_layout(table).blocks
-    # Best is taken among the measured: with one row of them, none is.
-    assert [[cell.text for cell in line.cells] for line in first.lines] == [
-        ["50.00", "60.00", "55.00"]
-    ]
-    assert not any(cell.rank for cell in first.lines[0].cells)
-    assert [line.label + line.symbols for line in second.lines] == ["org/x [one]°", "org/x [two]°"]
-    assert [[cell.text for cell in line.cells] for line in second.lines] == [
-        ["90.00", "80.00", "85.00"],
-        ["70.00", "–", "–"],
-    ]
-    assert second.section.startswith("Imported from MTEB's result files")
-    legend = "° imported from MTEB's result files, not measured here (mteb 2.1.0, mteb 1.12.0, mteb 2.1.0)"
-    assert legend in build_layout(table).legend
-    assert [
-        line.label for block in build_layout(table, "measured").blocks for line in block.lines
-    ] == ["a"]
-    lines = list(csv.DictReader(io.StringIO(render([table], "csv"))))
-    keys = ("side", "sts12", "sts13", "average", "average_exact")
-    assert [lines[1][key] for key in keys] == ["imported", "90.0", "80.0", "85.0", "85.0"]
-    assert lines[0]["side"] == "measured"
-    for fmt in ("markdown", "latex", "html", "json"):
-        assert "mteb 2.1.0" in render([table], fmt)
-
-
-def test_imported_rows_have_a_board_of_their_own_where_none_is_scored_as_they_are():
-    scores = {"sts12": MtebScore(0.9, "2.1.0")}
-    imported = ImportedScores(scores={ImportedModel("org/x", "one"): scores}, problems=[])
-    titles = {}
-    for name, protocol in (("simcse", SIMCSE), ("wmean", WMEAN)):
-        results = [make_result("a", "sts12", 0.5, protocol=protocol)]
-        request = TableRequest(catalogue=Catalogue(), results=results, imported=imported)
-        titles[name] = [
-            table.title.partition(",")[2].split()[1] for table in request.make_boards("sts").tables
-        ]
-    assert titles == {"simcse": ["simcse"], "wmean": ["wmean", "mteb"]}
-
-
-def test_only_boards_scored_as_mteb_scores_take_them():
-    def taken(protocol: dict[str, Any]) -> bool:
-        results = [make_result("a", "sts12", 0.5, protocol=protocol)]
-        (board,) = boards(results)
-        return is_scored_as_mteb(board.columns)
-
-    assert taken(SIMCSE)
-    assert not any(map(taken, (WMEAN, {**SIMCSE, "similarity": "dot"}, {"name": "senteval"})))
-    assert is_scored_as_mteb(build_table("sts").columns) and not is_scored_as_mteb(
-        build_table("transfer").columns
-    )
-    with pytest.raises(ProtocolError, match="'transfer' is not scored as MTEB scores"):
-        add_imported_rows(build_table("transfer"), ImportedScores({}, []))

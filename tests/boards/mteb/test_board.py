@@ -1,0 +1,269 @@
+"""Boards with MTEB's scores: columns, means, marks and groups, and rows imported below a board of ours."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from stsbench.boards.mteb.board import MtebBoard, add_imported_rows
+from stsbench.boards.mteb.facts import read_mteb_facts
+from stsbench.boards.mteb.scores import MtebResult, MtebResults, SplitAndSubset
+from stsbench.boards.render.formats import render
+from stsbench.boards.tables.build import TableRequest, build_table
+from stsbench.boards.tables.columns import is_scored_as_mteb
+from stsbench.boards.tables.layout import build_layout
+from stsbench.boards.tables.table import Row, Table
+from stsbench.core.cards import Suite
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import DataError, ProtocolError
+from stsbench.results.record import Result
+from tests.made import SIMCSE, make_result
+
+CATALOGUE = Catalogue()
+SUITE = Suite(name="STS", tasks=["sts12", "sts13"])
+WMEAN = {**SIMCSE, "name": "wmean", "aggregation": "wmean"}
+
+
+def scored(model: str, task: str, score: float, **changes: Any) -> MtebResult:
+    """Return a result of MTEB's on all parts of a task, each with the same score."""
+    facts = read_mteb_facts().tasks[task]
+    parts = [SplitAndSubset(split, subset) for split in facts.splits for subset in facts.subsets]
+    fields = {
+        "revision": "rev",
+        "data_revision": facts.revision,
+        "mteb_version": "2.1.0",
+        "scores": dict.fromkeys(parts, score),
+        **changes,
+    }
+    return MtebResult(model=model, task=task, **fields)
+
+
+def measured(encoder: str, task: str, score: float, **changes: Any) -> Result:
+    scores = {"spearman.all": score, "pearson.all": score}
+    return make_result(encoder, task, score, **{"scores": scores, **changes})
+
+
+def make_boards(results: list[Result]) -> list[Table]:
+    request = TableRequest(catalogue=CATALOGUE, results=results)
+    return request.make_suite_boards("sts", SUITE, dict.fromkeys(SUITE.tasks, "test"))
+
+
+def build_board(
+    benchmark: str, *imported: MtebResult, results: list[Result] | None = None
+) -> Table:
+    board = MtebBoard(benchmark=benchmark, catalogue=CATALOGUE)
+    return board.build("suite", benchmark, results or [], imported)
+
+
+def find_row(table: Table, label: str) -> Row:
+    return next(row for row in table.rows() if row.label == label)
+
+
+def published_values(row: Row) -> dict[str, float]:
+    return {key: cell.published.value for key, cell in row.cells.items() if cell.published}
+
+
+def test_a_column_is_the_mean_over_subsets_and_splits():
+    table = build_board(
+        "MTEB(spa, v1)",
+        scored(
+            "org/name",
+            "STSBenchmarkMultilingualSTS",
+            0.0,
+            scores={SplitAndSubset("dev", "es"): 0.5, SplitAndSubset("test", "es"): 0.7},
+        ),
+        scored(
+            "org/name",
+            "STS17",
+            0.0,
+            scores={SplitAndSubset("test", "es-es"): 0.2, SplitAndSubset("test", "es-en"): 0.4},
+        ),
+        scored("org/name", "STSES", 0.1),
+        scored("org/name", "STS22", 0.9),
+    )
+    values = published_values(find_row(table, "org/name"))
+    assert values["STSBenchmarkMultilingualSTS"] == pytest.approx(60)
+    assert values["STS17"] == pytest.approx(30)
+    # Each task counts once, however many subsets it has.
+    assert values["average_exact"] == pytest.approx(fmean([60, 30, 10, 90]))
+
+
+def test_a_task_without_one_of_its_subsets_has_no_score_and_the_row_no_mean():
+    incomplete = scored("org/name", "STS17", 0, scores={SplitAndSubset("test", "es-es"): 0.2})
+    values = published_values(
+        find_row(
+            build_board("MTEB(spa, v1)", incomplete, scored("org/name", "STSES", 0.1)), "org/name"
+        )
+    )
+    assert values == {"STSES": 10.0}
+
+
+def test_other_data_are_shown_and_marked_and_in_no_mean():
+    table = build_board(
+        "MTEB(deu, v1)",
+        scored("org/name", "GermanSTSBenchmark", 0.8),
+        scored("org/name", "STS22", 0.6, data_revision="6d1ba47164174a496b7fa5d3569dae26a6813b80"),
+        scored(
+            "org/other",
+            "GermanSTSBenchmark",
+            0.8,
+            data_revision="e36907544d44c3a247898ed81540310442329e20",
+        ),
+        scored("org/other", "STS22", 0.6),
+    )
+    row = find_row(table, "org/name")
+    assert published_values(row) == {"GermanSTSBenchmark": 80.0, "STS22": 60.0}
+    assert row.cells["STS22"].misprint == (
+        "data revision 6d1ba471, not known to hold the text of de9d86b3: in no average"
+    )
+    # An earlier revision that is known to hold the same text counts.
+    assert published_values(find_row(table, "org/other"))["average"] == pytest.approx(70)
+    text = render([table], "markdown")
+    assert "60.00\\*" in text and "data revision 6d1ba471, not known to hold the text" in text
+
+
+def test_models_trained_on_a_task_are_marked_and_have_their_zero_shot_share():
+    table = build_board("MTEB(deu, v1)")
+    trained = find_row(table, "codefuse-ai/F2LLM-v2-8B")
+    assert trained.overlap == "text"
+    assert trained.cells["zero_shot"].published.text == "50%"
+    assert find_row(table, "intfloat/multilingual-e5-small").overlap == ""
+
+
+def test_own_results_stand_in_the_same_columns():
+    tasks = ("lcqmc", "pawsx-zh", "afqmc", "qbqtc", "atec", "bq", "cmteb-stsb")
+    split_by_task = {task: CATALOGUE.task(task).score_split for task in tasks}
+    # ATEC, BQ and STSB have a validation split, of which this benchmark takes the test split only.
+    results = [
+        measured("own", task, position / 10, split=split_by_task[task])
+        for position, task in enumerate(tasks)
+    ]
+    table = build_board("MTEB(cmn, v1)", results=results)
+    row = table.groups[0].rows[0]
+    assert (table.groups[0].section, row.label) == ("Measured here", "own")
+    values = {key: cell.measured.value for key, cell in row.cells.items() if cell.measured}
+    assert values["PAWSX"] == pytest.approx(10) and values["average"] == pytest.approx(30)
+    other_protocol = [measured("own", "lcqmc", 0.5, protocol={**SIMCSE, "similarity": "dot"})]
+    assert build_board("MTEB(cmn, v1)", results=other_protocol).groups[0].section != "Measured here"
+
+
+def test_seeds_are_averaged_within_a_column():
+    results = [measured("own", "jsick", 0.4 + seed / 10, eval_seed=seed) for seed in (0, 1)]
+    row = build_board("JMTEB(v2)", results=results).groups[0].rows[0]
+    assert row.cells["JSICK"].measured.value == pytest.approx(45)
+
+
+def test_imported_rows_stand_apart_and_are_marked():
+    (board,) = make_boards([measured("a", "sts12", 0.5), measured("a", "sts13", 0.6)])
+    imported = [
+        scored("org/x", "STS12", 0.9),
+        scored("org/x", "STS13", 0.8, mteb_version="1.12.0"),
+        scored("org/y", "STS12", 0.7, data_revision="f" * 40),
+        scored("org/z", "STSBenchmark", 0.7),
+    ]
+    table = add_imported_rows(board, imported, CATALOGUE)
+    first, second = build_layout(table).blocks
+    # Best is taken among the measured: with one row of them, none is.
+    assert [[cell.text for cell in line.cells] for line in first.lines] == [
+        ["50.00", "60.00", "55.00"]
+    ]
+    assert not any(cell.rank for cell in first.lines[0].cells)
+    assert [line.label + line.symbols for line in second.lines] == ["org/x°", "org/y°"]
+    assert [[cell.text + cell.symbol for cell in line.cells] for line in second.lines] == [
+        ["90.00", "80.00", "85.00"],
+        ["70.00*", "–", "–"],
+    ]
+    assert second.section.startswith("Imported from MTEB's result files")
+    legend = build_layout(table).legend
+    assert (
+        "° imported from MTEB's result files, not measured here (mteb 1.12.0, mteb 2.1.0, mteb 2.1.0)"
+        in legend
+    )
+    assert [
+        line.label for block in build_layout(table, "measured").blocks for line in block.lines
+    ] == ["a"]
+    lines = list(csv.DictReader(io.StringIO(render([table], "csv"))))
+    keys = ("side", "sts12", "sts13", "average", "average_exact")
+    assert [lines[1][key] for key in keys] == ["imported", "90.0", "80.0", "85.0", "85.0"]
+    assert lines[0]["side"] == "measured"
+    for fmt in ("markdown", "latex", "html", "json"):
+        assert "mteb 2.1.0" in render([table], fmt)
+
+
+def test_imported_rows_have_a_board_of_their_own_where_none_is_scored_as_they_are():
+    imported = MtebResults([scored("org/x", "STS12", 0.9)], problems=[])
+    titles = {}
+    for name, protocol in (("simcse", SIMCSE), ("wmean", WMEAN)):
+        results = [make_result("a", "sts12", 0.5, protocol=protocol)]
+        request = TableRequest(catalogue=CATALOGUE, results=results, imported=imported)
+        titles[name] = [
+            table.title.partition(",")[2].split()[1] for table in request.make_boards("sts").tables
+        ]
+    assert titles == {"simcse": ["simcse"], "wmean": ["wmean", "mteb"]}
+
+
+def test_only_boards_scored_as_mteb_scores_take_imported_rows():
+    def takes_imported(protocol: dict[str, Any]) -> bool:
+        (board,) = make_boards([make_result("a", "sts12", 0.5, protocol=protocol)])
+        return is_scored_as_mteb(board.columns)
+
+    assert takes_imported(SIMCSE)
+    others = (WMEAN, {**SIMCSE, "similarity": "dot"}, {"name": "senteval"})
+    assert not any(map(takes_imported, others))
+    assert is_scored_as_mteb(build_table("sts").columns)
+    with pytest.raises(ProtocolError, match="'transfer' is not scored as MTEB scores"):
+        add_imported_rows(build_table("transfer"), [], CATALOGUE)
+
+
+def make_filtered(**choices: Any) -> Table:
+    from stsbench.boards.tables.filters import RowFilter
+
+    request = TableRequest(catalogue=CATALOGUE, show="published", row_filter=RowFilter(**choices))
+    (table,) = request.make_boards("mteb-deu-v1-sts").tables
+    return table
+
+
+def test_rows_are_chosen_by_language_size_licence_and_weights():
+    everything = make_filtered()
+    table = make_filtered(
+        language="deu", max_parameters=500_000_000, license="Apache", only_open=True, top=3
+    )
+    rows = table.rows()
+    assert len(rows) == 3 < len(everything.rows())
+    for row in rows:
+        traits = row.traits
+        assert "deu" in traits.languages and traits.is_open
+        assert traits.parameters <= 500_000_000 and traits.license.startswith("apache")
+    assert table.notes[-1].startswith(f"{len(everything.rows()) - 3} rows are not shown, ")
+    assert table.notes[-1].endswith(
+        "(German, at most 500M parameters, licence Apache, open weights, the first 3 of each group)"
+    )
+
+
+def test_rows_are_sorted_by_a_column_with_gaps_last():
+    values = [
+        cell.published.value
+        for row in make_filtered(sort="stS22").rows()
+        if (cell := row.cells.get("STS22"))
+    ]
+    assert values == sorted(values, reverse=True)
+    sizes = [row.traits.parameters for row in make_filtered(sort="size").rows()]
+    known_sizes = [size for size in sizes if size]
+    assert known_sizes == sorted(known_sizes) and sizes[: len(known_sizes)] == known_sizes
+
+
+def test_a_choice_that_no_row_fits_is_an_error():
+    with pytest.raises(DataError, match="no row fits: German, at most 0.001M parameters"):
+        make_filtered(language="deu", max_parameters=1000)
+
+
+def test_the_json_of_a_board_holds_facts_beside_scores():
+    table = make_filtered(top=1)
+    (content,) = json.loads(render([table], "json"))
+    cells = content["groups"][0]["rows"][0]["cells"]
+    assert cells["size"]["published"]["text"] == "278M"
