@@ -27,14 +27,17 @@ from stsbench.boards.render.formats import render
 from stsbench.boards.render.html import render_notebook_layout
 from stsbench.boards.render.text import to_frame
 from stsbench.boards.tables.build import TableRequest, find_suite, has_public_rows
+from stsbench.boards.tables.filters import RowFilter
 from stsbench.boards.tables.layout import build_layout
 from stsbench.boards.tables.table import Show, Table, check_show
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError, look_up
 from stsbench.core.parameters import (
+    COUNT_OR_NONE,
     NAME,
     NAME_OR_PATH,
     PATH,
+    SIZE,
     SWITCH,
     copy_arguments_of,
     validate_arguments,
@@ -303,6 +306,8 @@ class Leaderboard:
 
 @validate_arguments(
     table=NAME_OR_PATH, suite=NAME, protocol=NAME, show=NAME, exact=SWITCH, ranks=SWITCH, mteb=PATH,
+    language=NAME, max_parameters=SIZE, license=NAME, only_open=SWITCH, sort=NAME,
+    top=COUNT_OR_NONE,
     catalogue=Catalogue,
 )  # fmt: skip
 def leaderboard(
@@ -315,6 +320,12 @@ def leaderboard(
     exact: bool = False,
     ranks: bool = False,
     mteb: Path | str | None = None,
+    language: str | None = None,
+    max_parameters: int | str | None = None,
+    license: str | None = None,  # noqa: A002 - what users call it
+    only_open: bool = False,
+    sort: str | None = None,
+    top: int | None = None,
     catalogue: Catalogue | None = None,
 ) -> Leaderboard:
     """Make the tables that ``stsbench leaderboard`` prints.
@@ -331,6 +342,12 @@ def leaderboard(
         exact: Show exact averages, not rounded as in the paper.
         ranks: Show rank intervals, and letters that tell ties; needs per-item columns.
         mteb: A folder of MTEB's result files, shown as imported rows.
+        language: Show only models made for a language, by name or code.
+        max_parameters: Show only models of at most this size: ``500M``, ``1.5B`` or a number.
+        license: Show only models whose licence begins like this.
+        only_open: Show only models whose weights can be had.
+        sort: The column to sort the rows of each group by.
+        top: The number of rows to show of each group.
         catalogue: The cards of your own.
 
     Raises:
@@ -358,6 +375,14 @@ def leaderboard(
         show=checked_show,
         imported=read_mteb_files(Path(mteb)) if mteb is not None else None,
         ranks=ranks,
+        row_filter=RowFilter.from_texts(
+            language=language,
+            max_parameters=max_parameters,
+            license=license,
+            only_open=only_open,
+            sort=sort,
+            top=top,
+        ),
     )
     if table is None:
         table_set = request.make_boards(suite or request.guess_suite() or DEFAULT_SUITE)

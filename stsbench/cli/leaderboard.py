@@ -70,19 +70,19 @@ def leaderboard_command(
     from stsbench.boards.published.rows import read_table_card
     from stsbench.boards.render.formats import TERMINAL, check_format, render
     from stsbench.boards.tables.build import TableRequest, find_suite, has_public_rows
-    from stsbench.boards.tables.filters import RowFilter, find_language, parse_size
+    from stsbench.boards.tables.filters import RowFilter
     from stsbench.boards.tables.table import check_show
 
     catalogue = opt.read_cards(cards)
     fmt = check_format(opt.choose_format(output, out, as_json=as_json))
     numbers = check_show(show)
     _check_options(TypedOptions.from_context(context), fmt, table, show, out)
-    row_filter = RowFilter(
-        language=find_language(language) if language else "",
-        max_parameters=parse_size(max_parameters) if max_parameters else None,
-        license=license_name or "",
+    row_filter = RowFilter.from_texts(
+        language=language,
+        max_parameters=max_parameters,
+        license=license_name,
         only_open=only_open,
-        sort=sort or "",
+        sort=sort,
         top=top,
     )
     # A wrong name is refused before any result is read.

@@ -181,7 +181,7 @@ class Catalogue:
         return paths[name]
 
     def suites(self) -> dict[str, cards.Suite]:
-        """Return all suites by id, the project's first; no suite may have a task's id."""
+        """Return all suites by id: the project's, the user's, MTEB's; none may have a task's id."""
         suites = self._tables(
             "tasks", file_stem="suites", record=cards.Suite, taken_ids=self.paths("tasks")
         )

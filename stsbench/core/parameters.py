@@ -209,6 +209,17 @@ MARGIN = ArgumentKind(
     ),
     expected="a number from 0 to 100 or None",
 )
+COUNT_OR_NONE = ArgumentKind(
+    lambda value: (
+        value is None
+        or (isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1)
+    ),
+    expected="a whole number from 1 on or None",
+)
+SIZE = ArgumentKind(
+    lambda value: value is None or isinstance(value, str) or COUNT_OR_NONE.is_valid(value),
+    expected="a number of parameters, such as 500_000_000 or '500M', or None",
+)
 SWITCH = ArgumentKind(_is(bool), expected="True or False")
 PARAMETERS = ArgumentKind(
     lambda value: isinstance(value, Mapping) and all(isinstance(key, str) for key in value),

@@ -12,7 +12,7 @@ import pytest
 
 from stsbench.boards.published.rows import list_tables, read_sources
 from stsbench.boards.render.formats import render
-from stsbench.boards.render.html import distinguish_rows, format_parameters
+from stsbench.boards.render.html import distinguish_rows
 from stsbench.boards.tables.build import build_table
 from stsbench.boards.tables.layout import build_layout
 from stsbench.boards.tables.table import (
@@ -25,6 +25,7 @@ from stsbench.boards.tables.table import (
     TableColumn,
     TableNumber,
 )
+from stsbench.boards.tables.traits import format_parameters
 from tests.boards.shown import HOSTILE, UNROUNDED, standing, sts
 
 VOID = {"meta", "input", "img", "wbr"}
@@ -324,9 +325,9 @@ def test_details_lead_to_paper_model_and_the_source_of_a_row():
 
 @pytest.mark.parametrize(
     ("count", "said"),
-    [(22_713_216, "22.7M"), (99_960_000, "100M"), (6.7e9, "6700M"), (4e5, "0.4M")],
+    [(22_713_216, "22.7M"), (99_960_000, "100M"), (6.7e9, "6.7B"), (4e5, "0.4M")],
 )
-def test_parameters_are_told_in_millions(count, said):
+def test_parameters_are_written_to_three_digits(count, said):
     assert format_parameters(int(count)) == said
 
 

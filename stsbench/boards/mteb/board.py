@@ -27,11 +27,11 @@ from stsbench.boards.mteb.scores import (
 )
 from stsbench.boards.tables.columns import (
     Numbers,
-    add_average,
     is_mteb_protocol,
     is_scored_as_mteb,
+    make_averaged_numbers,
 )
-from stsbench.boards.tables.rows import by_average
+from stsbench.boards.tables.rows import average_sort_key
 from stsbench.boards.tables.table import (
     AVERAGE,
     EXACT,
@@ -161,7 +161,7 @@ class MtebBoard:
             columns=self.columns,
             groups=[group for group in groups if group.rows],
             notes=list(self._notes(public_results)),
-            terms=[[task] for task in self.tasks],
+            average_terms=[[task] for task in self.tasks],
         )
 
     def _notes(self, results_by_model: Mapping[str, ResultsByTask]) -> Iterator[str]:
@@ -192,7 +192,7 @@ class MtebBoard:
         rows = []
         for model, results in join_revisions(imported).items():
             rows += self._mteb_rows({model: results}, describe_versions(results))
-        return sorted(rows, key=by_average)
+        return sorted(rows, key=average_sort_key)
 
     def _mteb_rows(self, results_by_model: Mapping[str, ResultsByTask], origin: str) -> list[Row]:
         """Return a row for each model that has a score of one of the tasks, best mean first.
@@ -216,7 +216,7 @@ class MtebBoard:
                 traits=make_traits(model, facts),
             )
             rows.append(row)
-        return sorted(rows, key=by_average)
+        return sorted(rows, key=average_sort_key)
 
     def _score_cells(self, results: ResultsByTask) -> dict[str, TableCell]:
         """Return the cells of a model's scores, with the mean if all tasks have known data."""
@@ -230,7 +230,7 @@ class MtebBoard:
             if not score.problem:
                 values[task] = score.points
         if len(values) == len(self.tasks):
-            numbers = add_average([[task] for task in self.tasks], values)
+            numbers = make_averaged_numbers([[task] for task in self.tasks], values)
             for key in (AVERAGE, EXACT):
                 cells[key] = TableCell(published=numbers[key])
         return cells
@@ -268,7 +268,7 @@ class MtebBoard:
                 results=group.results,
             )
             rows.append(row)
-        return sorted(rows, key=by_average)
+        return sorted(rows, key=average_sort_key)
 
     def _measured_numbers(self, group: EncoderResults) -> Numbers:
         """Return an encoder's means over subsets, splits and seeds, and the mean over tasks."""
@@ -292,7 +292,7 @@ class MtebBoard:
             means = [mean_and_deviation(scores).mean for scores in part_scores if scores]
             if len(means) == len(part_scores):
                 values[task] = 100 * statistics.fmean(means)
-        return add_average([[task] for task in self.tasks], values) if values else {}
+        return make_averaged_numbers([[task] for task in self.tasks], values) if values else {}
 
 
 def make_traits(model: str, facts: ModelFacts | None) -> EncoderTraits:
@@ -348,7 +348,7 @@ def add_imported_rows(table: Table, imported: Sequence[MtebResult], catalogue: C
                 values[column.key] = score.points
         if not cells:
             continue
-        for key, number in add_average(table.terms, values).items():
+        for key, number in make_averaged_numbers(table.average_terms, values).items():
             if key in (AVERAGE, EXACT):
                 cells[key] = TableCell(published=number)
         row = Row(
@@ -360,7 +360,7 @@ def add_imported_rows(table: Table, imported: Sequence[MtebResult], catalogue: C
         rows.append(row)
     if not rows:
         return table
-    group = Group(section=IMPORTED_SECTION, rows=sorted(rows, key=by_average))
+    group = Group(section=IMPORTED_SECTION, rows=sorted(rows, key=average_sort_key))
     return replace(table, groups=[*table.groups, group])
 
 

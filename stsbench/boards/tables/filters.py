@@ -89,6 +89,32 @@ class RowFilter:
     sort: str = ""
     top: int | None = None
 
+    @classmethod
+    def from_texts(
+        cls,
+        *,
+        language: str | None = None,
+        max_parameters: str | int | None = None,
+        license: str | None = None,  # noqa: A002 - the name of the argument for users
+        only_open: bool = False,
+        sort: str | None = None,
+        top: int | None = None,
+    ) -> RowFilter:
+        """Make a choice as users write it: a language by name or code, a size such as ``500M``.
+
+        Raises:
+            UnknownName: There is no such language.
+            StsbenchError: The size is no number of parameters.
+        """
+        return cls(
+            language=find_language(language) if language else "",
+            max_parameters=None if max_parameters is None else parse_size(str(max_parameters)),
+            license=license or "",
+            only_open=only_open,
+            sort=sort or "",
+            top=top,
+        )
+
     def apply(self, table: Table) -> Table:
         """Return the table with the chosen rows, and a note on how many were left out and why.
 
