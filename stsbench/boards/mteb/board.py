@@ -16,6 +16,7 @@ from stsbench.boards.mteb.facts import (
     list_same_text_revisions,
     read_model_facts,
     read_mteb_facts,
+    read_suspects,
 )
 from stsbench.boards.mteb.scores import (
     TABLE_FILE,
@@ -91,8 +92,10 @@ def score_task(result: MtebResult, parts: BenchmarkTask) -> TaskScore | None:
     known_scores = [score for score in scores if score is not None]
     if len(known_scores) < len(scores):
         return None
-    problem = ""
-    if result.data_revision not in list_same_text_revisions(result.task):
+    problem = read_suspects().get((result.model, result.task), "")
+    if problem:
+        problem = f"{problem}: in no average"
+    elif result.data_revision not in list_same_text_revisions(result.task):
         present = read_mteb_facts().tasks[result.task].revision
         problem = (
             f"data revision {result.data_revision[:SHORT_REVISION]}, not known to hold the text "

@@ -84,6 +84,14 @@ class SameText(StrictRecord, frozen=True, kw_only=True):
     evidence: str
 
 
+class Suspect(StrictRecord, frozen=True, kw_only=True):
+    """A public score that cannot be right, and why."""
+
+    model: str
+    task: str
+    reason: str
+
+
 class DataFacts(StrictRecord, frozen=True, kw_only=True):
     """Which data are the same: of tasks of ours and MTEB's, and of revisions of MTEB's."""
 
@@ -92,6 +100,7 @@ class DataFacts(StrictRecord, frozen=True, kw_only=True):
     other_data: list[str]
     """Tasks of ours whose card names MTEB's dataset, but whose local files have other text."""
     same_text: list[SameText]
+    suspect: list[Suspect]
 
 
 @cache
@@ -107,6 +116,12 @@ def list_same_text_revisions(task: str) -> frozenset[str]:
         same_text.revision for same_text in read_data_facts().same_text if same_text.task == task
     }
     return frozenset({read_mteb_facts().tasks[task].revision, *older_revisions})
+
+
+@cache
+def read_suspects() -> Mapping[tuple[str, str], str]:
+    """Return why a public score cannot be right, by model and task."""
+    return {(suspect.model, suspect.task): suspect.reason for suspect in read_data_facts().suspect}
 
 
 class MtebSubset(NamedTuple):

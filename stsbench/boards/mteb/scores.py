@@ -230,7 +230,9 @@ def _find_score(fields: Mapping[str, Any]) -> float | None:
 
 
 def _text_or_unknown(value: object) -> str:
-    return value if isinstance(value, str) and value else UNKNOWN
+    # Some files have Python's None as a text.
+    is_known = isinstance(value, str) and value not in ("", "None")
+    return str(value) if is_known else UNKNOWN
 
 
 def encode_table(results: Iterable[MtebResult]) -> bytes:

@@ -127,6 +127,12 @@ def test_other_data_are_shown_and_marked_and_in_no_mean():
     assert "60.00\\*" in text and "data revision 6d1ba471, not known to hold the text" in text
 
 
+def test_public_scores_that_cannot_be_right_are_marked_and_in_no_mean():
+    row = find_row(build_board("MTEB(eng, v2)"), "Gameselo/STS-multilingual-mpnet-base-v2")
+    assert row.cells["STS17"].misprint == "divided by 100 twice, it seems: in no average"
+    assert row.cells["STS12"].misprint == "" and "average" not in row.cells
+
+
 def test_models_trained_on_a_task_are_marked_and_have_their_zero_shot_share():
     table = build_board("MTEB(deu, v1)")
     trained = find_row(table, "codefuse-ai/F2LLM-v2-8B")
