@@ -190,7 +190,6 @@ def compute_clean_score(
             evaluator cannot compute a score from items.
     """
     columns = read_item_columns(result)
-    sentence_ids = _item_sentence_ids(result, columns, evaluator)
     clean_score = CleanScore(
         corpora=[str(strip_folders(name)) for name in settings.corpora],
         text=text_digest,
@@ -199,10 +198,10 @@ def compute_clean_score(
         score=None,
         interval=None,
     )
+    sentence_ids = _item_sentence_ids(result, columns, evaluator)
     excluded_ids = sentence_columns(excluded_sentences)[SENTENCE_COLUMNS[0]]
-    is_excluded = np.isin(sentence_ids, excluded_ids)
     # An item is kept if none of its one or two sentences is excluded.
-    is_kept = np.array([not any(is_excluded_of_item) for is_excluded_of_item in is_excluded])
+    is_kept = ~np.isin(sentence_ids, excluded_ids).any(axis=1)
     if is_kept.all():
         return msgspec.structs.replace(
             clean_score, n=result.n, score=result.score, interval=result.interval

@@ -46,7 +46,9 @@ class Catalogue:
         """
         self.folders = tuple(map(Path, [folders] if isinstance(folders, str | Path) else folders))
         self._paths: dict[str, dict[str, Path]] = {}
+        """The files of the cards that were searched, by kind and id."""
         self._digests: dict[str, frozenset[str]] = {}
+        """The hashes of encoders' cards and recipes so far, by name; see :meth:`digests`."""
         for folder in self.folders:
             if not folder.is_dir():
                 raise CardError(f"cards folder '{folder}' does not exist")
@@ -83,7 +85,14 @@ class Catalogue:
         return [card_folder(kind), *(folder / kind for folder in self.folders)]
 
     def task(self, name: str) -> cards.TaskCard:
-        """Return the task of this id; raises UnknownName."""
+        """Return the card of the task of this id, with its local data folder made absolute.
+
+        A folder that begins with ``.`` or ``..`` is relative to the card's own folder; any other
+        is returned as it is written.
+
+        Raises:
+            UnknownName: No card has this id.
+        """
         path = self._path("task", kind="tasks", name=name)
         card = read_card(path, cards.TaskCard)
         if card.local is None or card.local.folder.split("/")[0] not in (".", ".."):
@@ -110,12 +119,15 @@ class Catalogue:
             name: The name in results.
             digest: The hash of a card that results carry; None if they carry none.
         """
-        stem, separator, changes = name.partition("+")
+        stem, separator, replaced_params = name.partition("+")
         if not separator:
             is_card_of_results = cards.card_digest_part(digest) in self.digests(stem)
             return self._encoder_or_recipe(stem) if is_card_of_results else None
         card = self._encoder_or_recipe(stem)
-        return card and msgspec.structs.replace(card, name=f"{card.name}+{changes}", published=[])
+        if card is None:
+            return None
+        name_with_params = f"{card.name}+{replaced_params}"
+        return msgspec.structs.replace(card, name=name_with_params, published=[])
 
     def is_taken(self, name: str) -> bool:
         """Return whether a card or recipe has this name, or its part before replaced parameters."""
@@ -146,7 +158,10 @@ class Catalogue:
         return cards.encoder_digest(card.kind, card.params, card.overlap, base_digest)
 
     def _encoder_or_recipe(self, stem: str) -> cards.EncoderCard | None:
-        """Return a card by name, or one composed from a recipe; None if there is neither."""
+        """Return the card of a name, or one composed from the recipe; None if there is neither.
+
+        If there are both, the card also has the published rows of the recipe.
+        """
         recipe = self.recipe(stem) if stem in self.paths("trainers") else None
         if stem in self.paths("baselines"):
             card = self.encoder(stem)
@@ -155,10 +170,18 @@ class Catalogue:
             return msgspec.structs.replace(card, published=list(published))
         if recipe is None:
             return None
-        shared = ("name", "backbone", "supervision", "paper", "note", "reproducible", "published")
-        fields: dict[str, Any] = {"kind": "transformer", "overlap": "unknown", "license": ""}
-        fields |= {key: getattr(recipe, key) for key in shared}
-        return cards.EncoderCard(method=recipe.label or recipe.method, **fields)
+        shared_keys = (
+            "name", "backbone", "supervision", "paper", "note", "reproducible", "published",
+        )  # fmt: skip
+        shared_values: dict[str, Any] = {key: getattr(recipe, key) for key in shared_keys}
+        return cards.EncoderCard(
+            kind="transformer",
+            method=recipe.label or recipe.method,
+            # A recipe does not say these.
+            overlap="unknown",
+            license="",
+            **shared_values,
+        )
 
     def encoder_path(self, name: str) -> Path:
         """Return the file of the card, or else the recipe, of this name.

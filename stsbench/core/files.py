@@ -40,7 +40,7 @@ STALE_SECONDS = 24 * 3600
 
 
 def write_atomically(path: Path, content: bytes | memoryview) -> Path:
-    """Write a file atomically: other processes see it complete or not at all.
+    """Write a file atomically, and return its path: other processes see it complete or not at all.
 
     Missing folders are made.
 

@@ -58,13 +58,18 @@ def _split_at_commas(text: str) -> list[str]:
     position = 0
     while position < len(text):
         character = text[position]
-        # An apostrophe inside a word opens nothing.
-        if character in "'\"" and (position == 0 or text[position - 1] in " =,:([{"):
-            position = max(position, text.find(character, position + 1))
+        # An apostrophe inside a word opens no quotation.
+        opens_quotation = character in "'\"" and (position == 0 or text[position - 1] in " =,:([{")
+        if opens_quotation:
+            closing_position = text.find(character, position + 1)
+            # A quotation that is never closed encloses nothing.
+            if closing_position != -1:
+                position = closing_position
         elif character in BRACKETS.values():
             open_brackets.append((character, len(comma_positions)))
         elif open_brackets and open_brackets[-1][0] == BRACKETS.get(character):
-            del comma_positions[open_brackets.pop()[1] :]
+            _, n_commas_before = open_brackets.pop()
+            del comma_positions[n_commas_before:]
         elif character == ",":
             comma_positions.append(position)
         position += 1
@@ -165,6 +170,7 @@ def abbreviate_name(
     match = LABEL_PATTERN.fullmatch(name)
     if match and match["settings"] and len(name) > max_length_with_params:
         number = number_text(name, numbers)
+        # With the tag of its state if there is room for it.
         for abbreviation in (
             f"{match['stem']}+…{number}{match['state']}",
             f"{match['stem']}+…{number}",

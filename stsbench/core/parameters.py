@@ -268,6 +268,7 @@ def validate_arguments(
                     )
             return function(*args, **kwargs)
 
+        # For copy_arguments_of, which gives another function the same checks.
         vars(call)["kinds"] = kinds
         return call
 

@@ -66,7 +66,7 @@ def derive_fingerprint(
 
     Args:
         base: The other encoder.
-        facts: JSON values by name that decide the transformation.
+        facts: JSON values by name: all that decides the transformation.
         libraries: The packages that compute the transformation.
 
     Returns:
@@ -75,13 +75,22 @@ def derive_fingerprint(
     base_identity = encoder_identity(base)
     if base_identity is None:
         return None
-    base_versions = (_parse_identity(base_identity)["versions"] or "").split(", ")
+    base_versions = (_parse_identity(base_identity).versions or "").split(", ")
+    versions_of_libraries = map(_package_and_version, libraries)
+    # Versions follow the hash as text, and are in no hash: other versions are the same encoder.
     facts_digest = fingerprint({**facts, "base": strip_versions(base_identity)})
-    return facts_digest + _format_versions({*base_versions, *map(_package_and_version, libraries)})
+    return facts_digest + _format_versions({*base_versions, *versions_of_libraries})
 
 
 def encoder_identity(encoder: HasFingerprint) -> str | None:
-    """Return the identity of an encoder's embeddings; None if they are never reused."""
+    """Return the identity of an encoder's embeddings: its fingerprint, and what made the encoder.
+
+    The latter, the factory with its parameters or else the class, is only added for code that is
+    not stsbench's own, whose fingerprint may not include everything.
+
+    Returns:
+        None if the encoder has no fingerprint: then its embeddings are never reused.
+    """
     encoder_fingerprint = encoder.fingerprint
     if encoder_fingerprint is None:
         return None
@@ -94,9 +103,11 @@ def encoder_identity(encoder: HasFingerprint) -> str | None:
 def record_factory(
     encoder: HasFingerprint, factory: Callable[..., Any], params: Mapping[str, Any], *, name: str
 ) -> None:
-    """Store in an encoder the factory that made it, as part of its identity.
+    """Store in an encoder the factory that made it and its parameters, as part of its identity.
 
-    A factory of stsbench's own is not stored: its encoders' fingerprints include everything.
+    Secrets among the parameters are replaced by digests; parameters that change no embedding are
+    omitted. Nothing is stored if the factory is stsbench's own, because its encoders' fingerprints
+    include everything, or if it is the encoder's class, called without parameters.
 
     Args:
         encoder: The encoder that was made.
@@ -118,6 +129,7 @@ def record_factory(
         f"{key}={json.dumps(value, sort_keys=True, default=str)}"
         for key, value in redacted_params.items()
     )
+    # The identity names the class of an encoder anyway.
     if factory is type(encoder) and not params_text:
         return
     address = _class_address(factory) if isinstance(factory, type) else name
@@ -137,18 +149,18 @@ def add_texts(fingerprint: str, texts: str) -> str:
 
 def strip_texts(identity: str) -> str:
     """Return an identity without the hash of texts, which may differ between tasks."""
-    return identity.removesuffix(_parse_identity(identity)["texts"] or "")
+    return identity.removesuffix(_parse_identity(identity).texts or "")
 
 
 def strip_versions(identity: str) -> str:
     """Return an identity without package versions: weights and settings are left."""
     parts = _parse_identity(identity)
-    return f"{parts['state']}{parts['texts'] or ''}"
+    return f"{parts.state}{parts.texts or ''}"
 
 
 def read_versions(identity: str) -> dict[str, str]:
     """Return the packages that an identity names, with their versions; empty if it names none."""
-    versions_text = _parse_identity(identity)["versions"]
+    versions_text = _parse_identity(identity).versions
     return dict(pair.split(" ", 1) for pair in versions_text.split(", ")) if versions_text else {}
 
 
@@ -161,11 +173,22 @@ def is_same_encoder(first_identity: str | None, second_identity: str | None) -> 
     )
 
 
+class _IdentityParts(NamedTuple):
+    state: str
+    """The beginning: the hash of weights and settings, and the factory if there is one."""
+    versions: str | None
+    """The package versions, as in ``numpy 2.1, torch 2.5``; None if there are none."""
+    texts: str | None
+    """The end that names the hash of the texts that were fitted on; None if there are none."""
+
+
 @lru_cache(maxsize=4096)
-def _parse_identity(identity: str) -> Mapping[str, str | None]:
-    """Split an identity into ``state``, ``versions`` and ``texts``; the last two may be None."""
+def _parse_identity(identity: str) -> _IdentityParts:
+    """Split an identity into its parts; one of another form is all ``state``."""
     match = _IDENTITY.fullmatch(identity)
-    return match.groupdict() if match else {"state": identity, "versions": None, "texts": None}
+    if match is None:
+        return _IdentityParts(identity, versions=None, texts=None)
+    return _IdentityParts(**match.groupdict())
 
 
 def _format_versions(versions: Iterable[str]) -> str:

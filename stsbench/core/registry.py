@@ -65,6 +65,13 @@ class Registry:
     def load(self, name: str) -> Any:  # noqa: ANN401 - holds whatever kind it is a registry of
         """Import and return the object of this name.
 
+        It is that of our own table, or at the address ``package.module:Name``, which may be a
+        module in the current folder, or that of an installed entry point. The type of our own
+        objects is not checked.
+
+        Args:
+            name: A name that the user has typed, or written in a card that he named.
+
         Raises:
             UnknownName: No object has this name.
             StsbenchError: The object cannot be imported, or is not of this kind.
@@ -74,8 +81,8 @@ class Registry:
         if ":" in name:
             with _importable_current_folder():
                 loaded = _import(name, self.kind)
-        elif name in (addresses := self._entry_point_addresses()):
-            loaded = self._load_entry_point(name, addresses[name])
+        elif name in (entry_points_by_name := self._entry_point_addresses()):
+            loaded = self._load_entry_point(name, entry_points_by_name[name])
         else:
             raise UnknownName(
                 self.kind, name, self.names(), hint=f"known: {', '.join(self.names())}"
@@ -109,11 +116,17 @@ class Registry:
             ) from error
 
     def load_at(self, address: str) -> Any:  # noqa: ANN401 - as load
-        """Import the object that ``name`` or ``name://address`` refers to; raises as :meth:`load`.
+        """Import the object of the name in ``name`` or ``name://address``, such as an executor's.
 
-        Also raises StsbenchError if there is only a network address.
+        The network address behind the name is not used here.
+
+        Raises:
+            UnknownName: No object has this name.
+            StsbenchError: The object cannot be imported, or is not of this kind; or there is a
+                network address without a name.
         """
-        if re.fullmatch(r"[\w.-]+:\d+", address):
+        is_only_network_address = re.fullmatch(r"[\w.-]+:\d+", address)
+        if is_only_network_address:
             raise StsbenchError(
                 f"{self.kind} '{address}' is an address alone; "
                 f"give a name before it: ray://{address}"

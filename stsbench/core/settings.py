@@ -193,11 +193,13 @@ def find_key_problem(params: Mapping[str, object]) -> str:
 
 
 def _holds_key(value: object, name: str = "") -> bool:
-    """Return whether a value, or one inside it, looks like a key, or has a name that keys have.
+    """Return whether a value, or a text inside it, may be a secret key of a server.
+
+    A text may be one if it looks like such a key, or if it has a name that secrets have.
 
     Args:
         value: A TOML value.
-        name: The name under which it is given; that of a list counts for its items.
+        name: The name under which the value is given; that of a list counts for its items.
     """
     if isinstance(value, Mapping):
         return any(_holds_key(nested_value, str(key)) for key, nested_value in value.items())

@@ -283,7 +283,8 @@ def _find_differences(result: Result, recomputed: Scores, bounds: ScoreRange) ->
     has_classes = "gold" not in recomputed.per_item
     subsets = recomputed.per_subset
     if has_classes:
-        # Classes have names in a Result, and numbers if they are recomputed.
+        # Classes have names in a Result, and numbers if they are recomputed; both are in the same
+        # order, but classes at the end that no item has are not recomputed.
         subsets = dict(zip(result.per_subset, subsets.values(), strict=False))
     for name, values in result.per_subset.items():
         if name in subsets:
@@ -425,7 +426,10 @@ def _check_file(
     card: TaskCard | None,
     cache: dict[str, list[str]],
 ) -> bool:
-    """Note the problems of a Result that was read from a file.
+    """Compare a Result with its file and its items, and note its problems in ``file``.
+
+    Problems that are cached for exactly these files are taken from the cache; new ones are added to
+    it, if a built-in evaluator has recomputed them.
 
     Args:
         file: Gets the notes.
@@ -435,7 +439,8 @@ def _check_file(
         cache: Problems by cache key.
 
     Returns:
-        Whether the Result was recomputed.
+        False if nothing had to be recomputed, because there are no per-item columns or the problems
+        were cached; otherwise True.
     """
     if not has_columns(result):
         file.check_fields(result)

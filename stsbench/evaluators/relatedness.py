@@ -177,6 +177,9 @@ class RelatednessEvaluator:
     def recompute(self, items: ItemColumns) -> Scores:
         """Correlate the regressor's ``prediction`` of each pair with its ``gold`` score.
 
+        The other correlations and the mean squared error are among the scores. If all predictions
+        are the same, correlations are 0, and a note says so.
+
         Args:
             items: The columns ``prediction`` and ``gold``, and which pairs share sentences, each of
                 length n.

@@ -375,7 +375,11 @@ def project_to_unit(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 Maps = Sequence["Tensor"]
-"""The maps of image features, weight (p, f) and bias (p,), and of embeddings, (p, d) and (p,)."""
+"""Two linear maps as four tensors, in this order.
+
+They are the weight (p, f) and bias (p,) for image features, then the weight (p, d) and bias (p,)
+for embeddings of captions.
+"""
 
 
 class ImagesAndCaptions(NamedTuple):

@@ -137,10 +137,13 @@ class StsEvaluator:
     def recompute(self, items: ItemColumns) -> Scores:
         """Correlate the columns ``similarity`` and ``gold``, in each ``subset`` and over all.
 
-        A subset without a correlation is noted, unless the protocol averages over subsets.
-
         Args:
             items: These three columns, and which pairs share sentences, each of length n.
+
+        Returns:
+            The score is that of the protocol's metric and aggregation; ``scores`` are all metrics
+            by all aggregations, such as ``spearman.wmean``. A subset without a correlation is in
+            the notes, unless the protocol averages over subsets.
 
         Raises:
             DataError: All pairs have the same gold score, or those of one subset if the protocol
@@ -163,7 +166,8 @@ class StsEvaluator:
                 per_subset[subset] = {}
                 notes.append(f"{error}, and no mean over subsets")
         scores = _aggregate(similarity, gold, rows_by_subset, per_subset)
-        # A single subset is the whole task, whose scores are reported anyway.
+        score_name = f"{self.protocol.metric}.{self.protocol.aggregation}"
+        # A single subset is the same as the task, whose scores are reported anyway.
         reported_subsets = {}
         if len(rows_by_subset) > 1:
             reported_subsets = {
@@ -175,7 +179,7 @@ class StsEvaluator:
             similarity,
             metric=self.protocol.metric,
             aggregation=self.protocol.aggregation,
-            score=scores[f"{self.protocol.metric}.{self.protocol.aggregation}"],
+            score=scores[score_name],
             scores=scores,
             per_subset=reported_subsets,
             notes=notes,
@@ -264,26 +268,25 @@ def _aggregate(
     Returns:
         The values by name, for example ``spearman.mean``.
     """
+    correlations_of_all: Mapping[str, float] = {}
     if len(per_subset) == 1:
-        # A single subset holds all pairs.
-        correlations_of_all = dict(next(iter(per_subset.values())))
-    else:
-        correlations_of_all = {}
+        # A single subset holds all pairs, so its correlations need not be computed again.
+        (correlations_of_all,) = per_subset.values()
     if not correlations_of_all:
         correlations_of_all = _correlations(similarity, gold, subset="")
-    averages = {name: weigh for name, weigh in AGGREGATIONS.items() if weigh is not None}
+    # An aggregation without weights is no average, but the correlation over all pairs.
+    weight_functions = {name: weigh for name, weigh in AGGREGATIONS.items() if weigh is not None}
     scores = {
         f"{metric}.{name}": value
         for metric, value in correlations_of_all.items()
-        # What is no average is the correlation over all pairs.
-        for name in AGGREGATIONS.keys() - averages
+        for name in AGGREGATIONS.keys() - weight_functions
     }
-    # A subset without a correlation leaves nothing to average.
-    if not all(per_subset.values()):
+    has_all_correlations = all(per_subset.values())
+    if not has_all_correlations:
         return scores
     sizes = np.array([len(rows) for rows in rows_by_subset.values()], dtype=np.float64)
     for metric in CORRELATIONS:
         values = [correlations[metric] for correlations in per_subset.values()]
-        for name, weigh in averages.items():
+        for name, weigh in weight_functions.items():
             scores[f"{metric}.{name}"] = float(np.average(values, weights=weigh(sizes)))
     return scores

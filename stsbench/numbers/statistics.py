@@ -107,7 +107,10 @@ def spearman_influence(x: Float64Array, y: Float64Array) -> Float64Array:
     """Return the influence of each item on Spearman's correlation, (n,); NaN if that is NaN.
 
     Ties have average ranks. The correlation is Pearson's of the mid-distribution functions of x and
-    y. An item moves it twice: by its own rank, and by moving the ranks of all items above it.
+    y: the covariance over the root of the product of the variances, each of which is a mean over
+    items of a product of two ranks. An item moves such a mean by its own product, and by moving the
+    ranks of all items above it, once in each factor. The mean of each of these three terms over the
+    items is the covariance or variance itself; less that they have mean zero.
     """
     u, v = centred_ranks(x), centred_ranks(y)
     variance_u = float(u @ u) / len(u)
@@ -243,10 +246,12 @@ AGGREGATIONS: Mapping[str, Callable[[Float64Array], Float64Array] | None] = {
 
 
 class SubsetWeights(NamedTuple):
-    """The indices of the items that are correlated together, and each such part's weight."""
+    """The subsets in which items are correlated, and how much each counts in the average."""
 
     indices: list[npt.NDArray[np.int64]]
+    """The indices of each subset's items; all items if they are correlated together."""
     weights: Float64Array
+    """The weight of each subset's correlation in the average, (subsets,); they sum to 1."""
 
 
 def weigh_subsets(subset: Sequence[str], aggregation: str) -> SubsetWeights:
@@ -274,7 +279,7 @@ def subset_indices(subset: Sequence[str]) -> dict[str, npt.NDArray[np.int64]]:
 def item_weights(subset_weights: SubsetWeights, n: int) -> Float64Array:
     """Return the weight of each of n items in the score, (n,), equal within a subset."""
     weights = np.zeros(n)
-    for indices, weight in zip(*subset_weights, strict=True):
+    for indices, weight in zip(subset_weights.indices, subset_weights.weights, strict=True):
         weights[indices] = weight / len(indices)
     return weights
 
@@ -291,10 +296,10 @@ def correlation_influences(
         metric: A key of ``CORRELATIONS``.
         values: The similarity of each item, (n,).
         gold: The gold score of each item, (n,).
-        subset_weights: The subsets that are correlated apart, with their weights.
+        subset_weights: The subsets that are correlated separately, with their weights.
     """
     influences = np.zeros(len(values))
-    for indices, weight in zip(*subset_weights, strict=True):
+    for indices, weight in zip(subset_weights.indices, subset_weights.weights, strict=True):
         if len(indices) < MIN_ITEMS:
             influences[indices] = np.nan
             continue

@@ -138,6 +138,8 @@ MAX_RESULT_BYTES = 64 << 20
 def write_result(result: Result, folder: Path) -> Path:
     """Write a Result and its per-item columns into a results folder, and return its path.
 
+    It is recorded as the current state of its cell.
+
     Args:
         result: The Result. One without columns leaves those of its file as they are.
         folder: The results folder.
@@ -151,9 +153,11 @@ def write_result(result: Result, folder: Path) -> Path:
     content = encode_result(result)
     if not current_record_path(result, folder).exists():
         other_states = _read_other_states(result, path)
+        # The only state of a cell has no record. If this run ends before it records the new state,
+        # the earlier one must still be current.
         if len(other_states) == 1:
-            # If this run ends before it records the new state, the earlier one is still current.
             _write_current_record(other_states[0], folder)
+    # A missing or broken file is no result of another encoder: it is replaced.
     with suppress(DataError):
         stored = read_result(path)
         if (stored.encoder, stored.task, stored.split) != (
@@ -288,7 +292,9 @@ def read_result(path: Path) -> Result:
         raise DataError(
             f"{path}: has no digest, so an earlier stsbench wrote it; run the cell again"
         )
-    if result.per_item or result.digest != digest_fields(_file_fields(result)):
+    # A file has no per-item columns: they are in a file beside it.
+    is_changed = bool(result.per_item) or result.digest != digest_fields(_file_fields(result))
+    if is_changed:
         raise DataError(
             f"{path}: is not as stsbench wrote it, its digest is of other values; "
             "run the cell again"
@@ -424,6 +430,8 @@ def _unclear_cell_problem(states: Sequence[Result]) -> Problem:
 def read_states(folder: Path, encoder: str | None = None) -> ResultFolder:
     """Read a results folder, without deciding which state of a cell is current.
 
+    Files that are no valid results are among the problems.
+
     Args:
         folder: The results folder, or the folder of one encoder in it.
         encoder: The name of the folder of one encoder in it; None for all encoders.
@@ -443,8 +451,9 @@ def read_states(folder: Path, encoder: str | None = None) -> ResultFolder:
         except DataError as error:
             all_states.problems.append(Problem(path, str(error)))
     is_empty = not all_states.results and not all_states.problems
-    if not encoder and is_empty and any(folder.glob("*.json")):
-        # The folder of one encoder.
+    is_folder_of_one_encoder = not encoder and is_empty and any(folder.glob("*.json"))
+    if is_folder_of_one_encoder:
+        # The results folder is its parent: read it, for this encoder only.
         absolute = folder.absolute()
         return read_states(absolute.parent, absolute.name)
     return all_states

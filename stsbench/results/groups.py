@@ -70,22 +70,28 @@ def group_by_encoder(
 
     An encoder has several states if its weights, settings or card, or the versions of the packages
     that compute it, have changed under its name. The current results of a folder are of several
-    states if only some tasks were run again. Only training seeds are put together.
+    states if only some tasks were run again. Results that differ by the training seed alone are one
+    group.
 
     Args:
         results: The results of any encoders.
         catalogue: The cards; None for the user's catalogue.
     """
     catalogue = catalogue or Catalogue()
+    # The card, by an encoder's name and the digest of a card that its results carry.
     cards: dict[tuple[str, str | None], EncoderCard | None] = {}
     results_by_label: dict[tuple[str, str], list[Result]] = {}
     for result in results:
-        key = (result.encoder, result.encoder_card)
-        if key not in cards:
-            cards[key] = catalogue.find_encoder(*key)
-        # A user's own encoder has no card, and no card has its name.
-        is_of_card = cards[key] is not None or not catalogue.is_taken(result.encoder)
-        label = result.encoder if is_of_card else f"{result.encoder}{UNMATCHED_CARD_SUFFIX}"
+        name_and_digest = (result.encoder, result.encoder_card)
+        if name_and_digest not in cards:
+            cards[name_and_digest] = catalogue.find_encoder(*name_and_digest)
+        # The name of a card, but the result is of another encoder or of another version of it. A
+        # user's own encoder, whose name is that of no card, needs no suffix.
+        has_name_of_other_card = cards[name_and_digest] is None and catalogue.is_taken(
+            result.encoder
+        )
+        suffix = UNMATCHED_CARD_SUFFIX if has_name_of_other_card else ""
+        label = f"{result.encoder}{suffix}"
         results_by_label.setdefault((result.encoder, label), []).append(result)
     groups: list[EncoderResults] = []
     for (encoder, label), results_of_label in results_by_label.items():
@@ -97,7 +103,11 @@ def group_by_encoder(
 
 
 def _split_into_states(results: Sequence[Result]) -> list[_State]:
-    """Split the results of one label by card, weights and versions of packages."""
+    """Split the results of one label by card, weights and versions of packages.
+
+    Results with the same card stay together if their weights, or versions, differ only from
+    training seed to training seed.
+    """
     results_by_card: dict[str | None, list[Result]] = {}
     for result in results:
         results_by_card.setdefault(result.encoder_card, []).append(result)
@@ -162,7 +172,7 @@ def _state_tag(state: _State, states: Sequence[_State]) -> str:
     prefix = _unique_prefix(state.fingerprint, {each.fingerprint for each in states})
     if prefix:
         parts.append(prefix)
-    # From here on only what still leaves states alike needs to be told apart.
+    # Each further part distinguishes the state only from those with the same earlier parts.
     states = [each for each in states if each.fingerprint == state.fingerprint]
     card_digests = {each.card_digest or "none" for each in states}
     prefix = _unique_prefix(state.card_digest or "none", card_digests)
@@ -238,6 +248,7 @@ class EncoderDirectory:
                 with a state tag, for example ``final [3f2a1b]`` or ``final[3f2a1b]``, for all
                 results whose fingerprint begins like the tag.
         """
+        # A name means current results; only a name with a state tag means those of other states.
         groups = (
             [group for group in self.current if group.label == spec]
             or [group for group in self.current if group.encoder == spec]
@@ -321,22 +332,28 @@ def _has_state_called(group: EncoderResults, spec: str) -> bool:
 def matches_name(spec: str, names: Sequence[str], state: str | None) -> bool:
     """Return whether a name, possibly with a state tag, stands for an encoder in a state.
 
+    A tag is that of a state if each of its parts, which commas separate, is the beginning of the
+    state's fingerprint, or one of its packages with the version. A name without a tag stands for
+    the encoder in any state.
+
     Args:
         spec: The name that a user has typed, for example ``final [3f2a1b]``.
         names: The names of the encoder.
-        state: The fingerprint of its state. Each part of a tag must be the beginning of it, or
-            one of its packages with the version.
+        state: The fingerprint of its state; None if it has none, whose tag is ``none``.
     """
+    # A name may itself end like a tag.
+    if spec in names:
+        return True
     name, bracket, state_tag = spec.removesuffix("]").rpartition("[")
-    if not bracket or not spec.endswith("]"):
-        return spec in names
+    has_tag = bool(bracket) and spec.endswith("]")
+    if not has_tag or name.removesuffix(" ") not in names:
+        return False
     versions = [f"{package} {version}" for package, version in read_versions(state or "").items()]
-    prefixes = [part for part in state_tag.split(", ") if part not in versions]
-    is_tag_of_state = all(
+    fingerprint_prefixes = [part for part in state_tag.split(", ") if part not in versions]
+    return all(
         len(prefix) >= MIN_TAG_LENGTH and (state or "none").startswith(prefix)
-        for prefix in prefixes
+        for prefix in fingerprint_prefixes
     )
-    return spec in names or (is_tag_of_state and name.removesuffix(" ") in names)
 
 
 class _ScoreConditions(Protocol):

@@ -136,20 +136,28 @@ def run_scheme(
         solver: Trains the classifiers.
         seed: The seed of the evaluation; 0 is the published run.
 
+    Returns:
+        The accuracy on the test items, the mean development accuracy of the chosen penalties, and
+        the predicted classes.
+
     Raises:
         DataError: No scheme has these splits.
     """
     rounds = _plan_rounds(splits, protocol, seed)
     # All rounds' folds are searched in one call, so that they are trained together.
-    search = solver.search(list(chain.from_iterable(round_.folds for round_ in rounds)))
-    n_folds = len(rounds[0].folds)
+    folds_of_all_rounds = list(chain.from_iterable(round_.folds for round_ in rounds))
+    search = solver.search(folds_of_all_rounds)
+    # Each round has equally many folds, and chooses by the accuracies on its own.
+    folds_per_round = len(rounds[0].folds)
     choices = [
-        _choose(search.accuracy[start : start + n_folds], protocol.rounding)
-        for start in range(0, len(search.accuracy), n_folds)
+        _choose(search.accuracy[start : start + folds_per_round], protocol.rounding)
+        for start in range(0, len(folds_of_all_rounds), folds_per_round)
     ]
     if "validation" in splits:
-        # [0]: there is one round with one fold.
-        classifiers = [search.classifiers[0][choices[0].position]]
+        # There is one round with one fold.
+        (classifiers_of_grid,) = search.classifiers
+        (choice,) = choices
+        classifiers = [classifiers_of_grid[choice.position]]
     else:
         classifiers = solver.refit(
             [round_.train for round_ in rounds], [choice.position for choice in choices]
@@ -227,10 +235,14 @@ def _choose(accuracy: Any, rounding: int | None) -> _Choice:  # noqa: ANN401 - (
         accuracy: Accuracies on development items, (folds, grid).
         rounding: The number of decimals of accuracies in points; None if nothing is rounded.
     """
-    # Contiguous copies: numpy sums a column of a matrix in another order than a list of its values.
-    means = [
-        np.mean(column.copy()) if len(column) > 1 else float(column[0]) for column in accuracy.T
-    ]
+    means: list[Any] = []
+    for column in accuracy.T:
+        if len(column) > 1:
+            # A contiguous copy: numpy sums a column of a matrix in another order than a list.
+            means.append(np.mean(column.copy()))
+        else:
+            # Python's float, as in the toolkit: ``round`` treats it otherwise than numpy's.
+            means.append(float(column[0]))
     points = [_points(mean, rounding) for mean in means]
     best = int(np.argmax(points))
     return _Choice(best, float(points[best]))
@@ -336,6 +348,10 @@ class ProbeEvaluator:
             embed: Embeds sentences.
             seed: 0 is the published run, see :class:`ProbeProtocol`.
 
+        Returns:
+            The accuracy as the score, with the accuracies on development items and of the most
+            frequent class, the scores of each class, and the predictions as per-item columns.
+
         Raises:
             DataError: The splits are not labelled, too small, or of no known scheme.
         """
@@ -364,20 +380,22 @@ class ProbeEvaluator:
             **sentence_columns(*test.sides),
         }
         result = self.recompute({**columns, "label": test.labels})
-        # The accuracy of always predicting the training items' most frequent class.
-        majority = float((test.labels == int(np.bincount(train.labels).argmax())).mean())
+        most_frequent_class = int(np.bincount(train.labels).argmax())
         accuracies = {
             "accuracy": accuracy,
             "dev_accuracy": development_accuracy,
-            "majority": majority,
+            # That of always predicting the most frequent class.
+            "majority": float((test.labels == most_frequent_class).mean()),
         }
         class_names = list(map(str, test.classes or train.classes))
+        # A class without a name has its number.
         class_names += list(map(str, range(len(class_names), n_classes)))
         zero_vectors = sum(pool.zero_rows for pool in pools)
         notes = _describe_embeddings(zero_vectors, all(pool.is_constant for pool in pools))
         return replace(
             result,
             score=accuracy,
+            # The recomputed accuracy is not rounded as the protocol demands.
             scores={**accuracies, **result.scores, "accuracy": accuracy},
             per_subset={
                 name: result.per_subset.get(

@@ -141,11 +141,14 @@ class ProbeItems:
             ]
 
     def blocks(self, *, multiple_of: int = 1) -> Iterator[ItemBlock]:
-        """Yield the items in order, with their embeddings in memory.
+        """Yield the items in order, in blocks with their embeddings in memory.
+
+        If their pool is in memory, all items are one block, with the embeddings of the split, and
+        their rows are their indices in it. Otherwise a block has embeddings of its items only,
+        ``MAX_CHUNK_BYTES`` at most.
 
         Args:
-            multiple_of: Each block but the last has a multiple of this number of items. All items
-                are one block if their pool is in memory.
+            multiple_of: Each block but the last has a multiple of this number of items.
         """
         sides = self.pool.sides
         if self.pool.is_resident:
@@ -156,9 +159,10 @@ class ProbeItems:
                 labels=self.labels,
             )
             return
-        # 4 bytes per float32, on each side.
-        size = MAX_CHUNK_BYTES // (4 * sides[0].shape[1] * len(sides))
-        size = max(1, size // multiple_of) * multiple_of
+        bytes_per_float32 = 4
+        bytes_per_item = bytes_per_float32 * sides[0].shape[1] * len(sides)
+        items_in_memory = MAX_CHUNK_BYTES // bytes_per_item
+        size = max(1, items_in_memory // multiple_of) * multiple_of
         for start in range(0, len(self), size):
             chunk = self.indices[start : start + size]
             # Reading in the order of the file, not of the items, touches fewer pages.
@@ -177,16 +181,19 @@ class ProbeItems:
     def features(
         self, device: torch.device | str = "cpu", size: int = MAX_CHUNK_VALUES
     ) -> Iterator[Tensor]:
-        """Yield the items' features in order, (<= size, w) float64, at most 32 MiB at once.
+        """Yield the features of the items in order, chunk by chunk, (<= size, w) float64 each.
+
+        A chunk has at most ``MAX_CHUNK_VALUES`` features, 32 MiB, or one item if that has more.
 
         Args:
             device: A device of torch, on which they are made.
-            size: The maximum number of items at once.
+            size: The maximum number of items of a chunk, if a caller needs smaller ones.
         """
         import torch
 
         kind = self.pool.features
-        size = max(1, min(size, MAX_CHUNK_VALUES // self.pool.width))
+        items_per_chunk = MAX_CHUNK_VALUES // self.pool.width
+        size = max(1, min(size, items_per_chunk))
         for block in self.blocks():
             for start in range(0, len(block.rows), size):
                 rows = block.rows[start : start + size]
@@ -254,7 +261,7 @@ def make_items(split: AnySplit, embed: Embed, features: Features, memory: int) -
 
 
 def toolkit_order(split: AnySplit, *, second_first: bool = False) -> IndexArray:
-    """Return the indices that sort a split as the toolkit does, (n,).
+    """Return the indices that sort a split as the toolkit, SentEval, does, (n,).
 
     The order is by token count, then label (``binary.py``, ``sst.py``, ``trec.py``,
     ``probing.py``); for pairs by the count of the first, then of the second sentence, then label
@@ -262,24 +269,29 @@ def toolkit_order(split: AnySplit, *, second_first: bool = False) -> IndexArray:
 
     Args:
         split: The split.
-        second_first: Sort as ``snli.py``: by the second sentence first, and labels by their
-            *names*, because they are strings there.
+        second_first: Sort as ``snli.py``: by the count of the second sentence, then of the first,
+            then by the *names* of labels, because they are strings there. A split with gold scores
+            is never sorted so.
     """
     # The toolkit's loaders split lines at white space.
-    counts = [
+    token_counts = [
         np.array([len(sentence.split()) for sentence in side], dtype=np.int64)
         for side in split.sides
     ]
     # ``lexsort`` sorts by its last key first: the count of the first sentence, then of the second.
+    by_first_sentence = list(reversed(token_counts))
     if isinstance(split, PairSplit):
-        return np.lexsort([split.gold, *reversed(counts)])
-    labels = split.labels
+        return np.lexsort([split.gold, *by_first_sentence])
     if not second_first:
-        return np.lexsort([labels, *reversed(counts)])
+        return np.lexsort([split.labels, *by_first_sentence])
+    labels = split.labels
     if len(split.classes):
-        rank_of_class = np.argsort(np.argsort(np.asarray(split.classes), kind="stable"))
+        classes_by_name = np.argsort(np.asarray(split.classes), kind="stable")
+        # The inverse permutation: the rank of each class among the sorted names.
+        rank_of_class = np.argsort(classes_by_name)
         labels = rank_of_class[labels]
-    return np.lexsort([labels, *counts])
+    by_second_sentence = token_counts
+    return np.lexsort([labels, *by_second_sentence])
 
 
 class EpochOrders:
@@ -304,7 +316,9 @@ class EpochOrders:
         """
         self._rng = np.random.RandomState(seed)  # noqa: NPY002 - the toolkit's generator
         self._lock = threading.Lock()
+        """Held while an order is drawn: all threads must see the same orders."""
         self._epochs: list[npt.NDArray[np.int32]] = []
+        """The orders drawn so far, one per epoch."""
         self.validation_items = np.empty(0, dtype=np.int64)
         self.training_items = np.arange(n)
         if holdout:
@@ -366,9 +380,10 @@ def starting_weights(seed: int, width: int, classes: int) -> FloatArray:
         One row per class: its ``width`` weights, its bias, and zeros up to a multiple of
         ``SIMD_LANES`` columns.
     """
+    # One layer has one weight (classes, width) and one bias (classes,).
     (weight, bias), _ = first_weights(seed, (width, classes))
-    # 1 for the bias.
-    n_columns = math.ceil((width + 1) / SIMD_LANES) * SIMD_LANES
+    columns_with_bias = width + 1
+    n_columns = math.ceil(columns_with_bias / SIMD_LANES) * SIMD_LANES
     start: FloatArray = np.zeros((classes, n_columns), dtype=np.float32)
     start[:, :width] = weight.numpy()
     start[:, width] = bias.numpy()

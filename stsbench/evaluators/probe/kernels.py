@@ -105,10 +105,11 @@ def exp(x: np.float32) -> np.float32:
 def fill_logits(
     x: FloatArray, rows: IndexArray, n_columns: int, directions: FloatArray, z: FloatArray
 ) -> None:
-    """Fill z (pk, g) with the dot products of some rows of x and the directions (pk, w).
+    """Fill z (pk, g) with the dot products of g rows of x and the pk directions (pk, w).
 
-    Rows are taken eight at a time with one direction, or four with four directions, so that each
-    number that is loaded serves several products.
+    A direction is a row of a classifier's weights: p classifiers have k directions each. They are
+    taken in tiles of four directions and four rows; the directions that are left over are taken one
+    by one with eight rows. So each number that is loaded serves several products.
 
     Args:
         x: Features or embeddings of items, (n, at least ``n_columns``).
@@ -118,10 +119,9 @@ def fill_logits(
         directions: The weights, (pk, w).
         z: The logits, (pk, g), overwritten.
     """
-    n_tiled = len(directions) // _TILE_SIDE * _TILE_SIDE
+    n_tiled = len(directions) // _TILE_SIDE * _TILE_SIDE  # the directions that make full tiles
     for start in range(0, len(rows), _ROWS_PER_CALL):
         stop = start + _ROWS_PER_CALL
-        # The directions that are left over from tiles of four.
         for k in range(n_tiled, len(directions)):
             _dot_eight(x, rows[start:stop], n_columns, directions[k], z[k, start:stop])
         for tile_start in range(start, stop, _TILE_SIDE):
@@ -222,9 +222,10 @@ def _dot_tile(
 def add_gradient(
     x: FloatArray, rows: IndexArray, n_columns: int, z: FloatArray, gradient: FloatArray
 ) -> None:
-    """Add some rows of x, each times its residuals in z (pk, g), to the gradient (pk, w).
+    """Add z (pk, g) times x[rows] (g, w) to the gradient (pk, w) of the loss by the directions.
 
-    This is z times x[rows], the gradient of the loss by the directions.
+    A direction is a row of a classifier's weights: p classifiers have k directions each. Two
+    directions are taken at a time, with eight rows.
 
     Args:
         x: Features or embeddings of items, (n, at least ``n_columns``).
@@ -237,7 +238,7 @@ def add_gradient(
     n_paired = len(gradient) // _DIRECTIONS_PER_CALL * _DIRECTIONS_PER_CALL
     for start in range(0, len(rows), _ROWS_PER_CALL):
         stop = start + _ROWS_PER_CALL
-        # The direction that is left over if their number is odd.
+        # The last direction is left over if their number is odd.
         for k in range(n_paired, len(gradient)):
             _add_eight(x, rows[start:stop], n_columns, z[k, start:stop], gradient[k])
         for k in range(0, n_paired, _DIRECTIONS_PER_CALL):
@@ -387,11 +388,11 @@ def prepare_inputs(
     group_rows: IndexArray,
     buffer: FloatArray,
 ) -> None:
-    """Prepare the inputs of a group of at most g items.
+    """Prepare the inputs of at most g items, which are processed at once.
 
     Features are made in the buffer. If the features are the embeddings themselves, no copy is made:
-    the rows to read are written to ``group_rows``, and the last row fills the positions beyond the
-    items. What is computed of these is ignored.
+    the rows to read are written to ``group_rows``. If there are fewer than g items, the last one is
+    repeated; what is computed for the repetitions is ignored.
 
     Args:
         u: Embeddings of first (or only) sentences, (n, d).
@@ -415,8 +416,9 @@ def _residuals(z: FloatArray, labels: IndexArray, k: int, scale: np.float32) -> 
     These are the derivatives of the cross-entropy by the logits.
 
     Args:
-        z: The logits, (pk, g): k rows per classifier.
-        labels: The labels of the group's items, at most g; further columns of z become 0.
+        z: The logits, (p * k, g): k rows for each of p classifiers, and g items processed at once;
+            overwritten.
+        labels: The labels of the items, at most g; further columns of z become 0.
         k: The rows of logits of a classifier: 1 for two classes, whose sigmoid is the probability
             of class 1, otherwise the number of classes, under a softmax.
         scale: The weight of an item in the loss.
@@ -438,15 +440,15 @@ def _residuals(z: FloatArray, labels: IndexArray, k: int, scale: np.float32) -> 
 
 @helper
 def _soft_residuals(z: FloatArray, targets: FloatArray, scale: np.float32) -> None:
-    """Turn probabilities into the derivatives by the logits of half their squared error, in place.
+    """Replace probabilities by the derivatives of half their squared error by the logits, in place.
 
     With e = p - target, the derivative of class k is p[k] (e[k] - sum_j p[j] e[j]): the softmax's
     Jacobian times e. It is multiplied by ``scale``.
 
     Args:
-        z: The probabilities of one classifier, (c, g).
-        targets: The soft labels of the group's items, (at most g, c); further columns of z become
-            0.
+        z: The probabilities of one classifier, (classes, g), for g items processed at once;
+            overwritten.
+        targets: The soft labels of the items, (at most g, classes); further columns of z become 0.
         scale: The weight of an item in the loss; it holds the factor 2 of the squared error.
     """
     for item in range(len(targets)):
@@ -562,10 +564,13 @@ _INT, _FLOAT = types.int64, types.float64
 def train_classifiers(
     u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, labels: IndexArray,
     targets: FloatArray, batch: int,
-    weights: FloatArray, first: FloatArray, second: FloatArray, decay: FloatArray,
+    weights: FloatArray, gradient_means: FloatArray, squared_gradient_means: FloatArray,
+    decay: FloatArray,
     optimiser: int, rate: float, momentum: float, step: int, summed: bool,
 ) -> int:  # fmt: skip
     """Train p classifiers over some items in batches; a last, smaller batch is a step as well.
+
+    All classifiers take the same batches. The items of a batch are processed ``ITEMS_AT_ONCE``.
 
     Args:
         u: Embeddings (n, d) of first (or only) sentences.
@@ -577,8 +582,9 @@ def train_classifiers(
             error of the probabilities.
         batch: The number of items of a batch.
         weights: The weights (p, c, w), changed in place; w includes the bias and padding.
-        first: The moving means of gradients, or SGD's momentum, (p, c, w), changed in place.
-        second: The moving means of squared gradients, (p, c, w), changed in place.
+        gradient_means: The moving means of gradients, or SGD's momentum, (p, c, w), changed in
+            place.
+        squared_gradient_means: The moving means of squared gradients, (p, c, w), changed in place.
         decay: L2 added to the gradient of each classifier, (p,).
         optimiser: One of ``OPTIMISERS``.
         rate: The learning rate.
@@ -596,6 +602,8 @@ def train_classifiers(
         np.zeros((ITEMS_AT_ONCE, w), np.float32),
         np.zeros((p * k, ITEMS_AT_ONCE), np.float32),
     )
+    # The inputs x are the features in the buffer, of which all rows are read; or the embeddings
+    # themselves, of which the rows are those of the items.
     group_rows, x, n_columns = np.arange(ITEMS_AT_ONCE), buffer, w
     if are_features_embeddings(u, kind):
         x, n_columns = u, u.shape[1]
@@ -630,8 +638,8 @@ def train_classifiers(
                 sign = np.float32(2 * class_index - 1) if k == 1 else ONE_F32
                 update(
                     weights[classifier, class_index],
-                    first[classifier, class_index],
-                    second[classifier, class_index],
+                    gradient_means[classifier, class_index],
+                    squared_gradient_means[classifier, class_index],
                     gradient[classifier, class_index if k > 1 else 0],
                     sign, decay[classifier], optimiser, rate, momentum, step,
                 )  # fmt: skip
@@ -651,7 +659,7 @@ def predict(
 ) -> None:
     """Fill ``classes`` with the class that each classifier predicts for each item.
 
-    Of classes with equal logits the first one counts.
+    Of classes with equal logits the first one counts. Items are processed ``ITEMS_AT_ONCE``.
 
     Args:
         u: Embeddings (n, d) of first (or only) sentences.
@@ -668,6 +676,8 @@ def predict(
         np.zeros((ITEMS_AT_ONCE, w), np.float32),
         np.zeros((p * k, ITEMS_AT_ONCE), np.float32),
     )
+    # The inputs x are the features in the buffer, of which all rows are read; or the embeddings
+    # themselves, of which the rows are those of the items.
     group_rows, x, n_columns = np.arange(ITEMS_AT_ONCE), buffer, w
     if are_features_embeddings(u, kind):
         x, n_columns = u, u.shape[1]
