@@ -109,7 +109,9 @@ class CleanScorer:
         return replace(self._settings, corpora=tuple(corpora))
 
     def _search(self, settings: CleanScoreSettings) -> SearchedText:
-        """Search the corpora for the sentences of all splits.
+        """Search the corpora for the sentences of all splits that the run scores.
+
+        The digest of several corpora is one hash of their hashes.
 
         Args:
             settings: The corpora to search, and how similar near-duplicates are.
@@ -201,7 +203,8 @@ def compute_clean_score(
     sentence_ids = _item_sentence_ids(result, columns, evaluator)
     excluded_ids = sentence_columns(excluded_sentences)[SENTENCE_COLUMNS[0]]
     # An item is kept if none of its one or two sentences is excluded.
-    is_kept = ~np.isin(sentence_ids, excluded_ids).any(axis=1)
+    is_excluded = np.isin(sentence_ids, excluded_ids).any(axis=1)
+    is_kept: npt.NDArray[np.bool_] = np.logical_not(is_excluded)
     if is_kept.all():
         return msgspec.structs.replace(
             clean_score, n=result.n, score=result.score, interval=result.interval
@@ -244,6 +247,7 @@ def _item_sentence_ids(result: Result, columns: Arrays, evaluator: Evaluator) ->
         return sentence_ids
     if sentence_ids is not None:
         reason = "its evaluator cannot make scores again from items"
+    # Retrieval, whose items are images.
     elif "recall" in columns:
         reason = "the items are no sentences"
     else:

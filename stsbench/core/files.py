@@ -102,11 +102,13 @@ def _is_special(path: Path) -> bool:
 
 
 def check_is_file(path: Path, error_type: type[StsbenchError] = DataError) -> None:
-    """Check that a path is no device or pipe, which may never end; a missing file passes.
+    """Check that a path is no device or pipe, which may never end.
+
+    A missing file passes, and so does the null device, which ends at once.
 
     Args:
         path: The path that is about to be read.
-        error_type: The class of the error to raise.
+        error_type: The class of the error to raise if it is one, or if it is no valid path.
     """
     with translate_errors(f"{path}: is not a file name", error_type, ValueError):
         is_special = _is_special(path)

@@ -102,7 +102,7 @@ def split_all_params(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def redact_name(name: str) -> str:
-    """Return a name without the secrets among its replaced parameters."""
+    """Return a name without the secrets in it, and without those among its replaced parameters."""
     stem, changes = split_all_params(name)
     redacted = redact(changes)
     if redacted == changes:

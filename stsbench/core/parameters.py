@@ -139,6 +139,7 @@ def fit(value: Any, hint: Any, name: str = "", *, where: str) -> Any:  # noqa: A
         )
 
     def refuse_type(annotated_type: type, value: object) -> NoReturn:
+        """Report, by an error of its own kind, a type that TOML cannot express."""
         raise LookupError(annotated_type)
 
     try:

@@ -31,6 +31,7 @@ def _folder(variable: str) -> Path | None:
         folder = Path(value).expanduser()
         # A path that the system cannot look up raises here, where the variable is known.
         folder.exists()
+        # The first folder below the root; the root itself has none.
         top_folders = set(folder.absolute().parts[1:2])
         if top_folders & KERNEL_FOLDERS:
             raise OSError(errno.EINVAL, "it is the kernel's, which keeps no files")

@@ -377,7 +377,10 @@ def believe(
     catalogue: Catalogue,
     progress: Callable[[int, int], object] | None = None,
 ) -> Believed:
-    """Compare Results with the items beside them.
+    """Compare Results with the items beside them, and divide them by the outcome.
+
+    A Result that its items contradict, or whose file is broken, becomes a problem; any other is
+    believed. Those that could not be compared are also listed by the reason.
 
     Args:
         results: Results as they were read; a new one, which has no file, is believed.

@@ -109,6 +109,8 @@ def read_columns(path: Path, n: int, content: bytes | None = None) -> dict[str, 
                 f"the result is of {n} items"
             )
         batches = list(parquet_batches(stream, path, where=str(path), metadata=metadata))
+        # The batches have the schema, in which texts are dictionary arrays; without any batch it is
+        # that of the file.
         table = pyarrow.Table.from_batches(batches, None if batches else schema)
         return {name: _as_array(table[name].combine_chunks()) for name in schema.names}
 
@@ -239,6 +241,7 @@ def encode_result(result: Result) -> bytes:
     """
     try:
         content = result_to_json(result)
+        # Raises an error for a value of another type than its field's.
         _DECODER.decode(content)
         problem = next(find_problems(result), None)
     except (TypeError, ValueError, RecursionError) as error:

@@ -221,7 +221,7 @@ class EncoderDirectory:
     """The encoders of a results folder by their names in tables, including older states."""
 
     def __init__(self, folder: ResultFolder, catalogue: Catalogue | None = None) -> None:
-        """Group the results of a folder.
+        """Group the results of a folder, by encoder and state.
 
         Args:
             folder: The current and older results.

@@ -355,6 +355,10 @@ def first_weights(seed: int, *layers: tuple[int, int]) -> FirstWeights:
     Args:
         seed: The seed of torch's generator.
         layers: The sizes (in, out) of each layer.
+
+    Returns:
+        The weight (out, in) and the bias (out,) of each layer in turn, and the generator after
+        these draws.
     """
     import torch
 
