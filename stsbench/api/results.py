@@ -37,6 +37,7 @@ from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.results.folder import read_item_columns, write_result
 from stsbench.results.groups import EncoderResults, group_by_encoder, seed_means
 from stsbench.results.record import Result, items_path, protocol_key
+from stsbench.results.signature import ComparedPart, Fields, compared_part, format_signature
 from stsbench.significance.comparison import Comparison, TestSettings, compare
 from stsbench.significance.descriptions import describe_comparison
 from stsbench.significance.means import compute_mean_interval
@@ -62,39 +63,12 @@ class GridCell(NamedTuple):
     """The 95% interval; None if per-item columns are missing."""
 
 
-class ScoringSetup(NamedTuple):
-    """A task with all that decides how it is scored."""
-
-    task: str
-    split: str
-    protocol: str
-    """The fields of the protocol as text."""
-    protocol_name: str
-    version: str
-    """The hashes of the task's data and card: scores of two versions share no column."""
-
-    @classmethod
-    def from_result(cls, result: Result) -> ScoringSetup:
-        """Return the setup that made a Result."""
-        return cls(
-            task=result.task,
-            split=result.split,
-            protocol=protocol_key(result.protocol),
-            protocol_name=str(result.protocol["name"]),
-            version=f"{result.data[:6]} {result.task_card[:6]}",
-        )
-
-    @property
-    def shown_split(self) -> str:
-        """The split; empty if it is one that need not be named."""
-        return "" if self.split in DEFAULT_SPLITS else self.split
-
-
 class GridColumn(NamedTuple):
     """One task scored in one way, or the mean over several of them."""
 
     head: str
-    setups: Sequence[ScoringSetup]
+    parts: Sequence[ComparedPart]
+    """The first part of the scores' signature for each task."""
 
     def make_cell(self, results: Sequence[Result]) -> GridCell | None:
         """Return an encoder's score in the column.
@@ -103,8 +77,7 @@ class GridColumn(NamedTuple):
             The score; None unless all tasks of the column were scored with the same seeds.
         """
         results_by_task = [
-            [result for result in results if ScoringSetup.from_result(result) == setup]
-            for setup in self.setups
+            [result for result in results if compared_part(result) == part] for part in self.parts
         ]
         means = seed_means(results_by_task)
         if not means:
@@ -131,62 +104,66 @@ def make_grid_columns(
         catalogue: The suites.
         means: Add the columns of means.
     """
-    setups = list(dict.fromkeys(map(ScoringSetup.from_result, results)))
-    n_versions = Counter(_without_version(setup) for setup in setups)
-    n_protocols = Counter((task, split) for task, split, _, _ in n_versions)
+    parts = list(dict.fromkeys(map(compared_part, results)))
+    n_versions = Counter(map(_without_version, parts))
+    n_protocols = Counter((part.task, part.split) for part in n_versions)
     columns = []
-    for setup in setups:
-        head = setup.task
-        if setup.shown_split:
-            head += f" ({setup.shown_split})"
-        if n_protocols[setup.task, setup.split] > 1:
-            head += f", {setup.protocol_name}"
-        if n_versions[_without_version(setup)] > 1:
-            head += f", data and card {setup.version}"
-        columns.append(GridColumn(head, [setup]))
+    for part in parts:
+        head = part.task
+        if split := _shown_split(part):
+            head += f" ({split})"
+        if n_protocols[part.task, part.split] > 1:
+            head += f", {part.protocol_name}"
+        if n_versions[_without_version(part)] > 1:
+            head += f", data and card {part.data[:6]} {part.task_card[:6]}"
+        columns.append(GridColumn(head, [part]))
     if means:
-        columns += _mean_columns(setups, catalogue)
+        columns += _mean_columns(parts, catalogue)
     return columns
 
 
-def _without_version(setup: ScoringSetup) -> tuple[str, str, str, str]:
-    """Return a setup without the version of its data and card."""
-    return setup.task, setup.split, setup.protocol, setup.protocol_name
+def _without_version(part: ComparedPart) -> ComparedPart:
+    """Return the first part of a signature without the version of the data and the card."""
+    return part._replace(n=0, data="", task_card="")
 
 
-def _mean_columns(setups: Sequence[ScoringSetup], catalogue: Catalogue) -> Iterator[GridColumn]:
+def _shown_split(part: ComparedPart) -> str:
+    """Return the split of a score; empty if it is one that need not be named."""
+    return "" if part.split in DEFAULT_SPLITS else part.split
+
+
+def _mean_columns(parts: Sequence[ComparedPart], catalogue: Catalogue) -> Iterator[GridColumn]:
     """Yield the means over tasks that are scored alike: by one protocol, on their usual splits."""
-    groups = _group_setups(setups)
+    groups = _group_parts(parts)
     for group in groups:
-        setup_by_task = {setup.task: setup for setup in group}
-        if len(setup_by_task) < len(group):
+        part_by_task = {part.task: part for part in group}
+        if len(part_by_task) < len(group):
             # A mean would be over one of two versions of a task.
             continue
-        suites = suites_within(list(setup_by_task), catalogue).values()
+        suites = suites_within(list(part_by_task), catalogue).values()
         for suite in suites:
             if suite.average and len(suite.tasks) > 1:
-                suite_setups = [setup_by_task[task] for task in suite.tasks]
-                yield GridColumn(f"mean of {suite.name}", suite_setups)
-        n_protocols = len({setup.protocol for setup in group})
+                suite_parts = [part_by_task[task] for task in suite.tasks]
+                yield GridColumn(f"mean of {suite.name}", suite_parts)
+        n_protocols = len({part.protocol for part in group})
         if not suites and len(group) > 1 and n_protocols == 1:
             # The name of the protocol distinguishes this mean from those over other tasks.
             protocol = f", {group[0].protocol_name}" if len(groups) > 1 else ""
             yield GridColumn(f"mean of {len(group)}{protocol}", group)
 
 
-def _group_setups(setups: Sequence[ScoringSetup]) -> list[list[ScoringSetup]]:
-    """Return the setups whose scores may have a common mean, together.
+def _group_parts(parts: Sequence[ComparedPart]) -> list[list[ComparedPart]]:
+    """Return the first parts of signatures whose scores may have a common mean, together.
 
     Tasks may fix fields of a protocol of one name. If a task is scored twice by a protocol's name,
     its fields differ, and so all fields count.
     """
-    counts = Counter((setup.task, setup.protocol_name) for setup in setups)
+    counts = Counter((part.task, part.protocol_name) for part in parts)
     ambiguous_names = {name for (_, name), count in counts.items() if count > 1}
-    groups: dict[tuple[str, ...], list[ScoringSetup]] = {}
-    for setup in setups:
-        fields = setup.protocol if setup.protocol_name in ambiguous_names else ""
-        key = (setup.protocol_name, fields, setup.shown_split)
-        groups.setdefault(key, []).append(setup)
+    groups: dict[tuple[str, Fields, str], list[ComparedPart]] = {}
+    for part in parts:
+        fields = part.protocol if part.protocol_name in ambiguous_names else ()
+        groups.setdefault((part.protocol_name, fields, _shown_split(part)), []).append(part)
     return list(groups.values())
 
 
@@ -449,6 +426,7 @@ class Results(Sequence[Result]):
             row = {column: getattr(result, column, None) for column in FRAME_COLUMNS}
             row["protocol"] = result.protocol["name"]
             row["low"], row["high"] = result.interval
+            row["signature"] = format_signature([result])
             if scores:
                 row |= result.scores
             rows.append(row)
@@ -542,6 +520,7 @@ def render_partial_grid(results: Sequence[Result], catalogue: Catalogue) -> str:
 FRAME_COLUMNS = (
     "encoder", "task", "split", "protocol", "score", "low", "high", "n", "zero_vectors", "overlap",
     "train_seed", "eval_seed", "fingerprint", "revision",
+    "signature",
 )  # fmt: skip
 """The columns that every frame has."""
 

@@ -24,7 +24,13 @@ from stsbench.encoders.backends import uses_tf32
 from stsbench.encoders.base import Embed, FloatArray, WordEncoder
 from stsbench.encoders.engine.embed import check_embeddings
 from stsbench.encoders.fitted import find_variant
-from stsbench.encoders.metadata import find_base, read_metadata, sentences_without_known_words
+from stsbench.encoders.metadata import (
+    count_cut,
+    describe_prompt,
+    find_base,
+    read_metadata,
+    sentences_without_known_words,
+)
 from stsbench.encoders.named import NamedEncoder
 from stsbench.evaluators.base import Scores
 from stsbench.numbers.similarity import EMBEDDING_TYPES, FLOAT_TYPE
@@ -314,6 +320,8 @@ def _run_block(
         "data_revision": source.revision,
         "device": metadata.device_used,
         "dtype": metadata.dtype,
+        "prompt": describe_prompt(encoder.encoder),
+        "cut": count_cut(encoder.encoder, list(dict.fromkeys(texts))),
         "versions": provenance.versions(),
         "commit": commit,
         "dirty": dirty,

@@ -34,7 +34,7 @@ from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError
 from stsbench.core.provenance import is_same_encoder
-from stsbench.results.groups import describe_mismatch
+from stsbench.results.signature import describe_mismatch
 from stsbench.significance.comparison import TestSettings
 from stsbench.significance.margins import MarginVerdict, margin_verdict
 from stsbench.significance.paired import holm

@@ -411,6 +411,7 @@ LockToUpdate = Annotated[
 
 # Output.
 AsJson = Annotated[bool, _output("Print JSON on stdout, for scripts.", "--json")]
+BareScore = Annotated[bool, _output("Print only the score, or a suite's mean.", "--bare -b")]
 Verbose = Annotated[bool, _output("Also print every subset or class.", "--verbose -v")]
 TableFile = Annotated[Path | None, _output("Write to this file instead of the terminal.")]
 BoardFormat = Annotated[

@@ -7,12 +7,13 @@ import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stsbench.cli import options as opt
 from stsbench.cli.child import continue_in_child
 from stsbench.cli.config import format_settings, join_assignments
-from stsbench.cli.printing import print_error, print_json, print_text
+from stsbench.cli.printing import format_points, print_error, print_json, print_text
 from stsbench.cli.tables import print_rows
 from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.errors import StsbenchError
@@ -56,6 +57,7 @@ def run_command(
     timeout: opt.Timeout = None,
     dry_run: opt.DryRun = False,
     verbose: opt.Verbose = False,
+    bare: opt.BareScore = False,
     _config: opt.Config = None,
     cards: opt.Cards,
     as_json: opt.AsJson = False,
@@ -64,9 +66,11 @@ def run_command(
 
     Each result is written as soon as it is complete; the same command resumes. Without arguments it
     scores the encoder minilm on the suite quickstart, which needs no network. With --variants it
-    prints the scores by the bytes of an embedding, and --plot draws them.
+    prints the scores by the bytes of an embedding, and --plot draws them. With -b it prints one
+    number alone: the score of a single task, or the mean of a suite.
 
     Example: stsbench run minilm --tasks sts --data DIR
+    Example: stsbench run minilm --tasks stsb -b
     Example: stsbench run simcse-small --clean own
     """
     from stsbench.api.names import NameResolver
@@ -109,6 +113,8 @@ def run_command(
     EXECUTORS.load_at(on)
     if dry_run:
         exit_code = _forecast(plan, as_json=as_json)
+    elif bare:
+        exit_code = _print_bare_score(plan)
     else:
         exit_code = _score(
             plan, plot, has_variants=bool(variants), verbose=verbose, as_json=as_json
@@ -170,6 +176,7 @@ def _check_options(context: opt.Context, on: str) -> TypedOptions:
     typed.forbid_beside("--dry-run", "--verbose", "--plot", "--clean")
     typed.forbid_beside("--json", "--verbose", "--plot")
     typed.forbid_beside("--variants", "--name", "--verbose", "--no-store", "--clean")
+    typed.forbid_beside("--bare", "--dry-run", "--verbose", "--json", "--variants", "--clean")
     typed.forbid_without("--variants", "--plot")
     typed.forbid_without("--clean", "--near", "--corpora")
     typed.forbid_elsewhere(on, "--gpus-per-encoder", "--timeout")
@@ -203,6 +210,7 @@ def _score(
     from stsbench.cli.progress import run_progress
     from stsbench.cli.variants import print_variants
     from stsbench.results.folder import result_to_json
+    from stsbench.results.signature import format_signature
 
     folder = plan.results_folder
     with run_progress(folder, format_settings(plan), events=as_json) as progress:
@@ -211,7 +219,10 @@ def _score(
     if as_json:
         print_json(
             {
-                "results": [json.loads(result_to_json(result)) for result in results],
+                "results": [
+                    json.loads(result_to_json(result)) | {"signature": format_signature([result])}
+                    for result in results
+                ],
                 "failures": [*progress.failures],
             }
         )
@@ -228,6 +239,33 @@ def _score(
         # In a run of many workers, the lines about failures are far above.
         print_text("\nFailed\n")
         print_rows(["what", "why"], [*progress.failures.values()])
+    return progress.code
+
+
+def _print_bare_score(plan: RunPlan) -> int:
+    """Carry out a run, print its only score or mean times 100, and return the exit code.
+
+    Raises:
+        StsbenchError: The run has several scores without a common mean; nothing is scored then.
+    """
+    from stsbench.bench.run import run
+    from stsbench.cli.progress import run_progress
+    from stsbench.data.task import expand_names
+    from stsbench.results.groups import seed_means
+
+    tasks = expand_names(str(plan.tasks), plan.catalogue)
+    suite = plan.catalogue.suites().get(str(plan.tasks))
+    if len(plan.encoders) != 1 or (len(tasks) > 1 and not (suite and suite.average)):
+        raise StsbenchError(
+            "-b prints one number; give one encoder, and one task or a suite with a mean"
+        )
+    with run_progress(plan.results_folder, format_settings(plan)) as progress:
+        results = list(run(plan, progress.callbacks()))
+        progress.end()
+    results_by_task = [[result for result in results if result.task == task] for task in tasks]
+    scores = seed_means(results_by_task)
+    if progress.code == 0 and scores:
+        print_text(format_points(fmean(scores)))
     return progress.code
 
 

@@ -23,6 +23,7 @@ from stsbench.results.folder import (
 )
 from stsbench.results.groups import group_by_encoder, seed_means, suite_mean
 from stsbench.results.record import MIN_SUBSET_PAIRS, Result, common_clean_scores, protocol_key
+from stsbench.results.signature import Fields, format_signature, protocol_part
 from stsbench.significance.means import MEAN_METHOD, compute_mean_interval
 
 COLUMNS = ("encoder", "task", "score", "majority", "95% interval", "n", "protocol")
@@ -95,6 +96,18 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
     if not all(line.interval for line in means):
         print_missing_columns(results, need="intervals of means need")
     _print_notes(results, has_symbols=True)
+    _print_signatures(scored_tasks)
+
+
+def _print_signatures(scored_tasks: Sequence[ScoredTask]) -> None:
+    """Print the signature of each encoder's scores, one per protocol and split."""
+    results_by_scoring: dict[tuple[Fields, str, str], list[Result]] = {}
+    for encoder, results in scored_tasks:
+        for result in results:
+            scoring = (protocol_part(result.protocol), result.split, encoder)
+            results_by_scoring.setdefault(scoring, []).append(result)
+    for results in results_by_scoring.values():
+        print_text("\n".join(fold_lines(format_signature(results), indent="  ")))
 
 
 def _group_seeds(results: Sequence[Result], catalogue: Catalogue) -> list[ScoredTask]:

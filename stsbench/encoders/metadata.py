@@ -174,6 +174,35 @@ def read_notes(encoder: object) -> list[str]:
     return [redact_text(note) for note in notes]
 
 
+def describe_prompt(encoder: object) -> str | None:
+    """Return the text around every sentence, with ``{}`` in its place.
+
+    Returns:
+        Empty if an encoder has none; None if it does not say so, as a user's own may not.
+    """
+    encoder = _innermost_base(encoder)
+    prompt = getattr(encoder, "prompt", "" if is_own_class(type(encoder)) else None)
+    if isinstance(prompt, str):
+        return f"{prompt}{{}}" if prompt else ""
+    return str(prompt) if is_own_class(type(prompt)) else None
+
+
+def count_cut(encoder: object, sentences: Sequence[str]) -> int | None:
+    """Return how many sentences an encoder cuts at its maximum length; None if it is unknown."""
+    encoder = _innermost_base(encoder)
+    if isinstance(encoder, WordEncoder):
+        return 0
+    count = getattr(encoder, "count_cut", None) if is_own_class(type(encoder)) else None
+    return count(sentences) if count is not None else None
+
+
+def _innermost_base(encoder: object) -> object:
+    """Return the encoder that embeds texts itself, from which others may be made."""
+    while (base := find_base(encoder)) is not None and base is not encoder:
+        encoder = base
+    return encoder
+
+
 def find_base(encoder: object) -> Encoder | None:
     """Return the encoder from which another is made, its attribute ``base``.
 

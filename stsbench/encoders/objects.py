@@ -109,6 +109,8 @@ class FunctionEncoder:
     fingerprint = None
     device_used: object = None
     dtype: object = None
+    prompt = None
+    """Unknown, because the function may add one."""
 
     def __init__(self, function: Callable[[list[str]], object]) -> None:
         """Store the function, and take its name; ``lambda`` for a lambda function."""

@@ -5,10 +5,9 @@ A state is weights, settings, and the versions of the packages that compute.
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from stsbench.core.cards import EncoderCard, task_digest
 from stsbench.core.catalogue import Catalogue
@@ -17,6 +16,7 @@ from stsbench.core.provenance import read_versions, strip_versions
 from stsbench.core.wording import format_some
 from stsbench.results.folder import ResultFolder
 from stsbench.results.record import OVERLAPS, Result
+from stsbench.results.signature import describe_mismatch
 
 TAG_LENGTH = 6
 """The number of characters of a fingerprint in a state tag, or more if states begin alike."""
@@ -356,64 +356,6 @@ def matches_name(spec: str, names: Sequence[str], state: str | None) -> bool:
     )
 
 
-class _ScoreConditions(Protocol):
-    """The conditions of a score, which a Result and a row of a lock file have."""
-
-    @property
-    def split(self) -> str: ...
-    @property
-    def protocol(self) -> Mapping[str, Any]: ...
-    @property
-    def data(self) -> str: ...
-    @property
-    def n(self) -> int: ...
-    @property
-    def task_card(self) -> str: ...
-
-
-def describe_mismatch(first: _ScoreConditions, second: _ScoreConditions) -> str | None:
-    """Describe why two scores of a task do not compare; None if they do.
-
-    Args:
-        first: The first score's conditions; a message names its values first.
-        second: The second score's conditions.
-
-    Returns:
-        The first difference as part of a sentence, ``split differs: 'test' against 'all'``.
-    """
-    if first.split != second.split:
-        return f"split differs: '{first.split}' against '{second.split}'"
-    fields = [key for key in dict.fromkeys([*first.protocol, *second.protocol]) if key != "name"]
-    # The name comes last, because any other field explains more.
-    for field in [*fields, "name"]:
-        first_value = _format_field(first.protocol, field)
-        second_value = _format_field(second.protocol, field)
-        if first_value != second_value:
-            return f"protocol field '{field}' differs: {first_value} against {second_value}"
-    return describe_version_mismatch(first, second)
-
-
-def describe_version_mismatch(first: _ScoreConditions, second: _ScoreConditions) -> str | None:
-    """Describe how the data or task cards of two scores of one split differ; None if they agree.
-
-    A table's column may take such scores from different protocols.
-
-    Args:
-        first: The first score's conditions; a message names its values first.
-        second: The second score's conditions.
-    """
-    for field, label in (
-        ("data", "data hash"),
-        ("n", "number of items"),
-        ("task_card", "task card's hash"),
-    ):
-        first_value = str(getattr(first, field))
-        second_value = str(getattr(second, field))
-        if first_value != second_value:
-            return f"{label} differs: {first_value[:12]} against {second_value[:12]}"
-    return None
-
-
 class ComparableResults(NamedTuple):
     """Results whose scores may share a column, and notes on those that are omitted."""
 
@@ -484,20 +426,13 @@ def _check_versions_match(task: str, column: Sequence[Result]) -> None:
     """
     first = column[0]
     for result in column:
-        mismatch = describe_version_mismatch(first, result)
+        mismatch = describe_mismatch(first, result, ignore_protocol=True)
         if mismatch is not None:
             names = f"'{first.encoder}' and '{result.encoder}'"
             raise ProtocolError(
                 f"{task}: the scores of {names} cannot stand in one column: {mismatch}",
                 hint="run the task again with one of them, or choose encoders",
             )
-
-
-def _format_field(protocol: Mapping[str, Any], field: str) -> str:
-    """Return the value of a protocol field as text; ``none`` if it lacks the field."""
-    if field not in protocol:
-        return "none"
-    return json.dumps(protocol[field], ensure_ascii=False).replace('"', "'")
 
 
 def suite_mean(

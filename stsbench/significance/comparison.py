@@ -15,7 +15,14 @@ import numpy as np
 from stsbench.core.errors import DataError
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.results.folder import describe_missing_columns, format_rerun_command, without_columns
-from stsbench.results.record import Result, protocol_key
+from stsbench.results.record import Result
+from stsbench.results.signature import (
+    ComparedPart,
+    Fields,
+    compared_part,
+    format_compared,
+    protocol_part,
+)
 from stsbench.significance import margins
 from stsbench.significance.differences import EstimatedDifference
 from stsbench.significance.items import (
@@ -75,6 +82,7 @@ class Difference:
         deviations: Their deviations over seeds; None if one of them has a single seed, and for a
             mean over tasks.
         difference: The second score minus the first.
+        compared: The first part of the scores' signature for each task, which both encoders share.
         interval: The 95% interval of the difference over other items and other seeds.
         error: Its standard error; None if unknown, or if there are too few items to estimate it.
         df: The degrees of freedom of the error; None if unknown or infinite.
@@ -105,6 +113,7 @@ class Difference:
     scores: tuple[float, float]
     deviations: tuple[float, float] | None
     difference: float
+    compared: tuple[ComparedPart, ...] = ()
     interval: tuple[float, float] | None = None
     error: float | None = None
     df: float | None = None
@@ -129,6 +138,11 @@ class Difference:
     def is_average(self) -> bool:
         """True if this is a mean over tasks."""
         return len(self.tasks) > 1
+
+    @property
+    def signature(self) -> str:
+        """The compared part of the signature of both scores."""
+        return format_compared(self.compared)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,6 +351,7 @@ def _compare_without_test(cells: ResultsByEncoder, first: str, second: str) -> D
         split=result.split,
         protocol=result.protocol,
         n=result.n,
+        compared=(compared_part(result),),
         seeds=(len(cells[first]), len(cells[second])),
         scores=(first_mean.mean, second_mean.mean),
         deviations=deviations,
@@ -358,11 +373,11 @@ def _means(group: Sequence[MeasuredDifference]) -> Iterator[Difference]:
         next(iter(splits)) for splits in splits_by_task.values() if len(splits) == 1
     )
     usual_split = next((split for split, _ in single_splits.most_common(1)), None)
-    groups: dict[tuple[str, str], list[MeasuredDifference]] = {}
+    groups: dict[tuple[Fields, str], list[MeasuredDifference]] = {}
     for measured in group:
         difference = measured.difference
         is_unusual = len(splits_by_task[difference.task]) > 1 and difference.split != usual_split
-        key = protocol_key(difference.protocol), difference.split if is_unusual else ""
+        key = protocol_part(difference.protocol), difference.split if is_unusual else ""
         groups.setdefault(key, []).append(measured)
     for comparable in groups.values():
         if len(comparable) > 1:
@@ -395,6 +410,7 @@ def mean_difference(group: Sequence[MeasuredDifference]) -> Difference:
         task=f"mean of {n_tasks}",
         tasks=tuple(difference.task for difference in differences),
         n=sum(difference.n for difference in differences),
+        compared=tuple(part for difference in differences for part in difference.compared),
         seeds=(
             min(difference.seeds[0] for difference in differences),
             min(difference.seeds[1] for difference in differences),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from stsbench.results.record import protocol_key
+from stsbench.results.signature import format_each_protocol, protocol_part
 from stsbench.significance.comparison import Comparison, Difference
 from stsbench.significance.differences import MAX_DIFFERENCE
 from stsbench.significance.margins import MarginVerdict
@@ -150,7 +150,7 @@ def _describe_correction(comparison: Comparison) -> str:
     if on_tasks:
         pairs = {(difference.first, difference.second) for difference in on_tasks}
         tasks = {
-            (difference.task, difference.split, protocol_key(difference.protocol))
+            (difference.task, difference.split, protocol_part(difference.protocol))
             for difference in on_tasks
         }
         families.append(
@@ -227,6 +227,9 @@ def describe_notes(comparison: Comparison) -> list[str]:
         "a paired permutation test (McNemar's of right or wrong).",
         "Holm: p corrected for all comparisons above; docs/statistics.md says more.",
         *notes_on_size,
+        *format_each_protocol(
+            part for difference in comparison.differences for part in difference.compared
+        ),
     ]
 
 

@@ -22,8 +22,8 @@ from stsbench.numbers.statistics import (
     weigh_subsets,
 )
 from stsbench.results.folder import read_item_columns, without_columns
-from stsbench.results.groups import describe_mismatch
-from stsbench.results.record import Result, protocol_key
+from stsbench.results.record import Result
+from stsbench.results.signature import Fields, describe_mismatch, protocol_part
 from stsbench.significance.differences import EstimatedDifference, ScoreSample, average_samples
 from stsbench.significance.paired import Paired, PairedCorrelation, PairedF1, PairedMean
 
@@ -483,8 +483,8 @@ def match_tasks(
 
 MAX_LISTED = 8
 """The maximum number of tasks to list for each encoder in an error."""
-ResultsByProtocol = dict[tuple[str, str], list[Result]]
-"""One encoder's results on one task, by split and protocol key."""
+ResultsByProtocol = dict[tuple[str, Fields], list[Result]]
+"""One encoder's results on one task, by split and protocol."""
 
 
 def _group_by_task(
@@ -494,7 +494,7 @@ def _group_by_task(
     for result in results:
         is_requested_task = tasks is None or result.task in tasks
         if is_requested_task and protocol in (None, result.protocol["name"]):
-            key = result.split, protocol_key(result.protocol)
+            key = result.split, protocol_part(result.protocol)
             groups.setdefault(result.task, {}).setdefault(key, []).append(result)
     return groups
 

@@ -16,13 +16,16 @@ STS = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"]
 LONG = "an-encoder-with-a-rather-long-name"
 # As people read it; which cells are set in bold is the renderers' matter.
 BOARD = f"""\
-STS, protocol simcse (spearman, all)
+STS, protocol simcse (spearman, all), signature 25234f9c
 
 | encoder | STS12 | STS13 | STS14 | STS15 | STS16 | STS-B | SICK-R | Avg. |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 | better | 60.00 | 61.00 | 62.00 | 63.00 | 64.00 | 65.00 | 66.00 | 63.00 |
 | {LONG} | 50.00 | 51.00 | 52.00 | 53.00 | 54.00 | 55.00 | 56.00 | 53.00 |
 | hole | 90.00 | – | – | – | – | – | – | – |
+
+signature:25234f9c \\| tasks:{"+".join(STS)} \\| split:test \\| n:21 \\| cards:b3529d88e921 \\| \
+data:bfb7e374eb24 \\| protocol:simcse \\| metric:spearman \\| aggregation:all \\| similarity:cosine
 
 no 95% interval of the mean of better, {LONG}: per-item columns are missing or broken; run: \
 stsbench run --fresh better {LONG} --tasks {",".join(STS)}

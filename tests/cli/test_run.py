@@ -30,7 +30,11 @@ def test_a_run_prints_a_table_and_keeps_results(stsbench, tmp_path):
     assert lines[2].split() == ["task", "score", "95%", "interval", "n", "protocol"]
     assert lines[4].split()[0::3] == ["quickstart-en", "300"]
     method = "Fisher's z, by shared sentences or by chains of them, whichever is wider"
-    assert " ".join(lines[-3:-1]) == f"scores are times 100; 95% interval: {method}"
+    legend = " ".join(line.strip() for line in lines[7:-1])
+    tasks = "quickstart-en+quickstart-es-en"
+    assert legend.startswith(f"scores are times 100; 95% interval: {method} signature:")
+    assert f" | tasks:{tasks} | split:test | n:400 | " in legend
+    assert legend.endswith("similarity:cosine || prompt:? | dtype:? | version:0.1.0 | cut:?")
     assert lines[-1] == "Results: results/hashed/"
     results = read_states(tmp_path / "results").results
     assert [r.task for r in results] == ["quickstart-en", "quickstart-es-en"]
@@ -49,7 +53,26 @@ def test_the_same_command_scores_nothing_again(stsbench, tmp_path):
     assert stsbench.fine("run", *HASHED, *QUICK, "--fresh") == first
     assert path.stat().st_mtime_ns > before
     one, again = json.loads(path.read_text()), stsbench.json("run", *HASHED, *QUICK)["results"][0]
+    signature = again.pop("signature")
     assert one == again
+    assert signature.startswith("signature:") and f"data:{one['data'][:12]} | " in signature
+
+
+def test_a_bare_score_is_one_number_alone(stsbench, tmp_path):
+    assert re.fullmatch(r"\d\d\.\d\d\n", stsbench.fine("run", "minilm", *QUICK, "-b"))
+    (result,) = read_states(tmp_path / "results").results
+    printed = stsbench.fine("run", "minilm", *QUICK, "-b")
+    assert printed == f"{100 * result.score:.2f}\n"
+    for several in (
+        ("minilm", *BOTH),
+        ("minilm,hashed", *QUICK),
+        ("minilm", "--tasks", "quickstart"),
+    ):
+        code, out, err = stsbench("run", *several, "-b", "--results", tmp_path / "none")
+        assert (code, out) == (2, "")
+        assert "-b prints one number; give one encoder, and one task or a suite with a mean" in err
+        assert not (tmp_path / "none").exists()
+    assert "--bare" in stsbench("run", "minilm", *QUICK, "-b", "--json")[2]
 
 
 def test_seeds_protocols_and_parameters_make_cells_of_their_own(stsbench, tmp_path):

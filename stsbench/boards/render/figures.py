@@ -29,14 +29,7 @@ WRITERS: Mapping[str, Callable[[Comparison], str]] = {
     "markdown": lambda comparison: to_markdown(make_comparison_layouts(comparison)),
     "latex": lambda comparison: to_latex(make_comparison_layouts(comparison)),
     "csv": lambda comparison: records_to_csv(make_comparison_records(comparison)),
-    "json": lambda comparison: (
-        json.dumps(
-            {**asdict(comparison), "sentences": describe_comparison(comparison)},
-            indent=1,
-            ensure_ascii=False,
-        )
-        + "\n"
-    ),
+    "json": lambda comparison: _comparison_to_json(comparison),
 }
 
 
@@ -50,6 +43,16 @@ def render_comparison(comparison: Comparison, fmt: str) -> str:
         UnknownName: There is no such format.
     """
     return escape_controls(look_up("format", fmt, WRITERS)(comparison))
+
+
+def _comparison_to_json(comparison: Comparison) -> str:
+    """Return all that a comparison holds as JSON, with the signatures as text."""
+    fields = {**asdict(comparison), "sentences": describe_comparison(comparison)}
+    differences = zip(fields["differences"], comparison.differences, strict=True)
+    for difference_fields, difference in differences:
+        del difference_fields["compared"]
+        difference_fields["signature"] = difference.signature
+    return json.dumps(fields, indent=1, ensure_ascii=False) + "\n"
 
 
 def make_comparison_layouts(comparison: Comparison) -> list[Layout]:
@@ -112,6 +115,7 @@ def _difference_record(difference: Difference) -> dict[str, Any]:
         "real": difference.real,
         "smallest_detectable": difference.smallest_detectable,
         "margin_verdict": difference.margin_verdict,
+        "signature": difference.signature,
     }
 
 

@@ -380,6 +380,7 @@ def _make_records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
             ``merged``, a row with any measured number has no record of its published ones.
     """
     further = _find_further_fields(table)
+    has_signatures = bool(table.signatures)
     for group in table.groups:
         for row in group.rows:
             for number_kind in KINDS_BY_SHOW[show or "both"]:
@@ -397,6 +398,8 @@ def _make_records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
                         is_measured = number_kind == "measured"
                         published_key = "" if is_measured else row.cell(key).published_key
                         record[f"{key}_published_row"] = published_key
+                if has_signatures:
+                    record["signature"] = row.signature if number_kind == "measured" else ""
                 yield record
 
 
@@ -468,6 +471,7 @@ def _table_fields(table: Table) -> dict[str, Any]:
         "title": table.title,
         "paper": paper_fields,
         "number": table.paper_number,
+        "signatures": list(table.signatures),
         "columns": [_column_fields(column) for column in table.columns],
         "groups": groups,
         "notes": [*table.notes, *table.measured_notes],
@@ -485,6 +489,8 @@ def _column_fields(column: TableColumn) -> dict[str, Any]:
         fields["metric"] = spec.metric
     if column.method:
         fields["method"] = column.method
+    if column.signature:
+        fields["signature"] = column.signature
     return fields
 
 
@@ -500,6 +506,7 @@ def _row_fields(row: Row) -> dict[str, Any]:
         "overlap": row.overlap,
         "misprint": row.misprint,
         "is_best": row.is_best,
+        "signature": row.signature,
     }
     cells = {
         key: _cell_fields(cell, row)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,9 @@ from stsbench.boards.published.rows import (
 from stsbench.boards.tables.columns import (
     MTEB_PROTOCOL,
     TableFiller,
+    column_part,
     is_scored_as_mteb,
+    select_column_results,
 )
 from stsbench.boards.tables.filters import RowFilter
 from stsbench.boards.tables.rows import (
@@ -45,6 +46,16 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, ProtocolError, Remedy, UnknownName
 from stsbench.results.groups import ComparableResults, group_by_encoder, select_comparable
 from stsbench.results.record import Result, protocol_key
+from stsbench.results.signature import (
+    ComparedPart,
+    Fields,
+    format_compared,
+    format_each_protocol,
+    format_shown,
+    join_parts,
+    protocol_part,
+    signature_id,
+)
 
 if TYPE_CHECKING:
     from stsbench.boards.mteb.scores import MtebResults
@@ -111,7 +122,40 @@ def build_table(
         # The key of the published row that is subtracted from the others.
         key = f"{card.paper}/{card.table}/{card.delta.row}"
         table = _add_differences(table, key, column_key=card.delta.column or AVERAGE)
-    return add_intervals(table, progress) if results else table
+    return add_intervals(_add_signatures(table), progress) if results else table
+
+
+def _add_signatures(table: Table) -> Table:
+    """Return the table with the signatures of its measured scores, of columns, rows and itself."""
+    parts_by_column: dict[str, list[ComparedPart]] = {}
+    new_rows: dict[int, Row] = {}
+    for row in table.rows():
+        row_parts: list[ComparedPart] = []
+        used_results: list[Result] = []
+        for column in table.columns:
+            if column.spec is None or row.cell(column.key).measured is None or not column.in_points:
+                continue
+            column_results = select_column_results(row.results, column.spec)
+            parts = [column_part(result, column.spec) for result in column_results]
+            parts_by_column.setdefault(column.key, []).extend(parts)
+            row_parts += parts
+            used_results += column_results
+        if used_results:
+            signature = join_parts(format_compared(row_parts), format_shown(used_results))
+            new_rows[id(row)] = replace(row, signature=signature)
+    columns = [
+        replace(column, signature=format_compared(parts_by_column.get(column.key, [])))
+        for column in table.columns
+    ]
+    all_parts = [part for parts in parts_by_column.values() for part in parts]
+    signatures = format_each_protocol(all_parts)
+    table = replace(
+        table.map_rows(lambda row: new_rows.get(id(row), row)),
+        columns=columns,
+        signatures=signatures,
+        signature_id=signature_id(all_parts) if len(signatures) == 1 else "",
+    )
+    return replace(table, measured_notes=[*table.measured_notes, *signatures])
 
 
 def _describe_superseded(filler: TableFiller, catalogue: Catalogue) -> Iterator[str]:
@@ -334,13 +378,14 @@ class TableRequest:
         Returns:
             The boards; empty if no result is of the suite, these splits and the requested protocol.
         """
-        results_by_protocol: dict[str, list[Result]] = {}
+        results_by_protocol: dict[Fields, list[Result]] = {}
         for result in self.results:
             is_of_split = result.task in suite.tasks and result.split == split_by_task[result.task]
             if is_of_split and self.protocol in (None, result.protocol["name"]):
-                key = protocol_key(result.protocol)
+                key = protocol_part(result.protocol)
                 results_by_protocol.setdefault(key, []).append(result)
-        protocols = {key: json.loads(key) for key in sorted(results_by_protocol)}
+        protocol_by_key = {key: results[0].protocol for key, results in results_by_protocol.items()}
+        protocols = dict(sorted(protocol_by_key.items(), key=lambda pair: protocol_key(pair[1])))
         board_facts = BoardFacts(published=self.show not in (None, "measured"))
         boards = []
         for key, protocol in protocols.items():

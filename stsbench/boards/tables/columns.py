@@ -42,6 +42,7 @@ from stsbench.core.errors import CardError, ProtocolError, look_up, suggest
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.results.groups import EncoderResults, suite_mean
 from stsbench.results.record import Result, score_name
+from stsbench.results.signature import ComparedPart, compared_part, protocol_part
 
 Seeds = tuple[int | None, int]
 """The seeds of training and of evaluation."""
@@ -93,25 +94,38 @@ def _find_score(result: Result, spec: ColumnSpec) -> float | None:
     score by its metric and aggregation.
     """
     if spec.protocol_fields:
-        return result.score if result.protocol == spec.protocol_fields else None
+        has_protocol = protocol_part(result.protocol) == protocol_part(spec.protocol_fields)
+        return result.score if has_protocol else None
     protocol_facts = read_published_protocols().get(spec.protocol)
     if protocol_facts is None:
         return None
-    if protocol_facts.aggregation:
-        # Published protocols of STS differ only in aggregation, and each STS result holds the
-        # scores by all aggregations, whichever its own is.
-        if "aggregation" not in result.protocol:
-            return None
-        score = result.scores.get(f"{spec.metric}.{protocol_facts.aggregation}")
-        if score is None and spec.has_no_subsets:
-            return result.scores.get(f"{spec.metric}.all")
-        return score
-    evaluator_fields = protocol_facts.fields.get(spec.evaluator, {})
-    required_fields = {"name": spec.protocol, **evaluator_fields}
-    is_of_protocol = all(
-        result.protocol.get(key) == value for key, value in required_fields.items()
-    )
-    return result.scores.get(spec.metric) if is_of_protocol else None
+    required_fields = dict(protocol_facts.fields.get(spec.evaluator, {}))
+    # Published protocols of STS differ only in aggregation, and each STS result holds the scores
+    # by all aggregations, whichever its own is.
+    has_aggregations = bool(protocol_facts.aggregation)
+    if not has_aggregations:
+        required_fields["name"] = spec.protocol
+    elif "aggregation" not in result.protocol:
+        return None
+    if any(result.protocol.get(key) != value for key, value in required_fields.items()):
+        return None
+    if not has_aggregations:
+        return result.scores.get(spec.metric)
+    score = result.scores.get(f"{spec.metric}.{protocol_facts.aggregation}")
+    if score is None and spec.has_no_subsets:
+        return result.scores.get(f"{spec.metric}.all")
+    return score
+
+
+def column_part(result: Result, spec: ColumnSpec) -> ComparedPart:
+    """Return the first part of the signature of the score that a column takes of a result."""
+    part = compared_part(result)
+    if spec.protocol_fields:
+        return part
+    fields = {"name": spec.protocol, "metric": spec.metric}
+    if aggregation := published_protocol(spec.protocol).aggregation:
+        fields["aggregation"] = aggregation
+    return part.with_protocol(**fields)
 
 
 def make_column_spec(

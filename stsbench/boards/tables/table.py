@@ -65,6 +65,8 @@ class TableColumn:
     decimals: int = 2
     is_mixed: bool = False
     """Whether it is a mean over tasks that are scored in different ways."""
+    signature: str = ""
+    """The compared part of the signature of its measured scores; empty if there are none."""
 
 
 class TableNumber(NamedTuple):
@@ -171,6 +173,8 @@ class Row:
     traits: EncoderTraits = EncoderTraits()
     results: Sequence[Result] = ()
     """The results that hold its measured numbers."""
+    signature: str = ""
+    """The signature of its measured scores; empty if there are none."""
 
     def cell(self, column_key: str) -> TableCell:
         """Return the cell of a column; an empty one if the row has none."""
@@ -219,6 +223,10 @@ class Table:
     """Notes on measured numbers, shown if these are."""
     average_terms: AverageTerms = ()
     """The columns that the average is over."""
+    signatures: Sequence[str] = ()
+    """The compared parts of the signatures of its measured scores, one per protocol."""
+    signature_id: str = ""
+    """The hash of the only one of these; empty if there are none or several."""
 
     @property
     def is_board(self) -> bool:
@@ -227,9 +235,9 @@ class Table:
 
     @property
     def caption(self) -> str:
-        """The title, and the paper's own number for the table."""
+        """The title with the paper's own number for the table, or a board's signature."""
         if self.paper is None:
-            return self.title
+            return ", signature ".join(filter(None, (self.title, self.signature_id)))
         return f"{self.title} ({self.paper.name}, {self.paper_number})"
 
     def rows(self) -> list[Row]:

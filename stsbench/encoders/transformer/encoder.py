@@ -27,6 +27,7 @@ from stsbench.encoders.engine.embed import (
     embed_all,
 )
 from stsbench.encoders.engine.store import EmbeddingStore, Keys
+from stsbench.encoders.metadata import valid_text
 from stsbench.encoders.named import variant_name
 from stsbench.encoders.tokens import TokenIds, plan_batches
 from stsbench.encoders.transformer.pooling import Pooling, last_occurrences
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 
 CODE_VERSION = 1
 """Raise it when a change here can change an embedding: stored embeddings are then not reused."""
+
+MAX_SPECIAL_TOKENS = 8
+"""The most tokens that a tokenizer is expected to add to a text."""
 
 
 class CheckpointEncoder:
@@ -269,6 +273,31 @@ class TransformerEncoder(CheckpointEncoder):
             return tokens
         spans = second_copy_spans(self.backbone.tokenizer, self.prompt, sentences)
         return replace(tokens, spans=spans)
+
+    def count_cut(self, sentences: Sequence[str]) -> int | None:
+        """Return how many sentences are cut at the maximum length, of those with their prompt.
+
+        The model is not loaded for it. None if the tokenizer has no file to count with.
+        """
+        max_length = self.max_length
+        # A token has a byte at least, but for special ones: shorter texts need not be tokenised.
+        long_texts = [
+            text
+            for text in self.prompt.wrap(sentences)
+            if max_length and len(text.encode(errors="replace")) + MAX_SPECIAL_TOKENS > max_length
+        ]
+        if not long_texts:
+            return 0
+        path = self.checkpoint.folder / "tokenizer.json"
+        if not path.is_file():
+            return None
+        import tokenizers
+
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        encodings = tokenizer.encode_batch([valid_text(text) for text in long_texts])
+        return sum(len(encoding.ids) > (max_length or 0) for encoding in encodings)
 
     def device_memory(self) -> DeviceMemory | None:
         """Return the memory of its device that is left for batches; None on a CPU."""

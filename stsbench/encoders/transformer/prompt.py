@@ -52,6 +52,13 @@ class Prompt:
         """The number of copies of the sentence in the text to embed."""
         return self.template.count(PLACEHOLDER) if self.template else 1
 
+    def __str__(self) -> str:
+        """Return the text with ``{}`` in place of the sentence; empty if nothing is put around."""
+        template = self.fingerprint_fields()[1]
+        if self.add_full_stop:
+            return f"{template} (with a full stop)"
+        return "" if template == PLACEHOLDER else template
+
     def fingerprint_fields(self) -> list[str]:
         """List everything that can change an embedding, for its fingerprint.
 
