@@ -24,11 +24,11 @@ STS, protocol simcse (spearman, all), signature 25234f9c
 | {LONG} | 50.00 | 51.00 | 52.00 | 53.00 | 54.00 | 55.00 | 56.00 | 53.00 |
 | hole | 90.00 | – | – | – | – | – | – | – |
 
-signature:25234f9c \\| tasks:{"+".join(STS)} \\| split:test \\| n:21 \\| cards:b3529d88e921 \\| \
-data:bfb7e374eb24 \\| protocol:simcse \\| metric:spearman \\| aggregation:all \\| similarity:cosine
-
 no 95% interval of the mean of better, {LONG}: per-item columns are missing or broken; run: \
 stsbench run --fresh better {LONG} --tasks {",".join(STS)}
+
+signature:25234f9c \\| tasks:{"+".join(STS)} \\| split:test \\| n:21 \\| cards:b3529d88e921 \\| \
+data:bfb7e374eb24 \\| protocol:simcse \\| metric:spearman \\| aggregation:all \\| similarity:cosine
 """
 MARKDOWN = ("leaderboard", "--protocol", "simcse", "--format", "markdown")
 

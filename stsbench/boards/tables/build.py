@@ -122,7 +122,7 @@ def build_table(
         # The key of the published row that is subtracted from the others.
         key = f"{card.paper}/{card.table}/{card.delta.row}"
         table = _add_differences(table, key, column_key=card.delta.column or AVERAGE)
-    return add_intervals(_add_signatures(table), progress) if results else table
+    return _add_signatures(add_intervals(table, progress)) if results else table
 
 
 def _add_signatures(table: Table) -> Table:

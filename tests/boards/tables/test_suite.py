@@ -145,7 +145,7 @@ def test_means_over_seeds_have_intervals_and_what_has_no_columns_is_told():
     due = compute_mean_interval([seeds])
     assert due is not None and intervals["a"] == pytest.approx([100 * end for end in due])
     assert intervals["bare"] is None and steps == [(1, 2), (2, 2)]
-    (signature, note) = board.measured_notes
+    (note, signature) = board.measured_notes
     assert signature.startswith(f"signature:{board.signature_id} | tasks:sts12 | ")
     assert note.startswith("no 95% interval of the mean of bare: per-item columns are missing")
     assert note in build_layout(board).legend
