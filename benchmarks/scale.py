@@ -38,9 +38,9 @@ import stsbench
 from stsbench.bench import workers as worker
 from stsbench.bench.plan import RunPlan
 from stsbench.bench.progress import RunCallbacks
+from stsbench.bench.ray_cluster import Ray, connect_ray
 from stsbench.bench.ray_run import RayRun
 from stsbench.bench.run import RunContext
-from stsbench.bench.workers import Ray, connect_ray
 from stsbench.core.catalogue import Catalogue
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task

@@ -203,26 +203,24 @@ def compute_clean_score(
     sentence_ids = _item_sentence_ids(result, columns, evaluator)
     excluded_ids = sentence_columns(excluded_sentences)[SENTENCE_COLUMNS[0]]
     # An item is kept if none of its one or two sentences is excluded.
-    is_excluded = np.isin(sentence_ids, excluded_ids).any(axis=1)
-    is_kept: npt.NDArray[np.bool_] = np.logical_not(is_excluded)
+    is_kept: npt.NDArray[np.bool_] = np.logical_not(np.isin(sentence_ids, excluded_ids).any(axis=1))
     if is_kept.all():
         return msgspec.structs.replace(
             clean_score, n=result.n, score=result.score, interval=result.interval
         )
     omitted_subsets: list[str] = []
-    # The score is a mean over subsets, each of which needs a correlation of its own.
-    if AGGREGATIONS.get(str(result.protocol.get("aggregation"))) is not None:
+    aggregation = str(result.protocol.get("aggregation"))
+    # A mean over subsets, each of which needs a correlation of its own.
+    if AGGREGATIONS.get(aggregation) is not None:
         omitted_subsets = _subsets_without_correlation(columns, is_kept)
         is_kept &= ~np.isin(columns["subset"].astype(str), omitted_subsets)
-    clean_score = msgspec.structs.replace(
-        clean_score, n=int(is_kept.sum()), left_out=omitted_subsets
-    )
+    n_kept = int(is_kept.sum())
+    clean_score = msgspec.structs.replace(clean_score, n=n_kept, left_out=omitted_subsets)
     # Without enough different values to correlate there is no score.
     with suppress(DataError, EncoderError):
-        if clean_score.n >= MIN_ITEMS:
-            scores = evaluator.recompute(
-                {name: column[is_kept] for name, column in columns.items()}
-            )
+        if n_kept >= MIN_ITEMS:
+            kept_columns = {name: column[is_kept] for name, column in columns.items()}
+            scores = evaluator.recompute(kept_columns)
             return msgspec.structs.replace(
                 clean_score, score=scores.score, interval=scores.interval
             )

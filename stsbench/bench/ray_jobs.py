@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stsbench.bench import workers
+from stsbench.bench import ray_cluster, workers
 from stsbench.bench.plan import Cell, EncoderPlan
 from stsbench.core.errors import StsbenchError
 from stsbench.encoders.engine.embed import BatchShare
@@ -20,7 +20,7 @@ class EncoderJobs:
     encoder_plan: EncoderPlan
     cells_to_score: Sequence[Cell]
     """The cells that are still to be scored."""
-    encoder: workers.Reference = None
+    encoder: ray_cluster.Reference = None
     """Ray's reference to the encoder; None before a job needs it."""
     remaining_steps: Iterator[Sequence[Job]] = iter(())
     """The steps that have not started: the jobs of a step run at the same time, and the next step
@@ -64,7 +64,7 @@ class EncoderJobs:
         n_jobs: int,
         activity: str,
         work: Callable[..., workers.JobResult],
-        texts: workers.Reference,
+        texts: ray_cluster.Reference,
         *arguments: object,
         sentences_per_job: int = 0,
     ) -> list[Job]:
@@ -108,7 +108,7 @@ class Job:
     """The number of sentences that it embeds."""
     tries: int = 1
     """How often it has been started."""
-    reference: workers.Reference = None
+    reference: ray_cluster.Reference = None
     """Ray's reference to its result."""
     result: workers.JobResult = workers.JobResult()
     """Its result; empty before it has ended."""
@@ -124,7 +124,7 @@ class FinishedJob(NamedTuple):
 
 def run_job(
     job_id: int,
-    report_queue: workers.Ray,
+    report_queue: ray_cluster.Ray,
     versions: Mapping[str, str],
     work: Callable[..., workers.JobResult],
     *arguments: object,
@@ -143,14 +143,14 @@ def run_job(
     report_progress(0, 1)
 
     def checked_work() -> workers.JobResult:
-        workers.check_versions(versions)
+        ray_cluster.check_versions(versions)
         return work(report_progress, *arguments)
 
-    return workers.catch_errors(checked_work)
+    return ray_cluster.catch_errors(checked_work)
 
 
 def may_succeed_again(error: Exception) -> bool:
     """Return whether a failed job may succeed in another try; a user error would come again."""
-    if isinstance(error, workers.WorkerLost | workers.VersionMismatch):
+    if isinstance(error, ray_cluster.WorkerLost | ray_cluster.VersionMismatch):
         return True
     return not isinstance(error, StsbenchError)

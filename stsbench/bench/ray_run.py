@@ -10,7 +10,7 @@ from functools import cached_property
 from math import ceil
 from pathlib import Path
 
-from stsbench.bench import workers
+from stsbench.bench import ray_cluster, workers
 from stsbench.bench.embedder import TaskEmbedder
 from stsbench.bench.plan import Cell, EncoderPlan, RunPlan
 from stsbench.bench.progress import JobProgress, ProgressTracker
@@ -43,7 +43,10 @@ def run_on_ray(context: RunContext, encoder_plans: Sequence[EncoderPlan]) -> Ite
         yield from run_locally(context, encoder_plans)
         return
     libraries = {library for encoder_plan in encoder_plans for library in encoder_plan.libraries}
-    with workers.connect_ray(context.plan.executor, libraries) as ray, workers.serve_files(ray):
+    with (
+        ray_cluster.connect_ray(context.plan.executor, libraries) as ray,
+        ray_cluster.serve_files(ray),
+    ):
         yield from RayRun(context, ray, libraries).results(encoder_plans)
 
 
@@ -51,7 +54,7 @@ class RayRun:
     """A run whose jobs are distributed by Ray."""
 
     def __init__(
-        self, context: RunContext, ray: workers.Ray, libraries: Iterable[str] = ()
+        self, context: RunContext, ray: ray_cluster.Ray, libraries: Iterable[str] = ()
     ) -> None:
         """Start without any job.
 
@@ -71,7 +74,7 @@ class RayRun:
         """The encoders that have not started."""
         self.result_by_cell: dict[Cell, Result] = {}
         """The new and the current results so far."""
-        self._references: dict[Hashable, workers.Reference] = {}
+        self._references: dict[Hashable, ray_cluster.Reference] = {}
         """Ray's references to objects that several jobs need: texts and tasks."""
         self._last_job_id = 0
 
@@ -82,9 +85,9 @@ class RayRun:
         It is true if all machines see the same folder, if there is one machine only, and if
         embeddings are not stored at all.
         """
-        if self._store_root is None or workers.starts_own_ray(self.context.plan.executor):
+        if self._store_root is None or ray_cluster.starts_own_ray(self.context.plan.executor):
             return True
-        return workers.is_shared_folder(self.ray, self._store_root)
+        return ray_cluster.is_shared_folder(self.ray, self._store_root)
 
     @property
     def _store_root(self) -> Path | None:
@@ -105,7 +108,7 @@ class RayRun:
         return replace(self.context.plan, store=self._store_root if has_fixed_folder else "default")
 
     @cached_property
-    def _report_queue(self) -> workers.Ray:
+    def _report_queue(self) -> ray_cluster.Ray:
         """Ray's queue to which running jobs add their :class:`workers.Report`."""
         from ray.util.queue import Queue
 
@@ -122,7 +125,7 @@ class RayRun:
         devices = self._n_gpus or max(1, int(self.ray.cluster_resources().get("CPU", 0)))
         return devices - sum(job.needs_device for job in self.running_jobs.values())
 
-    def put(self, value: object) -> workers.Reference:
+    def put(self, value: object) -> ray_cluster.Reference:
         """Store an object in Ray, and return Ray's reference to it.
 
         Raises:
@@ -142,7 +145,7 @@ class RayRun:
                 f"cannot be sent to another process ({reason}); leave out `executor`"
             ) from error
 
-    def put_once(self, value: Hashable) -> workers.Reference:
+    def put_once(self, value: Hashable) -> ray_cluster.Reference:
         """Return Ray's reference to an object; equal objects are stored in Ray only once."""
         if value not in self._references:
             self._references[value] = self.put(value)
@@ -171,7 +174,7 @@ class RayRun:
                 self._cancel_overdue_jobs()
                 self._report_progress()
         finally:
-            workers.stop_jobs(self.ray, [job.reference for job in self.running_jobs.values()])
+            ray_cluster.stop_jobs(self.ray, [job.reference for job in self.running_jobs.values()])
         for encoder_plan in encoder_plans:
             for cell in encoder_plan.cells:
                 if cell in self.result_by_cell:
@@ -361,7 +364,7 @@ class RayRun:
         encoder_jobs: EncoderJobs,
         embedder: TaskEmbedder,
         tasks: Sequence[PlannedTask],
-        embedding_result: workers.Reference | None,
+        embedding_result: ray_cluster.Reference | None,
     ) -> Job:
         """Make a job that scores the missing cells of tasks, and embeds first if nothing else did.
 
@@ -424,11 +427,11 @@ class RayRun:
         """Yield the jobs that have ended; waits ``WAIT_SECONDS`` at most until one has."""
         job_id_by_reference = {job.reference: job_id for job_id, job in self.running_jobs.items()}
         references = list(job_id_by_reference)
-        self.ray.wait(references, num_returns=1, timeout=workers.WAIT_SECONDS)
+        self.ray.wait(references, num_returns=1, timeout=ray_cluster.WAIT_SECONDS)
         # Many may have ended while earlier ones were handled.
         ready, _ = self.ray.wait(references, num_returns=len(references), timeout=0)
         for reference in ready:
-            outcome = workers.fetch_result(self.ray, reference)
+            outcome = ray_cluster.fetch_result(self.ray, reference)
             yield FinishedJob(job_id_by_reference[reference], outcome)
 
     def _handle_outcome(self, job_id: int, outcome: workers.JobResult | Exception) -> None:
@@ -448,11 +451,11 @@ class RayRun:
             self._accept_result(job, outcome)
         # A second error of an encoder that has failed is neither reported nor tried again.
         elif not encoder_jobs.has_failed:
-            if job.tries < workers.MAX_TRIES and may_succeed_again(outcome):
+            if job.tries < ray_cluster.MAX_TRIES and may_succeed_again(outcome):
                 job.tries += 1
                 self.context.callbacks.on_notice(
                     f"{job.label}: {join_lines(outcome)}; "
-                    f"tried again ({job.tries} of {workers.MAX_TRIES})"
+                    f"tried again ({job.tries} of {ray_cluster.MAX_TRIES})"
                 )
                 self._submit(job)
                 return
@@ -495,7 +498,7 @@ class RayRun:
             if message and not is_repeated:
                 callbacks.on_notice(message)
         if encoder_jobs.store_folder is not None:
-            workers.write_missing(job_result.store_files, encoder_jobs.store_folder)
+            ray_cluster.write_missing(job_result.store_files, encoder_jobs.store_folder)
         # The files are on the disk now, and would only fill the memory.
         job.result = replace(job_result, store_files={})
         run_fields = {

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stsbench.bench.workers import (
+from stsbench.bench.ray_cluster import (
     MAX_TRIES,
     Ray,
     connect_ray,

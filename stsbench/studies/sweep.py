@@ -18,7 +18,7 @@ from uuid import uuid4
 import msgspec
 
 from stsbench.bench.plan import RunPlan
-from stsbench.bench.workers import (
+from stsbench.bench.ray_cluster import (
     MAX_TRIES,
     WAIT_SECONDS,
     Reference,

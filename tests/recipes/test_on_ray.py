@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from stsbench import load_encoder
-from stsbench.bench.workers import QUIET_OPTIONS
+from stsbench.bench.ray_cluster import QUIET_OPTIONS
 from stsbench.core import settings
 from stsbench.core.cards import CorpusSection, SelectionSection, StudentSection, TrainingSection
 from stsbench.core.errors import StsbenchError, TrainingError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
@@ -356,13 +356,7 @@ class ProbeEvaluator:
             DataError: The splits are not labelled, too small, or of no known scheme.
         """
         labelled_splits = {name: _check_labelled(split) for name, split in splits.items()}
-        # A class may have a name but no items, or items but no name.
-        n_classes = max(
-            max(1 + int(split.labels.max()), len(split.classes))
-            for split in labelled_splits.values()
-        )
-        if n_classes < 2:
-            raise DataError("a probe needs at least two classes")
+        n_classes = _count_classes(labelled_splits.values())
         items_by_split = self._make_items(labelled_splits, embed)
         pools = [items.pool for items in items_by_split.values()]
         run = ProbeRun(pools[0].width, n_classes, seed, self.device, self.threads)
@@ -387,9 +381,14 @@ class ProbeEvaluator:
             # That of always predicting the most frequent class.
             "majority": float((test.labels == most_frequent_class).mean()),
         }
-        class_names = list(map(str, test.classes or train.classes))
+        named_classes = list(map(str, test.classes or train.classes))
         # A class without a name has its number.
-        class_names += list(map(str, range(len(class_names), n_classes)))
+        numbered_classes = list(map(str, range(len(named_classes), n_classes)))
+        no_items = _class_scores(n_hits=0, n_predicted=0, support=0)
+        per_subset = {
+            name: result.per_subset.get(str(class_index), no_items)
+            for class_index, name in enumerate([*named_classes, *numbered_classes])
+        }
         zero_vectors = sum(pool.zero_rows for pool in pools)
         notes = _describe_embeddings(zero_vectors, all(pool.is_constant for pool in pools))
         return replace(
@@ -397,12 +396,7 @@ class ProbeEvaluator:
             score=accuracy,
             # The recomputed accuracy is not rounded as the protocol demands.
             scores={**accuracies, **result.scores, "accuracy": accuracy},
-            per_subset={
-                name: result.per_subset.get(
-                    str(index), _class_scores(n_hits=0, n_predicted=0, support=0)
-                )
-                for index, name in enumerate(class_names)
-            },
+            per_subset=per_subset,
             per_item=columns,
             zero_vectors=zero_vectors,
             notes=(*notes, *result.notes, *solver.notes()),
@@ -552,6 +546,20 @@ def _class_scores(n_hits: int, n_predicted: int, support: int) -> dict[str, floa
         "f1": 2 * n_hits / (n_predicted + support) if n_predicted + support else 0.0,
         "support": float(support),
     }
+
+
+def _count_classes(splits: Iterable[LabelledSplit | LabelledPairSplit]) -> int:
+    """Return the number of classes of a task, in all its splits.
+
+    A class may have a name but no items, or items but no name.
+
+    Raises:
+        DataError: There are fewer than two.
+    """
+    n_classes = max(max(1 + int(split.labels.max()), len(split.classes)) for split in splits)
+    if n_classes < 2:
+        raise DataError("a probe needs at least two classes")
+    return n_classes
 
 
 def _check_labelled(split: Split) -> LabelledSplit | LabelledPairSplit:

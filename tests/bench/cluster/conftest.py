@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stsbench.bench.workers import QUIET_OPTIONS
+from stsbench.bench.ray_cluster import QUIET_OPTIONS
 from stsbench.core import settings as places
 
 

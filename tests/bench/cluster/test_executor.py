@@ -19,10 +19,11 @@ import pytest
 
 from stsbench.bench.plan import RunPlan
 from stsbench.bench.progress import ProgressTracker, RunCallbacks
+from stsbench.bench.ray_cluster import check_cluster_versions, connect_ray, starts_own_ray
 from stsbench.bench.ray_jobs import EncoderJobs
 from stsbench.bench.ray_run import RayRun, run_on_ray
 from stsbench.bench.run import RunContext, run
-from stsbench.bench.workers import JobResult, check_cluster_versions, connect_ray, starts_own_ray
+from stsbench.bench.workers import JobResult
 from stsbench.core.errors import EncoderError, StsbenchError
 from stsbench.core.provenance import scoring_versions
 from stsbench.encoders.engine.drift import METADATA_FILE
@@ -314,9 +315,9 @@ def start_slowly(*_: Any, **__: Any) -> None:
 def test_ray_that_is_missing_or_starts_too_slowly_is_a_mistake_of_one_line(
     monkeypatch, installed, message
 ):
-    monkeypatch.setattr("stsbench.bench.workers.find_spec", lambda name: installed)
+    monkeypatch.setattr("stsbench.bench.ray_cluster.find_spec", lambda name: installed)
     monkeypatch.setattr(
-        "stsbench.bench.workers.import_module", lambda name: SimpleNamespace(init=start_slowly)
+        "stsbench.bench.ray_cluster.import_module", lambda name: SimpleNamespace(init=start_slowly)
     )
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with pytest.raises(StsbenchError, match=message):
@@ -334,7 +335,7 @@ def test_ray_is_its_own_where_no_cluster_is_named(monkeypatch):
 def test_a_cluster_that_does_not_answer_is_a_mistake_of_one_line():
     # In a process of its own: Ray's client takes over the one that it is tried in.
     address = "ray://127.0.0.1:1"
-    code = f"from stsbench.bench.workers import connect_ray as c; c('{address}').__enter__()"
+    code = f"from stsbench.bench.ray_cluster import connect_ray as c; c('{address}').__enter__()"
     tried = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
@@ -378,7 +379,7 @@ def test_a_result_without_per_item_columns_is_written_too(place, monkeypatch):
 def test_where_all_is_known_ray_is_not_started(place, monkeypatch):
     list(run(plan_of(place, Plain(), monkeypatch), RunCallbacks()))
     monkeypatch.setattr(
-        "stsbench.bench.workers.connect_ray", lambda on: pytest.fail("it is started")
+        "stsbench.bench.ray_cluster.connect_ray", lambda on: pytest.fail("it is started")
     )
     settings = plan_of(place, Plain(), monkeypatch, executor="ray")
     work = RunContext(settings, RunCallbacks())

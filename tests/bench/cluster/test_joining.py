@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.bench import workers as joining
-from stsbench.bench.workers import is_everywhere, is_shared_folder, serve_files
+from stsbench.bench import ray_cluster as joining
+from stsbench.bench.ray_cluster import is_everywhere, is_shared_folder, serve_files
 from stsbench.core.provenance import encoder_identity
 from stsbench.encoders.load import load_encoder
 from tests.training.students import sentences

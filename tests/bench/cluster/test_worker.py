@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 
 from stsbench.bench.progress import RunCallbacks
+from stsbench.bench.ray_cluster import VersionMismatch, catch_errors, check_versions
 from stsbench.bench.run import RunContext, run
 from stsbench.bench.workers import (
     JobResult,
     ProgressReporter,
     Report,
-    VersionMismatch,
-    catch_errors,
-    check_versions,
     embed_share,
     score_tasks_of_job,
     tokenize_share,
