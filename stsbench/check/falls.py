@@ -30,7 +30,7 @@ from stsbench.significance.comparison import (
     compare_on_task,
     mean_difference,
 )
-from stsbench.significance.differences import EstimatedDifference
+from stsbench.significance.differences import MAX_DIFFERENCE, EstimatedDifference
 from stsbench.significance.margins import smallest_detectable
 
 SCORE_TOLERANCE = 1e-9
@@ -76,13 +76,13 @@ class FallTest(NamedTuple):
         """Compute the smallest true fall that the test finds in 80% of looks at this level.
 
         Returns:
-            The fall, never times 100; None if there is no test, or if it can find no fall.
+            The fall, never times 100; None if there is no test, or if no score can fall so far.
         """
         if self.estimate is None:
             return None
         two_sided_level = level if self.tails == 2 else 2 * level
         smallest = smallest_detectable(self.estimate.error, self.estimate.df, two_sided_level)
-        return smallest if math.isfinite(smallest) else None
+        return smallest if smallest <= MAX_DIFFERENCE else None
 
 
 def fall_test(pools: Sequence[CellPool], settings: FallSettings, *, is_fall: bool) -> FallTest:

@@ -428,6 +428,8 @@ def _describe_limits(verdict: Verdict, margin: float | None) -> list[str]:
     notes = []
     if verdict.smallest_fall is not None:
         notes.append(f"a fall of {100 * verdict.smallest_fall:.2f} points is found in 80% of looks")
+    elif verdict.test is not None:
+        notes.append("no fall is found in 80% of looks, for seeds or items are too few")
     if verdict.margin_verdict is not None and margin is not None:
         notes.append(MARGIN_ANSWERS[verdict.margin_verdict].format(f"{100 * margin:g}"))
     if verdict.outcome == "regression" and verdict.new_seeds is not None:

@@ -86,7 +86,7 @@ class Verdict:
     df: float | None = None
     """The degrees of freedom of the error; None if unknown or infinite."""
     smallest_fall: float | None = None
-    """The smallest true fall that the test finds in 80% of looks; None if unknown."""
+    """The smallest true fall that the test finds in 80% of looks; None if it finds none."""
     margin_verdict: MarginVerdict | None = None
     """The judgement of the difference by the margin; None without a margin or a test."""
     is_mean: bool = False

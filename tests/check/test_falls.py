@@ -104,6 +104,14 @@ def test_the_smallest_fall_is_found_in_80_percent(n_new, looks):
     assert f"a fall of {100 * verdict.smallest_fall:.2f} points is found" in verdict.reason
 
 
+def test_too_few_seeds_for_any_fall_are_said_to_be_so():
+    verdict = only(gate(seeds(0.49, state="new"), seeds(0.5, 0.6), looks=10**6))
+    assert verdict.smallest_fall is None and verdict.df == 1.0
+    assert verdict.reason.endswith(
+        "no fall is found in 80% of looks, for seeds or items are too few"
+    )
+
+
 def test_a_recipe_trained_again_raises_an_alarm_in_5_percent_of_looks():
     """Seven tasks and their mean, one new seed against three and three against three."""
     rng = np.random.default_rng(42)
