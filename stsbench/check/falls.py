@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -85,7 +85,7 @@ class FallTest(NamedTuple):
         return smallest if smallest <= MAX_DIFFERENCE else None
 
 
-def fall_test(pools: Sequence[CellPool], settings: FallSettings, *, is_fall: bool) -> FallTest:
+def fall_test(pools: Sequence[CellPool], settings: FallSettings) -> FallTest:
     """Test whether the score of a pool of cells fell, or the mean over several pools.
 
     If the encoder changed, the scores of the training seeds are tested, if a side has two or the
@@ -96,7 +96,6 @@ def fall_test(pools: Sequence[CellPool], settings: FallSettings, *, is_fall: boo
         pools: The cells to compare: those of one task, or one pool for each task of a suite. All
             have the same seeds on the new side, and on the old side.
         settings: The settings of the tests.
-        is_fall: Whether the p-value is needed; permutations for it are drawn only then.
     """
     is_retrained = any(map(_has_other_encoder, pools))
     if is_retrained:
@@ -109,11 +108,7 @@ def fall_test(pools: Sequence[CellPool], settings: FallSettings, *, is_fall: boo
             seeds = f"{n_new} seed{'s' * (n_new != 1)} against {n_old}"
             source = "known deviation" if math.isinf(estimate.df) else "Student's t"
             return FallTest(fall_p(estimate), f"{source}, {seeds}", estimate, tails=1)
-    item_settings = settings.tests
-    if not is_fall:
-        # Only the estimate is used, which no permutation changes.
-        item_settings = replace(item_settings, n_permutations=1)
-    test = _test_items(pools, item_settings)
+    test = _test_items(pools, settings.tests)
     return test._replace(covers_training=not is_retrained)
 
 

@@ -327,7 +327,7 @@ def _judge_by_test(
     # The same encoder embeds the same items on both sides, so its scores differ for another
     # reason, which no test measures.
     tests = {
-        index: fall_test(judged.pools, settings, is_fall=judged.verdict.outcome == "regression")
+        index: fall_test(judged.pools, settings)
         for index, judged in enumerate(tolerance_verdicts)
         if judged.pools and judged.verdict.tolerance not in SAME_ENCODER_TOLERANCES
     }
