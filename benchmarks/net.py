@@ -63,9 +63,10 @@ from stsbench.data.readers.registry import READERS
 from stsbench.encoders.kinds import ENCODERS
 from stsbench.encoders.load import load_named
 from stsbench.evaluators.registry import EVALUATORS, all_protocols
-from stsbench.recipes.train import LAUNCHERS, TRAINERS
+from stsbench.recipes.train import LAUNCHERS
+from stsbench.recipes.trainer import TRAINERS
 from stsbench.results.record import cell_id, digest_fields, protocol_key
-from stsbench.studies.sweep import CARRIERS
+from stsbench.studies.carriers import CARRIERS
 from stsbench.training.loop.loop import train_learner
 from stsbench.training.methods.registry import METHODS
 from tests import made_up

@@ -55,7 +55,8 @@ def ours(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None],
     from stsbench.encoders.checkpoint import find_checkpoint
     from stsbench.training.loop.batches import BatchPlan
     from stsbench.training.loop.gather import ProcessGroup
-    from stsbench.training.loop.loop import LoopSettings, train_learner
+    from stsbench.training.loop.loop import train_learner
+    from stsbench.training.loop.selection import LoopSettings
     from stsbench.training.methods.simcse import SimCSE
     from stsbench.training.student import Student
 

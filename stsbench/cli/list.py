@@ -120,7 +120,7 @@ def _list_ablations(catalogue: Catalogue) -> Records:
 
     for name in catalogue.paths(FOLDER):
         ablation = load_ablation(name, catalogue)
-        n_available = sum(not row.why for row in ablation.lines)
+        n_available = sum(not row.irreproducible_reason for row in ablation.lines)
         yield {
             "ablation": name,
             "source": f"{read_sources().papers[ablation.table.paper].name} {ablation.table.table}",

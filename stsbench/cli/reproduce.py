@@ -174,7 +174,11 @@ def _forecast_trials(reproduction: Reproduction) -> ReproductionForecast:
 def _forecast_reproduction(reproduction: Reproduction, *, as_json: bool) -> int:
     """Print what is trained, what is missing and how long it takes; return the exit code."""
     forecast = _forecast_trials(reproduction)
-    omitted_rows = {row.label: row.why for row in reproduction.ablation.lines if row.why}
+    omitted_rows = {
+        row.label: row.irreproducible_reason
+        for row in reproduction.ablation.lines
+        if row.irreproducible_reason
+    }
     if as_json:
         print_json(
             {

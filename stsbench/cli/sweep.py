@@ -28,7 +28,8 @@ from stsbench.core.wording import format_duration
 from stsbench.plots.draw import DotPoint, draw_dots
 
 if TYPE_CHECKING:
-    from stsbench.studies.sweep import Carrier, SweepRow, SweepState
+    from stsbench.studies.carriers import Carrier
+    from stsbench.studies.sweep import SweepRow, SweepState
     from stsbench.studies.trials import Trial
 
 
@@ -58,7 +59,8 @@ def sweep_command(
 
     Example: stsbench sweep rates.toml --base FOLDER --on ray
     """
-    from stsbench.studies.sweep import CARRIERS, Sweep, SweepState
+    from stsbench.studies.carriers import CARRIERS
+    from stsbench.studies.sweep import Sweep, SweepState
     from stsbench.studies.trials import TrialEnvironment
 
     catalogue = opt.read_cards(cards)
@@ -116,7 +118,9 @@ def _run_sweep(state: SweepState, executor: str, cores: int, carrier: Carrier) -
 
     def print_trial(row: SweepRow, trial: Trial) -> None:
         outcome = row.scores[trial.plan.seed]
-        score = f"{format_points(outcome.score)}{' (stopped early)' if outcome.early else ''}"
+        score = (
+            f"{format_points(outcome.score)}{' (stopped early)' if outcome.stopped_early else ''}"
+        )
         setting = _describe_setting(row, state)
         print_progress(
             f"[{next(numbers)}/{state.total}] {setting}, seed {trial.plan.seed}: "
@@ -161,7 +165,7 @@ def _setting_cells(row: SweepRow, keys: Sequence[str], n_seeds: int) -> list[str
         deviation = format_points(row.seed_mean.deviation)
     outcomes = row.scores.values()
     scored = [outcome for outcome in outcomes if outcome.score is not None]
-    notes = ["stopped early"] if any(outcome.early for outcome in scored) else []
+    notes = ["stopped early"] if any(outcome.stopped_early for outcome in scored) else []
     if any(outcome.failure for outcome in outcomes):
         notes.append("failed")
     return [
@@ -214,7 +218,8 @@ def _write_files(state: SweepState) -> None:
                     **row.setting.values,
                     "seed": trial.plan.seed,
                     "score": outcome.score,
-                    "state": outcome.failure or ("stopped early" if outcome.early else "scored"),
+                    "state": outcome.failure
+                    or ("stopped early" if outcome.stopped_early else "scored"),
                     "encoder": trial.encoder,
                 }
             )
@@ -268,13 +273,13 @@ def _draw_sweep(state: SweepState) -> Any:  # noqa: ANN401 - matplotlib's
 
 def _forecast_sweep(state: SweepState, *, as_json: bool) -> None:
     """Print how many trainings are done and missing, and how long the rest takes."""
-    from stsbench.recipes.train import load_trainer
-    from stsbench.studies.trials import STATES
+    from stsbench.recipes.trainer import load_trainer
+    from stsbench.studies.trials import RUN_STATES
 
-    trials, card = state.all_known(), state.sweep.card
+    trials, card = state.known_trials(), state.sweep.card
     n_seeds = len(card.seeds)
     n_settings = state.total // n_seeds
-    counts: dict[str, int] = dict.fromkeys(STATES, 0)
+    counts: dict[str, int] = dict.fromkeys(RUN_STATES, 0)
     for trial in trials:
         counts[trial.state] += 1
     counts["missing"] += state.total - len(trials)

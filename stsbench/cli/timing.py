@@ -230,7 +230,7 @@ def _time_training(plan: TrainPlan, max_steps: int | None) -> TimedTraining:
         plan: The training.
         max_steps: Take at most so many steps, and estimate the whole time from them; None for all.
     """
-    from stsbench.recipes.train import load_trainer
+    from stsbench.recipes.trainer import load_trainer
 
     training_seconds: list[float] = []
     validation_seconds: list[float] = []
@@ -255,7 +255,8 @@ def _time_training(plan: TrainPlan, max_steps: int | None) -> TimedTraining:
         step_seconds = (seconds - sum(validation_seconds)) / n_steps
         mean_validation = sum(validation_seconds) / max(len(validation_seconds), 1)
         # Each validation calls the measured function once per encoder.
-        seconds = step_seconds * total_steps + mean_validation * len(encoders) * trainer.validations
+        all_validations = mean_validation * len(encoders) * trainer.n_validations
+        seconds = step_seconds * total_steps + all_validations
     # From here on the encoder is used as after training.
     student = trainer.learner.student
     student.validation_pooling = student.test_pooling
@@ -266,7 +267,7 @@ def _time_training(plan: TrainPlan, max_steps: int | None) -> TimedTraining:
             "seconds": seconds,
             "steps": total_steps,
             "measured": n_steps,
-            "validations": trainer.validations,
+            "validations": trainer.n_validations,
             "corpus": trainer.corpus.name,
             "batch_size": training.batch_size * training.accumulate,
         },

@@ -31,8 +31,8 @@ from stsbench.core.wording import format_count
 from stsbench.encoders.runs import RUN_FILE, TrainedRun, find_last_checkpoint
 
 if TYPE_CHECKING:
-    from stsbench.recipes.train import TrainingForecast
     from stsbench.recipes.train_plan import TrainPlan
+    from stsbench.recipes.trainer import TrainingForecast
 
 RESUME_OPTIONS = (
     "--name", "--base", "--set", "--text", "--keep", "--corpora", "--data", "--out", "--cards",
@@ -293,8 +293,8 @@ def try_training(plan: TrainPlan) -> TrainingTrial:
     Raises:
         StsbenchError: The training fails for another reason than that something is missing.
     """
-    from stsbench.recipes.train import load_trainer
     from stsbench.recipes.train_plan import find_missing
+    from stsbench.recipes.trainer import load_trainer
 
     try:
         return TrainingTrial(load_trainer(plan).forecast(), missing={})

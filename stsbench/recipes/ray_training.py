@@ -24,7 +24,7 @@ from stsbench.core import settings
 from stsbench.core.errors import Interrupted, StsbenchError, TrainingError
 from stsbench.core.wording import join_lines
 from stsbench.encoders.runs import TrainedRun, find_last_checkpoint
-from stsbench.recipes.train import RunTraining, find_finished, run_training
+from stsbench.recipes.train import RunTraining, find_finished_run, run_training
 from stsbench.recipes.train_plan import TrainPlan
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class RayTraining:
         Raises:
             StsbenchError: The recipe cannot be trained, or machines do not share its folders.
         """
-        finished = find_finished(plan)
+        finished = find_finished_run(plan)
         if finished is not None:
             return finished
         plan = replace(
@@ -133,11 +133,18 @@ class RayTraining:
         return _WorkerGroup(n_workers, use_gpus)
 
     def _fit(self, plan: TrainPlan, on_progress: OnProgress) -> str | None:
-        """Train once, and return why workers were lost; None if the run is finished.
+        """Let Ray train the plan once.
 
         Args:
             plan: The plan of the run; its folder has the checkpoints to resume from.
             on_progress: Called with the progress of the first worker.
+
+        Returns:
+            Why workers were lost, as text; None if the run is finished.
+
+        Raises:
+            StsbenchError: A worker has raised a user error, or the cluster has too few devices.
+            Interrupted: The user stopped the command.
         """
         group = self._choose_workers()
         try:
@@ -183,9 +190,11 @@ class RayTraining:
         has_ended = threading.Event()
 
         def forward() -> None:
+            """Report what is in the queue every few seconds, and once more after the end."""
             is_last = False
             while not is_last:
                 is_last = has_ended.wait(POLL_SECONDS)
+                # The queue's worker may be lost too.
                 with suppress(self.ray.exceptions.RayError):
                     for progress in queue.get_nowait_batch(queue.qsize()):
                         self.has_begun = True
@@ -193,6 +202,7 @@ class RayTraining:
 
         thread = threading.Thread(target=forward, daemon=True)
         thread.start()
+        # Sent without waiting for the queue, unlike ``queue.put``.
         put: Any = queue.actor.put_nowait
         try:
             yield put.remote
@@ -202,21 +212,22 @@ class RayTraining:
 
 
 def explain_worker_loss(failures: Mapping[int, Exception]) -> str:
-    """Return why a worker was lost.
+    """Return as text why a worker was lost, or raise the error by which training has failed.
 
     Args:
         failures: The exception of each failed worker, by its rank.
 
     Raises:
         StsbenchError: A worker has raised a user error.
-        Exception: No worker was lost; it is the error of the first one that failed.
+        Exception: No worker was lost: the error of the first worker that failed.
     """
     errors = [failures[rank] for rank in sorted(failures)]
     for error in errors:
         if isinstance(error, StsbenchError):
             raise error
     for error in errors:
-        # The other workers fail too, since they wait for what the lost one would have sent.
+        # Ray itself raises an error for a lost worker. The other workers then fail with errors of
+        # their own, since they wait for what the lost one would have sent.
         if type(error).__module__.startswith("ray."):
             return f"a worker was lost ({join_lines(error)[:100]})"
     raise errors[0]

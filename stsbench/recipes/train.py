@@ -6,25 +6,20 @@ The encoder carries a record, which also names the tests whose sentences or scor
 from __future__ import annotations
 
 import json
-import resource
 import shutil
-import sys
 import tempfile
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stsbench.bench.embedder import open_store
 from stsbench.core import provenance, settings
-from stsbench.core.cards import DECIDING_TABLES, Overlap, RecipeCard
+from stsbench.core.cards import DECIDING_TABLES, RecipeCard
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError, TrainingError
+from stsbench.core.errors import DataError, OutputError, StsbenchError, TrainingError
 from stsbench.core.files import write_atomically
 from stsbench.core.parameters import (
     FUNCTION,
@@ -37,12 +32,9 @@ from stsbench.core.parameters import (
     validate_arguments,
 )
 from stsbench.core.registry import Registry
-from stsbench.data.task import is_available_locally, load_task
-from stsbench.encoders.base import Encoder, FittableEncoder
-from stsbench.encoders.checkpoint import Checkpoint, find_checkpoint
-from stsbench.encoders.engine.embed import Engine
-from stsbench.encoders.load import load_named, load_run
-from stsbench.encoders.named import NamedEncoder
+from stsbench.encoders.base import Encoder
+from stsbench.encoders.checkpoint import find_checkpoint
+from stsbench.encoders.load import load_run
 from stsbench.encoders.runs import (
     RUN_FILE,
     START_FILE,
@@ -52,111 +44,23 @@ from stsbench.encoders.runs import (
     find_last_checkpoint,
     run_folder,
 )
+from stsbench.recipes.overlaps import find_overlaps
 from stsbench.recipes.train_plan import (
     TrainPlan,
-    check_start,
+    check_start_is_named,
     lines_as_documents,
     load_text,
     read_recipe,
     uses_training_loop,
 )
-from stsbench.training.methods.registry import METHODS
+from stsbench.recipes.trainer import Trainer, load_trainer
 
 if TYPE_CHECKING:
-    from stsbench.data.corpora.corpus import Corpus
     from stsbench.training.learner import (
         OnProgress,
-        TeacherEmbeddings,
         TrainingOutcome,
         TrainingProgress,
-        Validate,
     )
-    from stsbench.training.loop.gather import ProcessGroup
-
-
-OVERLAP_ORDER: tuple[Overlap, ...] = ("none", "unknown", "text", "gold")
-"""How much training may have seen of a test, from the least to the most."""
-
-
-def find_overlaps(
-    plan: TrainPlan,
-    corpus: Corpus,
-    base: Checkpoint | None = None,
-    teachers: Sequence[NamedEncoder] = (),
-) -> dict[str, Overlap]:
-    """Find the STS tests of which a run has seen sentences or scores.
-
-    The training of the start counts as well: by the record of its own run, or by the card of an
-    encoder with the same checkpoint, and otherwise it is unknown. It does not count if the weights
-    are drawn anew. The training of teachers counts too.
-
-    Args:
-        plan: The plan of the run.
-        corpus: The text that it trains on.
-        base: The checkpoint that it starts from; None if it starts from nothing.
-        teachers: The encoders whose embeddings it learns from.
-
-    Returns:
-        The overlap by task, of every STS task whose data are available locally.
-    """
-    from stsbench.data.corpora.overlap import find_overlap
-
-    tasks = []
-    for name in plan.catalogue.paths("tasks"):
-        task = load_task(name, data=plan.data, catalogue=plan.catalogue)
-        if task.card.evaluator == "sts" and is_available_locally(task.card, task.data):
-            tasks.append(task)
-    overlaps = {matches.task: matches.overlap for matches in find_overlap(corpus, tasks)}
-    for teacher in teachers:
-        overlaps = {
-            task: _worse_overlap(overlap, teacher.overlap_with(task))
-            for task, overlap in overlaps.items()
-        }
-    if base is None or plan.card.base.from_scratch:
-        return overlaps
-    if (base.folder / RUN_FILE).is_file():
-        base_run = TrainedRun.read(base.folder)
-        base_overlaps = {task: base_run.overlap_with(task) for task in overlaps}
-    else:
-        base_overlaps = dict.fromkeys(overlaps, _find_overlap_in_cards(plan, base))
-    return {
-        task: _worse_overlap(overlap, base_overlaps[task]) for task, overlap in overlaps.items()
-    }
-
-
-def _worse_overlap(first: Overlap, second: Overlap) -> Overlap:
-    """Return the one of two overlaps of training text with a test that gives away more of it."""
-    return max(first, second, key=OVERLAP_ORDER.index)
-
-
-def _find_overlap_in_cards(plan: TrainPlan, checkpoint: Checkpoint) -> Overlap:
-    """Look up in the cards of encoders how much test text a checkpoint has been trained on.
-
-    Args:
-        plan: The plan, whose ``base`` may be the name of a card, a Hub id or a folder.
-        checkpoint: The checkpoint that training starts from.
-
-    Returns:
-        The overlap of the card that the user names; or else the worst in the cards with the same
-        model or the same weights; ``unknown`` if there is no such card.
-    """
-    catalogue = plan.catalogue
-    if plan.base in catalogue.paths("baselines"):
-        return catalogue.encoder(plan.base).overlap
-    model = plan.base or plan.card.base.model
-    weights_hash = checkpoint.digests().get("weights/model.safetensors", "")
-    overlaps: list[Overlap] = []
-    for card in map(catalogue.encoder, catalogue.paths("baselines")):
-        # The cards of other kinds do not name a checkpoint that training could start from.
-        if card.kind not in ("transformer", "sentence_transformer"):
-            continue
-        hashes = card.params.get("sha256")
-        card_hash = hashes.get("model.safetensors") if isinstance(hashes, Mapping) else None
-        has_weights = bool(weights_hash) and card_hash == weights_hash
-        has_model = bool(model) and card.params.get("model") == model
-        if has_weights or has_model:
-            overlaps.append(card.overlap)
-    return max(overlaps, key=OVERLAP_ORDER.index, default="unknown")
 
 
 @validate_arguments(
@@ -276,13 +180,13 @@ def run_training(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: 
     Raises:
         StsbenchError: The recipe cannot be trained; the message says why, and what is stored.
     """
-    finished = find_finished(plan)
+    finished = find_finished_run(plan)
     if finished is not None:
         return finished
     if uses_training_loop(plan.card):
         # A missing start is reported before torch is loaded.
-        check_start(plan)
-    with _open_folder(plan):
+        check_start_is_named(plan)
+    with _writable_folder(plan):
         trainer = load_trainer(plan)
         _write_start(plan, trainer)
         # Without its record an old run in the folder is not finished: its weights are about to be
@@ -295,7 +199,7 @@ def run_training(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: 
         return TrainedRun.read(plan.folder)
 
 
-def find_finished(plan: TrainPlan) -> TrainedRun | None:
+def find_finished_run(plan: TrainPlan) -> TrainedRun | None:
     """Find the finished run of a plan; None if there is none, or the plan is ``fresh``.
 
     Args:
@@ -323,11 +227,12 @@ def find_finished(plan: TrainPlan) -> TrainedRun | None:
 def _describe_other_base(plan: TrainPlan, finished: TrainedRun) -> str:
     """Return how the base of a finished run differs from the plan's; empty if it does not.
 
-    A folder is compared by the files that both have: it may have been trained again.
+    If the plan's base is a folder, the hashes of the files that both have are compared, since the
+    folder may have been trained again; otherwise the names that the user has passed.
 
     Args:
-        plan: What is to be trained now.
-        finished: The run that is in its folder already.
+        plan: The training that is requested now.
+        finished: The finished run in its folder.
     """
     folder = None
     if plan.base:
@@ -340,18 +245,20 @@ def _describe_other_base(plan: TrainPlan, finished: TrainedRun) -> str:
         return f"base ({finished.user_base}, now {plan.base})"
     hashes = find_checkpoint(str(folder)).digests()
     old_hashes = finished.base_files
-    is_changed = any(hashes[name] != old_hashes[name] for name in hashes.keys() & old_hashes.keys())
+    common_names = hashes.keys() & old_hashes.keys()
+    is_changed = any(hashes[name] != old_hashes[name] for name in common_names)
     return "base" if is_changed else ""
 
 
 def _describe_other_text(plan: TrainPlan, finished: TrainedRun) -> str:
-    """Return ``text`` if a user's file of text has changed since a run; empty if it has not.
+    """Return the word ``text`` if a user's file of text has changed since a run; else empty.
 
-    A corpus of a card cannot change, and of a file that is not available any more it is unknown.
+    It is empty too for a corpus of a card, which cannot change, and for a file that is no longer
+    available, of which it is unknown.
 
     Args:
-        plan: What is to be trained now.
-        finished: The run that is in its folder already.
+        plan: The training that is requested now.
+        finished: The finished run in its folder.
     """
     if plan.card.data.corpus in plan.catalogue.corpora():
         return ""
@@ -371,11 +278,13 @@ def deciding_tables(card: RecipeCard) -> dict[str, Any]:
 
 
 def _write_start(plan: TrainPlan, trainer: Trainer) -> None:
-    """Write the start of a run, which decides whether later runs may resume it.
+    """Write the start file of a run: the values that must be the same for a run that resumes it.
+
+    For a ``fresh`` plan older checkpoints are deleted. All processes call it, the first one writes.
 
     Args:
-        plan: What is to be trained, and in which folder.
-        trainer: The model with its corpus, base and teachers.
+        plan: The plan of the run, which names its folder.
+        trainer: The trainer, for its corpus, base and teachers.
 
     Raises:
         TrainingError: The run would resume from checkpoints that have another start.
@@ -410,10 +319,17 @@ def _write_start(plan: TrainPlan, trainer: Trainer) -> None:
 
 
 @contextmanager
-def _open_folder(plan: TrainPlan) -> Iterator[None]:
-    """Make the folder of a run, and check that it can be written.
+def _writable_folder(plan: TrainPlan) -> Iterator[None]:
+    """Make the folder of a run before the block, and check that it can be written.
 
-    If a user error ends the block before anything is stored, the folder is removed again.
+    If a user error ends the block before anything but the start file is stored, the folder is
+    removed again, and with it the recipe's folder if it is then empty.
+
+    Args:
+        plan: The plan of the run, which names the folder.
+
+    Raises:
+        OutputError: The folder cannot be written.
     """
     folder = plan.folder
     try:
@@ -440,9 +356,9 @@ def _write_record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -
     """Write the record of a run, which completes its folder, and remove its checkpoints.
 
     Args:
-        plan: What was to be trained, and the folder of the run.
-        trainer: The model with its corpus, base and teachers; no base if it started from nothing.
-        outcome: The steps that were done, the chosen one and the scores on the way.
+        plan: The plan of the run, which names its folder.
+        trainer: The trainer, for its corpus, base and teachers; no base if it started from nothing.
+        outcome: The number of steps, the curve, and its point whose weights were selected.
     """
     commit, is_dirty = provenance.commit()
     corpus = trainer.corpus
@@ -457,7 +373,7 @@ def _write_record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -
         "corpus": {"name": corpus.name, "sha256": corpus.sha256, "rows": len(corpus)},
         "overlap": find_overlaps(plan, corpus, trainer.base, teachers=teachers.encoders),
         "steps": outcome.steps,
-        "chosen": outcome.chosen,
+        "chosen": outcome.selected_point,
         "curve": outcome.curve,
         "run": {
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -500,185 +416,3 @@ LAUNCHERS = Registry(
     group="launchers",
     expected="a context manager, see stsbench.recipes.train:Launcher",
 )
-
-
-N_TRIED_STEPS = 3
-"""The number of steps that a forecast takes."""
-
-
-class TrainingForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """The length and the cost of a training.
-
-    Steps and tokens are exact up to the batches drawn; seconds and bytes are measured over three
-    steps.
-    """
-
-    rows: int
-    corpus: str
-    steps: int
-    batch_size: int
-    validations: int
-    tokens: int
-    """The number of tokens that go through the model in the whole run, without padding."""
-    trained_parameters: int
-    parameters: int
-    seconds: float
-    """The time of all steps and validations, on the device used."""
-    step_seconds: float
-    validation_seconds: float
-    memory: int
-    """The peak number of bytes in the steps tried: of the GPU's memory, or else of the process."""
-    device: str
-
-    def lines(self) -> list[list[str]]:
-        """Return the forecast as rows of a name and a text, for a table of two columns."""
-        unit_times = (
-            f"{self.step_seconds:.2f} s a step, {self.validation_seconds:.1f} s a validation"
-        )
-        return [
-            ["corpus", f"{self.corpus}, {self.rows:,} rows"],
-            ["steps", f"{self.steps:,} of {self.batch_size} rows"],
-            ["validations", f"{self.validations:,}"],
-            ["tokens", f"{self.tokens:,}"],
-            ["parameters", f"{self.trained_parameters:,} trained of {self.parameters:,}"],
-            ["memory", f"{self.memory / 2**30:.1f} GiB"],
-            ["time", f"{self.seconds / 60:.1f} min ({unit_times})"],
-            ["device", self.device],
-        ]
-
-
-@dataclass(frozen=True)
-class TeacherEncoders:
-    """The encoders from whose embeddings a method learns."""
-
-    encoders: Sequence[NamedEncoder] = ()
-
-    @classmethod
-    def find(cls, names: Sequence[str], catalogue: Catalogue) -> TeacherEncoders:
-        """Load the encoders that teach a student, by name.
-
-        Args:
-            names: Names of encoders, as :func:`stsbench.load_encoder` takes them.
-            catalogue: The cards to search.
-
-        Raises:
-            CardError: One is fitted on texts.
-            StsbenchError: One cannot be loaded, see :func:`stsbench.load_encoder`.
-        """
-        encoders = [load_named(name, catalogue=catalogue) for name in names]
-        for name, teacher in zip(names, encoders, strict=True):
-            if isinstance(teacher.encoder, FittableEncoder):
-                raise CardError(f"teacher '{name}' is fitted on texts; name an encoder that is not")
-        return cls(encoders)
-
-    def fingerprints(self) -> dict[str, str]:
-        """Return the fingerprint of each by its name; empty strings for those without."""
-        return {teacher.name: teacher.fingerprint or "" for teacher in self.encoders}
-
-    def embed(self, texts: Sequence[str], processes: ProcessGroup) -> list[TeacherEmbeddings]:
-        """Embed texts with each teacher; the first process embeds what the store lacks.
-
-        Args:
-            texts: The texts.
-            processes: The processes that train together.
-
-        Returns:
-            Per teacher a function that returns the embeddings of some of the texts.
-        """
-        lookups: list[TeacherEmbeddings] = []
-        for teacher in self.encoders:
-            # The other processes wait until the first one has stored the embeddings.
-            if processes.rank:
-                processes.wait()
-            engine = Engine(teacher.encoder, open_store("default", teacher.encoder))
-            embeddings = engine(texts)
-            if not processes.rank:
-                processes.wait()
-            lookups.append(embeddings.take)
-        return lookups
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trainer(ABC):
-    """A recipe's method with all that it learns from, ready to train.
-
-    The order of calls: ``prepare``, then ``forecast`` or ``train``, once. All raise StsbenchError
-    for a value that is not valid, for anything that is missing, or if training cannot continue.
-    """
-
-    plan: TrainPlan
-    corpus: Corpus
-    validate: Validate | None
-    """The function by whose score weights are selected; None to keep the last ones."""
-    base: Checkpoint | None = None
-    """The checkpoint that training starts from; None if it starts from nothing."""
-    teachers: TeacherEncoders = TeacherEncoders()
-    device: str = "cpu"
-
-    @classmethod
-    @abstractmethod
-    def check(cls, plan: TrainPlan, method: Any) -> object:  # noqa: ANN401 - a method's class
-        """Check all of the recipe's values that can be checked before anything is loaded."""
-
-    @classmethod
-    @abstractmethod
-    def prepare(cls, plan: TrainPlan, method: Any) -> Self:  # noqa: ANN401 - a method's class
-        """Load and check all that the plan needs: text, development split, start and method."""
-
-    @abstractmethod
-    def forecast(self) -> TrainingForecast:
-        """Take three steps, write nothing, and estimate what the whole training takes."""
-
-    def make_forecast(
-        self,
-        **measured: Any,  # noqa: ANN401 - the fields of a forecast
-    ) -> TrainingForecast:
-        """Return a forecast from the fields that were measured; the others follow from them.
-
-        Args:
-            measured: ``steps``, ``validations``, ``tokens``, the seconds of a step and of a
-                validation, and the other fields of :class:`TrainingForecast` that are not set here.
-        """
-        if self.device.startswith("cuda"):
-            import torch
-
-            memory = torch.cuda.max_memory_allocated(self.device)
-        else:
-            # The peak of this process, in KiB on Linux and in bytes on macOS.
-            unit = 1 if sys.platform == "darwin" else 1024
-            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-        return TrainingForecast(
-            rows=len(self.corpus),
-            corpus=self.corpus.name,
-            seconds=(
-                measured["step_seconds"] * measured["steps"]
-                + measured["validation_seconds"] * measured["validations"]
-            ),
-            device=self.device,
-            memory=memory,
-            **measured,
-        )
-
-    @abstractmethod
-    def train(self, on_progress: OnProgress) -> TrainingOutcome:
-        """Train, and leave the encoder in the plan's folder.
-
-        Training resumes from the last checkpoint, unless the plan is ``fresh``.
-        """
-
-
-TRAINERS = Registry(
-    "trainer",
-    {
-        "loop": "stsbench.recipes.trainers:LoopTrainer",
-        "rounds": "stsbench.recipes.trainers:RoundsTrainer",
-    },
-    group="trainers",
-)
-
-
-def load_trainer(plan: TrainPlan) -> Trainer:
-    """Return the trainer for a plan's method, with everything loaded; see Trainer.prepare."""
-    method = METHODS.load(plan.card.method)
-    trainer: Trainer = TRAINERS.load_own(method.trainer).prepare(plan, method)
-    return trainer

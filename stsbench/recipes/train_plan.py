@@ -134,12 +134,13 @@ def read_recipe(
     tables = msgspec.to_builtins(card)
     for key, value in replaced.items():
         _replace_value(tables, key, value)
-    training, original = tables["training"], card.training
-    # The card gives the length in epochs or in steps; the other one, if given, replaces it.
-    if training["steps"] and original.steps is None and training["epochs"] == original.epochs:
-        training["epochs"] = None
-    elif training["epochs"] and original.epochs is None and training["steps"] == original.steps:
-        training["steps"] = None
+    new, old = tables["training"], card.training
+    # A length is in epochs or in steps. If the card has one of these and the user sets the other
+    # alone, that replaces it.
+    if new["steps"] and old.steps is None and new["epochs"] == old.epochs:
+        new["epochs"] = None
+    elif new["epochs"] and old.epochs is None and new["steps"] == old.steps:
+        new["steps"] = None
     assignments = [f"{key}={value}" for key, value in sorted(replaced.items())]
     new_card = convert(tables, RecipeCard, where=f"recipe {name}: `params`")
     return NamedRecipe("+".join([name, *assignments]), new_card)
@@ -195,7 +196,7 @@ def _replace_value(
 
 
 def read_columns(corpus: Corpus, names: Sequence[str]) -> dict[str, Any]:
-    """Return columns of a corpus by name, of texts or numbers."""
+    """Return columns of a corpus by name: arrays of numbers, or texts."""
     columns: dict[str, Any] = {}
     for name in names:
         is_number = name in NUMBER_COLUMNS
@@ -229,7 +230,8 @@ def load_text(plan: TrainPlan) -> Corpus:
         DataError: The corpus cannot be read.
     """
     section = plan.card.data
-    # The order counts: words are limited in sentences, and rows are drawn from what is left.
+    # The order of the following changes matters: words are limited after the corpus is divided
+    # into sentences, and rows are drawn last.
     corpus = load_corpus(
         section.corpus, corpora=plan.corpora, data=plan.data, catalogue=plan.catalogue
     )
@@ -237,6 +239,7 @@ def load_text(plan: TrainPlan) -> Corpus:
         check_unordered(corpus, key="where")
         corpus = select_rows(corpus, section.where)
     if section.form:
+        # Labelled pairs become pairs or triplets of an anchor with its positive and negative.
         corpus = to_form(corpus, section.form)
     if section.sentences:
         corpus = corpus.sentences()
@@ -286,7 +289,7 @@ def uses_training_loop(card: RecipeCard) -> bool:
     return bool(METHODS.load(card.method).trainer == "loop")
 
 
-def check_start(plan: TrainPlan) -> None:
+def check_start_is_named(plan: TrainPlan) -> None:
     """Raise CardError if neither the user nor the recipe names a checkpoint to start from."""
     base = plan.card.base
     if not (plan.base or base.recipe or base.model):
@@ -298,6 +301,9 @@ def check_start(plan: TrainPlan) -> None:
 def find_start(plan: TrainPlan) -> Checkpoint:
     """Find the checkpoint that training starts from; one on the Hub is fetched.
 
+    It is the user's, or else the recipe's: a named model, or the run of another recipe with the
+    same seed.
+
     Raises:
         CardError: No checkpoint is named.
         TrainingError: It is that of another recipe, which is not trained yet.
@@ -307,8 +313,9 @@ def find_start(plan: TrainPlan) -> Checkpoint:
         return _find_user_start(plan)
     base = plan.card.base
     if not base.recipe:
-        check_start(plan)
+        check_start_is_named(plan)
         return find_checkpoint(base.model, revision=base.revision, sha256=base.sha256)
+    # The recipe continues from the run of another recipe.
     folder = run_folder(plan.out, base.recipe, plan.seed)
     if not (folder / RUN_FILE).is_file():
         raise TrainingError(
@@ -369,6 +376,7 @@ def make_validator(
 
     from stsbench.training.learner import DevelopmentScore
 
+    # A measure may compute several similarities of each pair, of which the best one counts.
     compute_similarities = look_up("measure", measure, MEASURES)
     # Positives: above 4 of STS-B's 5, as in SimCSE's section 3.
     is_positive = split.gold > 0.8 * split.gold.max()
@@ -452,18 +460,22 @@ def _count_rows(plan: TrainPlan) -> int | None:
 
 
 def _describe_length(plan: TrainPlan, n_rows: int | None) -> str:
-    """Return the length of a plan in epochs and steps, or in steps alone, as text.
+    """Return the length of a plan as text: in steps if the recipe sets these, otherwise in epochs.
+
+    The number of steps follows the epochs if it can be computed.
 
     Args:
         plan: The plan.
-        n_rows: The number of rows of its corpus; None if it is not known, and the steps neither.
+        n_rows: The number of rows of its corpus; None if it is unknown, and so are the steps.
     """
     training = plan.card.training
     if training.steps is not None or training.epochs is None:
         return f"{training.steps or 0:,} steps"
     epochs = f"{training.epochs:g} epoch{'' if training.epochs == 1 else 's'}"
+    # Methods that train themselves may make other batches.
     if n_rows is None or not uses_training_loop(plan.card):
         return epochs
     from stsbench.training.loop.batches import BatchPlan
 
-    return f"{epochs}, {BatchPlan(section=training, count=n_rows, seed=plan.seed).steps:,} steps"
+    batch_plan = BatchPlan(section=training, n_rows=n_rows, seed=plan.seed)
+    return f"{epochs}, {batch_plan.steps:,} steps"

@@ -21,12 +21,6 @@ from stsbench.core.errors import CardError, Interrupted, catch_exit, look_up
 from stsbench.core.parameters import call_with_params, check_params
 from stsbench.encoders.checkpoint import Checkpoint
 from stsbench.encoders.runs import DEFAULTS_BY_TABLE
-from stsbench.recipes.train import (
-    N_TRIED_STEPS,
-    TeacherEncoders,
-    Trainer,
-    TrainingForecast,
-)
 from stsbench.recipes.train_plan import (
     SECTION_KEYS,
     TrainPlan,
@@ -36,6 +30,7 @@ from stsbench.recipes.train_plan import (
     load_validation,
     read_columns,
 )
+from stsbench.recipes.trainer import N_TRIED_STEPS, TeacherEncoders, Trainer, TrainingForecast
 from stsbench.training.learner import (
     Learner,
     OnProgress,
@@ -49,9 +44,10 @@ from stsbench.training.loop.batches import (
     BatchPlan,
     check_workers,
     load_batches,
-    open_batch,
+    receive_batch,
 )
 from stsbench.training.loop.optimisers import OPTIMISERS, SCHEDULES, make_optimiser
+from stsbench.training.loop.selection import LoopSettings, is_validation_due
 from stsbench.training.student import Student, dropouts
 from stsbench.training.words.rounds import StandaloneMethod
 
@@ -78,16 +74,31 @@ class LoopTrainer(Trainer):
 
     @classmethod
     def check(cls, plan: TrainPlan, method: type[Learner]) -> dict[str, Any]:
-        """Check and return the method's parameters, and check the names that the loop looks up."""
+        """Return the method's parameters after checking them, and the optimiser and the schedule.
+
+        Args:
+            plan: The plan of the training.
+            method: The class of the method.
+
+        Returns:
+            The parameters, converted to their types; the student is missing yet, as None.
+
+        Raises:
+            UnknownName: There is no such optimiser or schedule.
+            CardError: A parameter does not exist or has a value that is not valid.
+        """
         look_up("optimiser", plan.card.training.optimiser, OPTIMISERS)
         look_up("schedule", plan.card.training.schedule, SCHEDULES)
+        # The student is a parameter of every method, but no recipe sets it.
         params = {"student": None, **plan.card.params}
         where = f"recipe {plan.name}: [params]"
         return check_params(method, params, where=where, other_keys=SECTION_KEYS)
 
     @classmethod
     def prepare(cls, plan: TrainPlan, method: type[Learner]) -> Self:
-        """Load corpus, backbone and development split, and give the learner its corpus.
+        """Load start, development split, corpus and teachers, and make the learner of them.
+
+        The teachers' embeddings are computed and stored here too.
 
         Args:
             plan: The plan of the training.
@@ -101,6 +112,7 @@ class LoopTrainer(Trainer):
         learner = _make_learner(plan, method, params, checkpoint)
         workers = check_workers(plan.workers, learner, ranks=plan.processes.ranks)
         corpus = load_text(plan)
+        # ``needs`` are the columns that the method reads.
         if "document" in learner.needs:
             corpus = lines_as_documents(corpus)
         corpus.require(*learner.needs)
@@ -124,23 +136,23 @@ class LoopTrainer(Trainer):
     def batches(self) -> BatchPlan:
         """The batches of the whole run on one device."""
         return BatchPlan(
-            section=self.plan.card.training, count=len(self.corpus), seed=self.plan.seed
+            section=self.plan.card.training, n_rows=len(self.corpus), seed=self.plan.seed
         )
 
     @property
-    def validations(self) -> int:
+    def n_validations(self) -> int:
         """The number of validations in a whole run."""
-        batches = self.batches
-        return sum(
-            loop.is_due(self.plan.card.selection, batches, step)
-            for step in range(batches.steps + 1)
-        )
+        selection = self.plan.card.selection
+        batch_plan = self.batches
+        # Step 0 is before the first step.
+        steps = range(batch_plan.steps + 1)
+        return sum(is_validation_due(selection, batch_plan, step) for step in steps)
 
     def train(self, on_progress: OnProgress) -> TrainingOutcome:
         """Run the loop, and write the encoder with the selected weights."""
         outcome = replace(self.run_loop(on_progress), seconds=time.perf_counter() - self.started)
         if self.plan.processes.rank == 0:
-            candidate = int(outcome.chosen["candidate"]) if outcome.chosen else 0
+            candidate = int(outcome.selected_point["candidate"]) if outcome.selected_point else 0
             self.learner.save(self.plan.folder, chosen=candidate)
         return outcome
 
@@ -148,10 +160,10 @@ class LoopTrainer(Trainer):
         """Train, and leave the learner with the selected weights; no encoder is written."""
         plan = self.plan
         processes = plan.processes
-        run = loop.LoopSettings(
+        loop_settings = LoopSettings(
             batches=BatchPlan(
                 section=plan.card.training,
-                count=len(self.corpus),
+                n_rows=len(self.corpus),
                 seed=plan.seed,
                 rank=processes.rank,
                 ranks=processes.ranks,
@@ -166,7 +178,7 @@ class LoopTrainer(Trainer):
             deterministic=plan.deterministic,
             workers=self.workers,
         )
-        return loop.train_learner(self.learner, run, resume=not plan.fresh)
+        return loop.train_learner(self.learner, loop_settings, resume=not plan.fresh)
 
     def forecast(self) -> TrainingForecast:
         """Take a few steps, validate once, and estimate the cost of the whole training.
@@ -183,8 +195,8 @@ class LoopTrainer(Trainer):
         return self.make_forecast(
             steps=batches.steps,
             batch_size=training.batch_size * training.accumulate,
-            validations=self.validations,
-            tokens=round(costs.tokens * batches.total),
+            validations=self.n_validations,
+            tokens=round(costs.tokens * batches.n_batches),
             trained_parameters=sum(
                 parameter.numel() for parameter in parameters if parameter.requires_grad
             ),
@@ -194,7 +206,7 @@ class LoopTrainer(Trainer):
         )
 
     def _try_steps(self, plan: BatchPlan) -> _StepCosts:
-        """Take a few steps and measure their costs.
+        """Take a few steps of the training and measure their costs; the learner is changed.
 
         Args:
             plan: The batches of the whole training, of which the first are used.
@@ -204,7 +216,7 @@ class LoopTrainer(Trainer):
             mean tokens of one batch.
         """
         learner, training = self.learner.train(), self.plan.card.training
-        loop.prepare_step(learner, training)
+        loop.prepare_learner(learner, training)
         device = learner.student.device
         optimiser = make_optimiser(learner, training)
         is_cuda = device.type == "cuda"
@@ -212,9 +224,9 @@ class LoopTrainer(Trainer):
         precision = getattr(torch, training.precision)
         seconds: list[float] = []
         tokens: list[int] = []
-        for _ in range(min(N_TRIED_STEPS, plan.total)):
+        for _ in range(min(N_TRIED_STEPS, plan.n_batches)):
             started = time.perf_counter()
-            batch = open_batch(next(batches), device)
+            batch = receive_batch(next(batches), device)
             with torch.autocast(device.type, precision, enabled=training.precision != "float32"):
                 loss: Any = check_losses(learner(**batch), learner)["loss"]
             loss.backward()
@@ -233,7 +245,7 @@ class LoopTrainer(Trainer):
 def _make_learner(
     plan: TrainPlan, method: type[Learner], params: Mapping[str, Any], checkpoint: Checkpoint
 ) -> Learner:
-    """Load the student and make a method's learner of it.
+    """Load the student, seed torch, and make a method's learner of them; check that it can train.
 
     Args:
         plan: The plan of the training.
@@ -252,7 +264,7 @@ def _make_learner(
         section=card.student,
         start=card.base,
         validation_pooling=card.selection.validation_pooling,
-        language_model=method.wants_language_model(card.params),
+        language_model=method.needs_language_model(card.params),
         device=plan.processes.device,
     )
     with catch_exit(f"recipe {plan.name}: [params]"):
@@ -264,7 +276,7 @@ def _make_learner(
             "by which alone a sentence's two views differ; "
             "give `params=dropout=0.1`, or `params=dropout=0` if that is meant"
         )
-    loop.check_step(learner, card.training)
+    loop.check_training_settings(learner, card.training)
     return learner
 
 
@@ -341,14 +353,15 @@ class RoundsTrainer(Trainer):
         subject = f"recipe {plan.name}: method '{plan.card.method}'"
         if plan.base:
             raise CardError(f"{subject} starts from nothing; leave out `base`")
-        is_given = {
+        # Settings of the common loop, none of which such a method reads.
+        is_set = {
             "device": plan.device not in ("auto", cls.device),
             "checkpoint_seconds": plan.checkpoint_seconds != TrainPlan.checkpoint_seconds,
             "report_to": bool(plan.report_to),
             "workers": bool(plan.workers),
         }
-        for parameter, has_no_effect in is_given.items():
-            if has_no_effect:
+        for parameter, is_parameter_set in is_set.items():
+            if is_parameter_set:
                 raise CardError(
                     f"{subject} trains itself, on the CPU and in rounds; leave out `{parameter}`"
                 )
@@ -358,7 +371,10 @@ class RoundsTrainer(Trainer):
             )
 
     def train(self, on_progress: OnProgress) -> TrainingOutcome:
-        """Train; the encoder is written after every round that is the best so far."""
+        """Train, and write the encoder after every round with the best score so far.
+
+        Without validation it is written after every round.
+        """
         plan = self.plan
         started = time.perf_counter()
         try:
@@ -377,7 +393,10 @@ class RoundsTrainer(Trainer):
         return replace(outcome, seconds=time.perf_counter() - started)
 
     def forecast(self) -> TrainingForecast:
-        """Take a few steps, and write and validate the encoder once in a temporary folder."""
+        """Estimate the whole training from a few steps and one validation.
+
+        The encoder is written into a temporary folder only.
+        """
         torch.manual_seed(self.plan.seed)
         prepared = self.training.prepare(self.columns, self.plan.seed)
         n_steps = prepared.total_steps(self.training.epochs)
@@ -386,13 +405,16 @@ class RoundsTrainer(Trainer):
             prepared.learn_batch(batch, step)
             times.append(time.perf_counter())
         with tempfile.TemporaryDirectory() as folder:
-            prepared.score(Path(folder), self.validate)
+            prepared.write_and_score(Path(folder), self.validate)
+        # The last time is that of the end of the steps.
         validation_seconds = time.perf_counter() - times[-1]
         n_validations = 0
         if self.validate:
             # One more before the first step.
-            n_validations = 1 + math.ceil(n_steps / (prepared.interval or prepared.steps_per_epoch))
-        n_parameters = sum(tensor.numel() for tensor in prepared.tensors.values())
+            n_validations = 1 + math.ceil(
+                n_steps / (prepared.validation_interval or prepared.steps_per_epoch)
+            )
+        n_parameters = sum(tensor.numel() for tensor in prepared.trained_tensors.values())
         return self.make_forecast(
             steps=n_steps,
             batch_size=self.plan.card.training.batch_size,
@@ -406,7 +428,7 @@ class RoundsTrainer(Trainer):
 
 
 def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> StandaloneMethod:
-    """Make a method that trains itself with a recipe's values.
+    """Make an instance of a method that trains itself, with a recipe's values as its parameters.
 
     Args:
         name: The recipe's name, for messages.
@@ -419,11 +441,13 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> St
     where = f"recipe {name}"
     tables = msgspec.to_builtins(card)
     _check_rounds_keys(tables, where)
+    # By table and key: the card's values, outside ``[params]``, that may be parameters.
     values = {("training", key): tables["training"][key] for key in ROUNDS_KEYS["training"]}
     values["selection", "every"] = card.selection.every
     parameters = {parameter.name for parameter in fields(cast(Any, method))}
     arguments: dict[str, Any] = {}
-    # A value of the card is for the method if it has such a parameter, and refused otherwise.
+    # A value goes to the method if it has such a parameter; otherwise any value but the default is
+    # refused.
     for (table, key), value in values.items():
         if key in parameters and value is not None:
             arguments[key] = value
@@ -476,16 +500,19 @@ def effective_values(name: str, card: RecipeCard, method: Callable[..., Any]) ->
         CardError: A value has no effect on the method, see :func:`make_training`.
     """
     training = make_training(name, card, method)
+    # All values of the method, also those that it got from other tables than ``[params]``; these
+    # are moved back to their tables below.
     params = {field.name: getattr(training, field.name) for field in fields(cast(Any, training))}
     tables = cast(dict[str, Any], msgspec.to_builtins(card))
     # Such a method makes its own model: it has no student, and a base only as a note.
     del tables["student"]
     tables["base"] = {"note": card.base.note}
-    selection = {"every": params.pop("every")} if "every" in params else {}
+    tables["selection"] = {}
     for key in ROUNDS_KEYS["selection"]:
         if key != "every":
-            selection[key] = getattr(card.selection, key)
-    tables["selection"] = selection
+            tables["selection"][key] = getattr(card.selection, key)
+        elif key in params:
+            tables["selection"][key] = params.pop(key)
     tables["training"] = {key: params.pop(key) for key in ROUNDS_KEYS["training"] if key in params}
     tables["params"] = params
     return tables

@@ -92,7 +92,7 @@ class AblationLine(NamedTuple):
         recipe: The recipe to train; empty if there is none.
         replaced: The values that replace those of the recipe, by key.
         encoder: The encoder to score without training; empty if there is none.
-        why: The reason why the row cannot be reproduced; empty if it can.
+        irreproducible_reason: The reason why the row cannot be reproduced; empty if it can.
     """
 
     label: str
@@ -101,7 +101,7 @@ class AblationLine(NamedTuple):
     recipe: str = ""
     replaced: Mapping[str, Any] = {}
     encoder: str = ""
-    why: str = ""
+    irreproducible_reason: str = ""
 
 
 class Ablation(NamedTuple):
@@ -142,7 +142,10 @@ def load_ablation(name: str, catalogue: Catalogue, *, small: bool = False) -> Ab
     try:
         if bool(card.table) == (card.figure is not None):
             raise CardError("give either 'table' or [figure]")
-        lines = [_fill_line(card, row, empty, small=small) for row, empty in _empty_lines(card)]
+        lines = [
+            _fill_line(card, row, empty, small=small)
+            for row, empty in _pair_rows_with_empty_lines(card)
+        ]
         for line in lines:
             _check_names(line, catalogue)
     except CardError as error:
@@ -170,7 +173,7 @@ def _check_names(line: AblationLine, catalogue: Catalogue) -> None:
         catalogue.encoder(line.encoder.partition("+")[0])
 
 
-def _empty_lines(card: AblationCard) -> Iterator[tuple[AblationRow, AblationLine]]:
+def _pair_rows_with_empty_lines(card: AblationCard) -> Iterator[tuple[AblationRow, AblationLine]]:
     """Yield each row of the card with a line that has its label, published row and group only.
 
     Rows are in the order of the figure, or of the leaderboard's table.
@@ -208,53 +211,55 @@ def _empty_lines(card: AblationCard) -> Iterator[tuple[AblationRow, AblationLine
 
 
 def _fill_line(
-    card: AblationCard, row: AblationRow, empty: AblationLine, *, small: bool
+    card: AblationCard, row: AblationRow, empty_line: AblationLine, *, small: bool
 ) -> AblationLine:
     """Fill a line with the recipe or the encoder of its row, or the reason for neither.
 
     Args:
         card: The ablation's card, with the recipe of rows that name none.
         row: The row of the card.
-        empty: The line without recipe and encoder.
+        empty_line: The line with label, published row and group only.
         small: Make the row by the small recipe. An empty text among the small values leaves the
             small recipe's own value of that key.
 
     Raises:
-        CardError: The row names several ways, or none where the card has none either.
+        CardError: The row has more than one of recipe, encoder and reason, or no recipe, and
+            neither has the card.
     """
     if sum(map(bool, (row.recipe, row.encoder, row.why))) > 1:
         raise CardError(f"row '{row.row}': give one of 'recipe', 'encoder' and 'why'")
     reason = row.why
     if small:
-        reason = row.small_why or ("" if row.small else row.why)
-    if row.encoder and small and not row.small:
-        reason = reason or (
-            "an encoder of the paper's own, which the small recipes have no other for"
-        )
+        # A row that the paper's recipes cannot reproduce may still have a small recipe.
+        reason = "" if row.small else row.why
+        if row.small_why:
+            reason = row.small_why
+        if row.encoder and not row.small and not reason:
+            reason = "an encoder of the paper's own, which the small recipes have no other for"
     if reason:
-        return empty._replace(why=reason)
+        return empty_line._replace(irreproducible_reason=reason)
     if row.encoder:
-        return empty._replace(encoder=row.small if small else row.encoder)
+        return empty_line._replace(encoder=row.small if small else row.encoder)
     recipe = (row.small or card.small) if small else (row.recipe or card.recipe)
     if not recipe:
         kind = "small recipe" if small else "recipe"
         raise CardError(f"row '{row.row}': names no {kind}, and neither does the card")
     if not small:
-        return empty._replace(recipe=recipe, replaced=dict(row.set))
+        return empty_line._replace(recipe=recipe, replaced=dict(row.set))
     values = {**row.set, **card.small_set, **row.small_set}
     # An empty text takes a value of the card or of the row away.
     replaced = {key: value for key, value in values.items() if value != ""}
-    return empty._replace(recipe=recipe, replaced=replaced)
+    return empty_line._replace(recipe=recipe, replaced=replaced)
 
 
 IRREPRODUCIBLE_MARK = "×"
 """The symbol behind the label of a row that cannot be reproduced."""
 
 
-def scored_on(ablation: Ablation, catalogue: Catalogue) -> list[RunPlan]:
+def plan_scorings(ablation: Ablation, catalogue: Catalogue) -> list[RunPlan]:
     """Return plans for the tasks that fill an ablation's columns.
 
-    Columns that are read from the record of a training need no task.
+    Columns that are filled from a training's record need no task.
 
     Args:
         ablation: The ablation, whose table has the columns.
@@ -266,9 +271,11 @@ def scored_on(ablation: Ablation, catalogue: Catalogue) -> list[RunPlan]:
     tasks_by_protocol: dict[tuple[str, str | None], list[str]] = {}
     for column in TableFiller.from_card(ablation.table, catalogue).task_columns:
         spec = column.spec
+        # Extras are columns whose numbers are not scores of a task.
         if spec is None or spec.task in read_sources().extras:
             continue
-        # Probes report the development score beside the score of the test.
+        # No split has to be named for test scores; nor for suites, whose tasks (probes) report the
+        # development score beside the test score.
         is_default_split = spec.published_split == "test" or spec.task in catalogue.suites()
         split = None if is_default_split else spec.split
         tasks_by_protocol.setdefault((spec.protocol, split), []).append(spec.task)
@@ -278,7 +285,7 @@ def scored_on(ablation: Ablation, catalogue: Catalogue) -> list[RunPlan]:
     ]
 
 
-def table_beside(
+def make_comparison_table(
     ablation: Ablation, outcomes_by_line: Sequence[Sequence[TrialOutcome]], catalogue: Catalogue
 ) -> Table:
     """Make the table of an ablation with the paper's numbers and ours.
@@ -311,28 +318,24 @@ def table_beside(
         ablation.lines, outcomes_by_line, published_by_line, strict=True
     ):
         measured = _compute_measured(filler, columns, outcomes)
-        numbers: Numbers = dict(measured)
-        for key, number in published.items():
-            numbers[f"{key} printed"] = number
-            if key in measured:
-                # Ours less the paper's, both times 100.
-                numbers[f"{key} apart"] = TableNumber(measured[key].value - number.value)
+        numbers = _put_side_by_side(measured, published)
         results = _results(outcomes)
+        cells = {
+            column.key: TableCell(measured=numbers.get(column.key)) for column in table_columns
+        }
+        label = line.label
+        if line.irreproducible_reason:
+            label += f" {IRREPRODUCIBLE_MARK}"
         row = Row(
-            label=f"{line.label} {IRREPRODUCIBLE_MARK}" if line.why else line.label,
-            cells={
-                column.key: TableCell(measured=numbers.get(column.key)) for column in table_columns
-            },
+            label=label,
+            cells=cells,
             # Added rows state which tests their training texts contain.
-            overlap=EncoderResults(
-                encoder="", label="", state_tag="", card=None, results=results
-            ).overlap
-            if results
-            else "",
+            overlap=_group_results(results).overlap if results else "",
             is_added=True,
             is_listed=True,
             results=results,
         )
+
         rows_by_group.setdefault(line.group, []).append(row)
     return Table(
         name=ablation.name,
@@ -345,6 +348,28 @@ def table_beside(
     )
 
 
+def _put_side_by_side(measured: Numbers, published: Numbers) -> Numbers:
+    """Return our numbers, the paper's and their differences, ours minus the paper's.
+
+    The keys of the paper's numbers get the suffix ``printed``, those of differences ``apart``.
+
+    Args:
+        measured: Our numbers by the key of the column, times 100.
+        published: The paper's numbers by the key of the column, times 100.
+    """
+    numbers: Numbers = dict(measured)
+    for key, number in published.items():
+        numbers[f"{key} printed"] = number
+        if key in measured:
+            numbers[f"{key} apart"] = TableNumber(measured[key].value - number.value)
+    return numbers
+
+
+def _group_results(results: Sequence[Result]) -> EncoderResults:
+    """Return one line's results as those of an encoder, whose name and card are not needed."""
+    return EncoderResults(encoder="", label="", state_tag="", card=None, results=results)
+
+
 def _make_columns(column: TableColumn, *, is_published: bool, is_small: bool) -> list[TableColumn]:
     """Return the paper's column, ours and their difference, as far as the table has them.
 
@@ -353,7 +378,7 @@ def _make_columns(column: TableColumn, *, is_published: bool, is_small: bool) ->
         is_published: Whether one of the lines has a published number in it.
         is_small: Whether ours are made by small recipes, from which a difference says nothing.
     """
-    # Nothing to stand beside: our numbers alone, under the paper's head.
+    # Without numbers of the paper there is one column, our numbers under the paper's head.
     if not is_published:
         return [replace(column, kind="task", spec=None)]
     # Without a spec, as the cells hold numbers that are computed here.
@@ -370,8 +395,8 @@ def _notes(ablation: Ablation) -> Iterator[str]:
     card = ablation.card
     labels_by_reason: dict[str, list[str]] = {}
     for line in ablation.lines:
-        if line.why:
-            labels_by_reason.setdefault(line.why, []).append(line.label)
+        if line.irreproducible_reason:
+            labels_by_reason.setdefault(line.irreproducible_reason, []).append(line.label)
     for reason, labels in labels_by_reason.items():
         yield f"{IRREPRODUCIBLE_MARK} {'; '.join(labels)}: {reason}"
     # A note on Δ in the paper's table does not apply: here Δ is the difference from the paper.
@@ -406,21 +431,14 @@ def _compute_measured(
     """
     results = _results(outcomes)
     runs = [outcome.run for outcome in outcomes if outcome.run is not None]
-    numbers = (
-        # The columns need neither the name nor the card of the encoder.
-        filler.measured_numbers(
-            EncoderResults(encoder="", label="", state_tag="", card=None, results=results)
-        )
-        if results
-        else {}
-    )
+    numbers = filler.measured_numbers(_group_results(results)) if results else {}
     suites = filler.catalogue.suites()
     for column in columns:
         spec = column.spec
         if spec is None:
             continue
         if spec.task == "training":
-            run_values = [_of_training(run, spec.metric) for run in runs]
+            run_values = [_number_from_record(run, spec.metric) for run in runs]
             values = [value for value in run_values if value is not None]
         elif spec.task in suites and spec.published_split == "validation":
             values = _development_means(results, suites[spec.task].tasks, spec.protocol)
@@ -450,7 +468,7 @@ def _development_means(
     return [mean for mean in means if mean is not None]
 
 
-def _of_training(run: TrainedRun, metric: str) -> float | None:
+def _number_from_record(run: TrainedRun, metric: str) -> float | None:
     """Return a number from the record of a training.
 
     Args:
@@ -492,7 +510,7 @@ class Reproduction:
     also: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
-    def plans(self) -> list[list[TrainPlan]]:
+    def plans_by_line(self) -> list[list[TrainPlan]]:
         """The trainings of each line, one per seed; empty if the line is not trained.
 
         Raises:
@@ -501,7 +519,10 @@ class Reproduction:
         return [self._plans_of(line) if line.recipe else [] for line in self.ablation.lines]
 
     def _plans_of(self, line: AblationLine) -> list[TrainPlan]:
-        """Return the trainings of a line that is trained, one per seed."""
+        """Return the trainings of a line that is trained, one per seed.
+
+        The seeds are those of the command, or else the recipe's, a small recipe's first alone.
+        """
         recipe_seeds = self.environment.catalogue.recipe(line.recipe).seeds or [0]
         if self.ablation.is_small:
             recipe_seeds = recipe_seeds[:1]
@@ -519,25 +540,32 @@ class Reproduction:
         Raises:
             StsbenchError: As :func:`plan_trials`.
         """
-        return plan_trials([plan for plans in self.plans for plan in plans])
+        return plan_trials([plan for plans in self.plans_by_line for plan in plans])
 
     def lines_of(self, trial: Trial) -> list[str]:
         """Return the labels of the lines that need a run."""
         return [
             line.label
-            for line, plans in zip(self.ablation.lines, self.plans, strict=True)
+            for line, plans in zip(self.ablation.lines, self.plans_by_line, strict=True)
             if any(plan in trial.plans for plan in plans)
         ]
 
     def run_ablation(self, callbacks: TrialCallbacks) -> Table:
-        """Train the missing runs, score all, and return the table with the paper's numbers."""
-        scorings = scored_on(self.ablation, self.environment.catalogue)
+        """Train the missing runs, score all lines, and return the table with the paper's numbers.
+
+        A trial that several lines need is trained once. Failures are reported to the callbacks.
+
+        Args:
+            callbacks: The functions to call meanwhile.
+        """
+        scorings = plan_scorings(self.ablation, self.environment.catalogue)
         trial_outcomes = [
             (trial, carry_out_trial(trial, self.environment, scorings, callbacks))
             for trial in self.trials
         ]
         outcomes_by_line = []
-        for line, plans in zip(self.ablation.lines, self.plans, strict=True):
+        for line, plans in zip(self.ablation.lines, self.plans_by_line, strict=True):
+            # Those of the trials that the line's plans request.
             outcomes = [
                 outcome
                 for trial, outcome in trial_outcomes
@@ -553,18 +581,25 @@ class Reproduction:
                 )
                 outcomes.append(TrialOutcome(results=results))
             outcomes_by_line.append(outcomes)
-        return table_beside(self.ablation, outcomes_by_line, self.environment.catalogue)
+        return make_comparison_table(self.ablation, outcomes_by_line, self.environment.catalogue)
 
     def _encoder_params(self, encoder: str) -> dict[str, str]:
-        """Return the base as the checkpoint of an encoder if its cards name none, else no values.
+        """Return the user's base as the parameter ``model`` of an encoder that lacks a checkpoint.
 
-        The card that counts is the encoder's own, or that of the baseline over which it is.
+        Args:
+            encoder: The encoder's name, perhaps with replaced parameters after ``+``.
+
+        Returns:
+            The parameter; empty if there is no base, or if a card names a checkpoint already.
         """
         catalogue = self.environment.catalogue
         card = catalogue.encoder(encoder.partition("+")[0])
+        # An encoder that changes the embeddings of another one takes that one's checkpoint.
         baseline = card.params.get("base")
         if baseline in catalogue.paths("baselines"):
             card = catalogue.encoder(baseline)
         names_checkpoint = bool({"model", "package"} & card.params.keys())
         needs_checkpoint = not names_checkpoint and find_requirement(card.kind) == "checkpoint"
-        return {"model": self.base} if self.base and needs_checkpoint else {}
+        if self.base and needs_checkpoint:
+            return {"model": self.base}
+        return {}

@@ -57,28 +57,33 @@ def axes(card: SweepCard) -> dict[str, Axis]:
     return {RECIPE: card.recipes, **card.values}
 
 
-def setting_at(card: SweepCard, places: Mapping[str, Any]) -> SweepSetting:
+def setting_at(card: SweepCard, coordinates: Mapping[str, Any]) -> SweepSetting:
     """Return the setting at a point of a sweep's space.
 
     Args:
         card: The sweep's card.
-        places: For each axis a number of its range, or an index into its list, whose values may
-            be of any type.
+        coordinates: By the key of each axis a number of its range, or an index into its list,
+            whose values may be of any type.
     """
     values = {
-        key: axis.round_number(places[key]) if isinstance(axis, ValueRange) else axis[places[key]]
+        key: axis.round_number(coordinates[key])
+        if isinstance(axis, ValueRange)
+        else axis[coordinates[key]]
         for key, axis in axes(card).items()
     }
-    return SweepSetting(str(values.pop(RECIPE)), values)
+    # The recipes are an axis too; it is no value of the recipe.
+    recipe = str(values.pop(RECIPE))
+    return SweepSetting(recipe, values)
 
 
 def count_settings(card: SweepCard) -> int:
-    """Count the settings that a sweep tries at most.
+    """Count the settings that a sweep tries at most, and check that its budget fits its search.
 
     Raises:
         CardError: A search that draws has no budget of settings, or a grid has one, or a range
             without a step.
     """
+    # Axes with infinitely many values.
     endless_keys = [
         key
         for key, axis in axes(card).items()
@@ -99,17 +104,17 @@ def count_settings(card: SweepCard) -> int:
         raise CardError(f"[budget] settings is missing: search '{card.search}' draws so many")
     n_points = math.inf
     if not endless_keys:
-        n_points = math.prod(len(_points(axis)) for axis in axes(card).values())
+        n_points = math.prod(len(_coordinates(axis)) for axis in axes(card).values())
     return int(min(n_points, math.inf if budget is None else budget))
 
 
-def _points(axis: Axis) -> Sequence[Any]:
-    """Return the places on an axis: the numbers of a range with a step, or indices of a list."""
+def _coordinates(axis: Axis) -> Sequence[Any]:
+    """Return the coordinates on an axis: a range's numbers by its step, or a list's indices."""
     return axis.points() if isinstance(axis, ValueRange) else range(len(axis))
 
 
 def propose_setting(card: SweepCard, tried: Sequence[FrozenTrial]) -> FrozenTrial | None:
-    """Propose the next setting to try.
+    """Propose the next setting to try, another than those tried.
 
     It depends on the card and on the tried settings alone: a stopped sweep continues as it would
     have.
@@ -119,7 +124,7 @@ def propose_setting(card: SweepCard, tried: Sequence[FrozenTrial]) -> FrozenTria
         tried: The settings that were started, as trials of Optuna.
 
     Returns:
-        The setting as a trial of Optuna; None if there is no other.
+        The setting as a trial of Optuna; None if all are tried, or the draws find no other.
     """
     import optuna
 
@@ -136,23 +141,25 @@ def propose_setting(card: SweepCard, tried: Sequence[FrozenTrial]) -> FrozenTria
             )
         else:
             distributions[key] = optuna.distributions.CategoricalDistribution(range(len(axis)))
+    # Each point has one coordinate per axis, in the order of ``distributions``.
     points: Iterator[Sequence[Any]]
     if SEARCHES[card.search].sampler:
-        points = _draw_points(card, tried, distributions)
+        points = _draw_coordinates(card, tried, distributions)
     else:
-        # A grid is tried in order: the first settings are the tried ones.
-        grid = product(*map(_points, axes(card).values()))
+        # A grid is tried in order, so its first settings are the tried ones.
+        grid = product(*map(_coordinates, axes(card).values()))
         points = islice(grid, len(tried), None)
     for point in points:
         params = dict(zip(distributions, point, strict=True))
-        if all(params != trial.params for trial in tried):
+        is_new = all(params != trial.params for trial in tried)
+        if is_new:
             return optuna.create_trial(
                 params=params, distributions=distributions, state=optuna.trial.TrialState.RUNNING
             )
     return None
 
 
-def _draw_points(
+def _draw_coordinates(
     card: SweepCard, tried: Sequence[FrozenTrial], distributions: dict[str, Any]
 ) -> Iterator[Sequence[Any]]:
     """Draw points of a sweep's space by its sampler, each with another seed.

@@ -21,15 +21,15 @@ from stsbench.core import settings
 from stsbench.core.errors import OutputError, TrainingError
 from stsbench.core.toml import toml
 from stsbench.encoders.runs import TrainedRun, UnfinishedRun
-from stsbench.recipes.train import deciding_tables, find_finished, run_training
+from stsbench.recipes.train import deciding_tables, find_finished_run, run_training
 from stsbench.recipes.train_plan import TrainingEnvironment, TrainPlan, read_recipe
 from stsbench.results.record import Result
 
 if TYPE_CHECKING:
     from stsbench.training.learner import OnProgress
 
-State = Literal["complete", "unfinished", "missing"]
-STATES: tuple[State, ...] = ("complete", "unfinished", "missing")
+RunState = Literal["complete", "unfinished", "missing"]
+RUN_STATES: tuple[RunState, ...] = ("complete", "unfinished", "missing")
 """How much of a trial's run exists, from the most to the least."""
 
 
@@ -72,12 +72,17 @@ class TrialEnvironment(TrainingEnvironment):
         replaced = replaced or {}
         assigned = {**replaced, "data.corpus": text} if text else dict(replaced)
         name, card = read_recipe(recipe, self.catalogue, params=assigned)
+        # The command that trains this plan alone, to be printed if it is stopped.
         words = ["stsbench", "train", recipe]
         for key, value in replaced.items():
             words += ["--set", f"{key}={toml(value)}"]
         for option, value in (("--base", base), ("--text", text)):
             if value:
                 words += [option, value]
+        # A plan has all fields of its environment.
+        environment_fields = {
+            field.name: getattr(self, field.name) for field in fields(TrainingEnvironment)
+        }
         return TrainPlan(
             name=name,
             card=card,
@@ -85,7 +90,7 @@ class TrialEnvironment(TrainingEnvironment):
             out=settings.runs_folder(),
             base=base,
             command=shlex.join([*words, *self.options, "--seeds", str(seed)]),
-            **{part.name: getattr(self, part.name) for part in fields(TrainingEnvironment)},
+            **environment_fields,
         )
 
 
@@ -100,7 +105,7 @@ class Trial:
     """
 
     plan: TrainPlan
-    state: State
+    state: RunState
     plans: Sequence[TrainPlan]
 
     @property
@@ -143,40 +148,43 @@ class TrialCallbacks:
 
 
 def plan_trials(plans: Sequence[TrainPlan]) -> list[Trial]:
-    """Return the runs that plans request, in their order, each once.
+    """Return the training runs that plans request, in the order of the plans, each run once.
 
-    A plan that replaces values by what they are already has the run of the recipe itself. If one
-    run may have several names, the name is used under which most of the run exists.
+    Plans that train the same weights share a trial, whatever they are called: a plan whose replaced
+    values equal the recipe's own shares that of the recipe. Of their names the one is used under
+    which most of the run exists.
 
     Args:
-        plans: The plans; equal ones share a trial.
+        plans: The plans.
 
     Raises:
         StsbenchError: A folder contains the finished run of another base or text, or two
             different plans have one folder.
     """
-    groups: dict[bytes, list[tuple[TrainPlan, State]]] = {}
+    plans_by_weights: dict[bytes, list[TrainPlan]] = {}
     keys_by_folder: dict[Path, bytes] = {}
+    states: dict[Path, RunState] = {}
     for plan in plans:
-        # All that decides the weights; the name of a plan is none of it.
-        key = msgspec.json.encode(
+        # All that decides the weights; the name of a plan does not.
+        weights_key = msgspec.json.encode(
             [deciding_tables(plan.card), plan.base, plan.seed], order="sorted"
         )
-        if keys_by_folder.setdefault(plan.folder, key) != key:
+        if keys_by_folder.setdefault(plan.folder, weights_key) != weights_key:
             raise TrainingError(
                 f"{plan.name}, seed {plan.seed}: asked for twice with other bases or cards, "
                 "for one folder; train them one after the other with another STSBENCH_RUNS each"
             )
-        groups.setdefault(key, []).append((plan, _state_of(plan)))
+        plans_by_weights.setdefault(weights_key, []).append(plan)
+        states[plan.folder] = _find_run_state(plan)
     trials = []
-    for group in groups.values():
-        # STATES begin with the most complete one.
-        plan, state = min(group, key=lambda candidate: STATES.index(candidate[1]))
-        trials.append(Trial(plan=plan, state=state, plans=[plan for plan, _ in group]))
+    for equal_plans in plans_by_weights.values():
+        # RUN_STATES begin with the most complete one.
+        plan = min(equal_plans, key=lambda candidate: RUN_STATES.index(states[candidate.folder]))
+        trials.append(Trial(plan=plan, state=states[plan.folder], plans=equal_plans))
     return trials
 
 
-def _state_of(plan: TrainPlan) -> State:
+def _find_run_state(plan: TrainPlan) -> RunState:
     """Return how much of a plan's run exists in its folder.
 
     Raises:
@@ -184,7 +192,7 @@ def _state_of(plan: TrainPlan) -> State:
     """
     is_begun = UnfinishedRun.read(plan.folder) is not None
     # Raises if the folder contains the finished run of another plan.
-    if find_finished(plan) is not None:
+    if find_finished_run(plan) is not None:
         return "complete"
     return "unfinished" if is_begun else "missing"
 
@@ -195,11 +203,11 @@ def carry_out_trial(
     scorings: Sequence[RunPlan],
     callbacks: TrialCallbacks,
 ) -> TrialOutcome:
-    """Train a trial and score it.
+    """Train a trial and score its encoder.
 
     A finished training is not repeated, a stopped one resumes, and results that the folder
-    contains are not computed again. Failures are part of the outcome, and the scoring callbacks
-    are called with them.
+    contains are not computed again. User errors are not raised: they are part of the outcome, and
+    the scoring callbacks are called with them.
 
     Args:
         trial: The trial to carry out.
@@ -220,7 +228,7 @@ def carry_out_trial(
 
     scoring = replace(callbacks.scoring, on_failure=record_failure)
     with report_errors(trial.encoder, scoring, is_only_encoder=False, expected=(OutputError,)):
-        # The progress of a complete run is not shown: it is not trained.
+        # A complete run has no progress: ``run_training`` only reads its record.
         progress = WITHOUT_PROGRESS if trial.state == "complete" else callbacks.training(trial)
         with progress as on_progress:
             trained_run = run_training(trial.plan, on_progress=on_progress)

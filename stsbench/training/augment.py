@@ -41,12 +41,13 @@ def token_shuffle(
     positions = torch.arange(t, device=mask.device).expand(b, t)
     ids = positions if position_ids is None else position_ids
     draws = _uniform_draws(is_token, generator)
-    # Tokens first, then padding.
-    # Two orders of the columns of a row, with all tokens first. The id of the k-th column of the
-    # random order goes to the k-th one of the plain order; padding is in the same order in both.
-    token_order = torch.where(is_token, positions, positions + t).argsort(dim=1)
+    # Two orders of the columns of each row: first the tokens, as they stand or at random, and then
+    # the padding, as it stands in both.
+    plain_order = torch.where(is_token, positions, positions + t).argsort(dim=1)
     random_order = torch.where(is_token, draws, _ABOVE_ALL_DRAWS + positions).argsort(dim=1)
-    return torch.empty_like(ids).scatter_(1, token_order, ids.gather(1, random_order))
+    # The id of the k-th column of the random order goes to the k-th column of the plain one.
+    ids_in_random_order = ids.gather(1, random_order)
+    return torch.empty_like(ids).scatter_(1, plain_order, ids_in_random_order)
 
 
 def token_cutoff(
@@ -104,8 +105,10 @@ def embedding_dropout(
         generator: The generator of the draws.
     """
     b, t, h = embeddings.shape
+    # True at the elements of tokens, not at those of padding.
     is_element = (mask != 0)[:, :, None].expand(b, t, h).reshape(b, t * h)
-    return embeddings.masked_fill(_draw_exact_share(is_element, rate, generator).view(b, t, h), 0)
+    is_dropped = _draw_exact_share(is_element, rate, generator).view(b, t, h)
+    return embeddings.masked_fill(is_dropped, 0)
 
 
 def fgv_noise(gradient: Tensor, *, norm: float, normalise: bool) -> Tensor:
@@ -143,20 +146,22 @@ def _draw_exact_share(eligible: Tensor, rate: float, generator: torch.Generator)
     counts = (
         (eligible.sum(dim=1, keepdim=True, dtype=torch.float64) * rate).floor().long()
     )  # (b, 1)
-    # The result are the positions of the ``counts`` smallest draws. Those below ``rate`` are nearly
-    # as many, and the positions that are missing or too many are nearest to it. This is three
-    # times as fast as sorting every element of a batch.
+    # The result is the positions of the ``counts`` smallest draws. To sort every element of a batch
+    # would take three times as long: so take the draws below ``rate``, which are nearly as many,
+    # and correct each row by the few draws that are nearest to ``rate``.
     draws = _uniform_draws(eligible, generator).masked_fill(~eligible, _ABOVE_ALL_DRAWS)
     is_drawn = draws < rate
-    n_missing = counts - is_drawn.sum(dim=1, keepdim=True)
+    n_missing = counts - is_drawn.sum(dim=1, keepdim=True)  # below 0 if there are too many
     # If positions are missing, only those that are not drawn yet can be added; otherwise only drawn
     # ones can be taken back.
-    distances = (draws - rate).abs().masked_fill(is_drawn == (n_missing > 0), torch.inf)
+    cannot_flip = is_drawn == (n_missing > 0)
+    distances = (draws - rate).abs().masked_fill(cannot_flip, torch.inf)
     max_flips = int(n_missing.abs().max())
     nearest_positions = distances.topk(max_flips, dim=1, largest=False).indices
-    is_flipped = torch.arange(max_flips, device=eligible.device) < n_missing.abs()
-    # Flips the |n_missing| nearest positions of each row.
-    return is_drawn ^ torch.zeros_like(eligible).scatter_(1, nearest_positions, is_flipped)
+    # Of these, the |n_missing| nearest of each row are flipped.
+    is_among_flipped = torch.arange(max_flips, device=eligible.device) < n_missing.abs()
+    is_flipped = torch.zeros_like(eligible).scatter_(1, nearest_positions, is_among_flipped)
+    return is_drawn ^ is_flipped
 
 
 def _uniform_draws(like: Tensor, generator: torch.Generator) -> Tensor:

@@ -21,9 +21,10 @@ from stsbench.core.errors import TrainingError
 from stsbench.core.files import append_line, write_atomically
 from stsbench.encoders.base import Encoder, FloatArray
 from stsbench.encoders.runs import CURVE_FILE
-from stsbench.training.loop.gather import gather_pairs, gather_views, joint_mean
+from stsbench.training.loop.gather import gather_over_ranks, gather_pairs, mean_over_ranks
 from stsbench.training.loop.on_cpu import Tokens
-from stsbench.training.student import Student, save_student
+from stsbench.training.saving import save_student
+from stsbench.training.student import Student
 
 Rows = npt.NDArray[np.int64]
 """The indices of some rows of a corpus, (b,)."""
@@ -91,7 +92,7 @@ class TrainingOutcome:
     """The outcome of a training run: the curve, and the point of it that was selected."""
 
     curve: list[dict[str, Any]] = field(default_factory=list)
-    chosen: dict[str, float] | None = None
+    selected_point: dict[str, float] | None = None
     steps: int = 0
     seconds: float = 0.0
     """The duration of the whole training; 0 if the trainer does not measure it."""
@@ -126,7 +127,7 @@ class _Traits(torch.nn.Module, ABC):
     """The columns of a corpus that it learns from."""
     chunks: bool = False
     """Whether the loss depends only on weights and on the results of the student's ``embed`` and
-    ``guessing_loss``; then a batch may be run in chunks (``chunk`` in ``[training]``)."""
+    ``hidden_token_loss``; then a batch may be run in chunks (``chunk`` in ``[training]``)."""
     made_ahead: bool = True
     """Whether other processes can make its batches: ``collate`` runs no model and reads no open
     file."""
@@ -168,7 +169,7 @@ class Learner(_Traits):
     student: Student = field(kw_only=False)
 
     @classmethod
-    def wants_language_model(cls, params: Mapping[str, Any]) -> bool:
+    def needs_language_model(cls, params: Mapping[str, Any]) -> bool:
         """Return whether the student needs its masked language model head.
 
         It does if ``mlm_weight`` is not 0 in these parameters.
@@ -176,11 +177,12 @@ class Learner(_Traits):
         return bool(params.get("mlm_weight", getattr(cls, "mlm_weight", 0)))
 
     def prepare(self, columns: Columns) -> None:
-        """Store the corpus.
+        """Store the corpus as ``columns``.
 
         Its texts are tokenised a batch at a time: of a million, no more than a run reads.
         """
         self.columns = columns
+        # Set by the trainer before this call, if the method has teachers; one function per teacher.
         self.teacher_embeddings: Sequence[TeacherEmbeddings]
 
     def order(self, count: int, rng: np.random.Generator, *, batch: int) -> Rows:
@@ -196,7 +198,7 @@ class Learner(_Traits):
         return rng.permutation(count)
 
     def inputs(self, names: Sequence[str], rows: Rows) -> Batch:
-        """Return the model inputs of columns for some rows, one column below the other.
+        """Tokenise columns in some rows into one batch: the rows of one column, then of the next.
 
         A column that is named twice is tokenised once.
 
@@ -207,14 +209,17 @@ class Learner(_Traits):
         Returns:
             The token ids and the mask, each (len(names) * b, t).
         """
-        columns = list(dict.fromkeys(names))
-        tokens = self.student.tokenize(
-            [text for column in columns for text in self.texts_of(rows, column)]
-        )
-        # The texts of column i are at positions i * len(rows) and after.
-        # The texts of a column lie together: where those of each name begin.
-        indices = [np.arange(len(rows)) + columns.index(name) * len(rows) for name in names]
-        return self.student.collate(tokens, np.concatenate(indices))
+        distinct_names = list(dict.fromkeys(names))
+        texts: list[str] = []
+        for name in distinct_names:
+            texts += self.texts_of(rows, name)
+        tokens = self.student.tokenize(texts)
+        text_indices = []
+        for name in names:
+            # The texts of the i-th distinct column are at indices i * len(rows) and after.
+            first_index = distinct_names.index(name) * len(rows)
+            text_indices.append(np.arange(first_index, first_index + len(rows)))
+        return self.student.collate(tokens, np.concatenate(text_indices))
 
     views = inputs
     """An alias of :meth:`inputs` for users' methods; some methods have a parameter of this name."""
@@ -232,10 +237,10 @@ class Learner(_Traits):
         """Return the model inputs (b, t) of texts that are not in the corpus."""
         return self.student.collate(self.student.tokenize(texts), np.arange(len(texts)))
 
-    def hide(
+    def hide_tokens(
         self, tokens: Mapping[str, torch.Tensor], rng: np.random.Generator, *, rate: float
     ) -> Batch:
-        """Hide a share of a batch's tokens for :meth:`guessing_loss`.
+        """Hide a share of a batch's tokens for :meth:`hidden_token_loss`.
 
         Every token but the special ones is drawn independently. Of the chosen tokens 80% become the
         mask, 10% a random token, and 10% stay (Devlin et al. 2019, section 3.1).
@@ -249,6 +254,7 @@ class Learner(_Traits):
             The batch with new ids, and ``labels`` (b, t): the true id of a chosen token, else -100.
         """
         tokenizer = self.student.backbone.tokenizer
+        # (b, t), as all tensors below but ``special_ids``.
         ids = tokens["input_ids"]
         special_ids = torch.tensor(sorted(tokenizer.all_special_ids))
         is_maskable = tokens["attention_mask"].bool() & ~torch.isin(ids, special_ids)
@@ -266,7 +272,7 @@ class Learner(_Traits):
             "labels": torch.where(is_chosen, ids, IGNORED_LABEL),
         }
 
-    def guessing_loss(self, hidden: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def hidden_token_loss(self, hidden: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Compute the mean cross-entropy of guessing the tokens that :meth:`hide` has hidden.
 
         The mean is over the hidden tokens of all ranks, and 0 if none is hidden.
@@ -280,10 +286,10 @@ class Learner(_Traits):
             states = model.base_model(
                 input_ids=batch_part["input_ids"], attention_mask=batch_part["attention_mask"]
             )
-            return row_losses(model, states.last_hidden_state, batch_part["labels"])
+            return label_loss_sums(model, states.last_hidden_state, batch_part["labels"])
 
-        losses = self.student.compute_in_parts(hidden, compute_losses, model.base_model)
-        return mean_of_rows(losses, hidden["labels"])
+        loss_sums = self.student.compute_in_parts(hidden, compute_losses, model.base_model)
+        return mean_label_loss(loss_sums, hidden["labels"])
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Make a batch of some rows of the corpus, by default the needed columns as ``views``.
@@ -300,12 +306,16 @@ class Learner(_Traits):
     def set_dropout(self, module: torch.nn.Module, *, dropout: bool) -> None:
         """Set whether a module has dropout in training, independently of the other modules.
 
+        The setting is stored: :meth:`train` applies it again at each change of the mode.
+
         Args:
             module: A part of the method.
-            dropout: Whether it has dropout; without it the module stays in evaluation mode.
+            dropout: Whether it has dropout; without it the module stays in evaluation mode, also
+                while the method is trained.
         """
         self._dropout_settings = (*self._dropout_settings, (module, dropout))
-        module.train(self.training and dropout)
+        is_in_training_mode = self.training and dropout
+        module.train(is_in_training_mode)
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode of every module, except where :meth:`set_dropout` decides."""
@@ -319,11 +329,12 @@ class Learner(_Traits):
         return [self.student.encoder()]
 
     def save(self, folder: Path, *, chosen: int = 0) -> None:
-        """Write an encoder as a folder for ``load_encoder``.
+        """Write the student as a folder for ``load_encoder``.
 
         Args:
             folder: The folder to write.
-            chosen: The index of the encoder in :meth:`encoders`.
+            chosen: The index in :meth:`encoders` of the encoder to write, for methods that have
+                several; here there is the student alone, so it is not used.
         """
         save_student(self.student, folder)
 
@@ -340,14 +351,16 @@ class ContrastiveLearner(Learner):
     def embed_views(
         self, tokens: Tokens, views: int = 2, *, second: Student | None = None
     ) -> list[torch.Tensor]:
-        """Embed views that stand one below the other, each to (ranks * b, h).
-
-        The rows of all processes are joined.
+        """Embed the views of a batch's sentences, and join each view over all processes.
 
         Args:
-            tokens: The model inputs, (views * b, t) each.
+            tokens: The model inputs, (views * b, t) each: the b rows of one view, then those of the
+                next.
             views: The number of views.
             second: Another student, which embeds all views but the first; None if one embeds all.
+
+        Returns:
+            The embeddings of each view, (ranks * b, h).
         """
         if second is None:
             return gather_pairs(self.student.embed(tokens), views)
@@ -355,7 +368,7 @@ class ContrastiveLearner(Learner):
         first_view = rows_of(tokens, slice(rows_per_view))
         other_views = rows_of(tokens, slice(rows_per_view, None))
         return [
-            gather_views(self.student.embed(first_view)),
+            gather_over_ranks(self.student.embed(first_view)),
             *gather_pairs(second.embed(other_views), views - 1),
         ]
 
@@ -364,10 +377,10 @@ def check_losses(
     losses: Any,  # noqa: ANN401 - what a user's method returns
     method: torch.nn.Module,
 ) -> Losses:
-    """Return the losses that a method's ``forward`` has returned.
+    """Check the losses that a method's ``forward`` has returned, and return them as a dict.
 
     Args:
-        losses: What it has returned.
+        losses: The value that ``forward`` has returned.
         method: The method, for messages.
 
     Raises:
@@ -419,32 +432,33 @@ def weighted_sum(parts: Losses, weights: Mapping[str, float]) -> Losses:
 
 
 IGNORED_LABEL = -100
-"""The label of a token that is not hidden, as in transformers."""
+"""The label at positions where no token is to be guessed, as in transformers."""
 
 
-def row_losses(model: Any, states: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
-    """Compute the cross-entropy of each text's hidden tokens, summed, as (b,).
+def label_loss_sums(model: Any, states: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
+    """Compute for each text the sum of the cross-entropies of its labelled tokens, (b,).
 
     Args:
-        model: A masked language model.
+        model: A language model.
         states: Its last hidden states (b, t, h).
-        labels: The ids of the hidden tokens (b, t), -100 at the others.
+        labels: The ids of the tokens to guess (b, t), -100 at positions without one.
     """
-    is_hidden = labels != IGNORED_LABEL
-    logits = language_model_head(model)(states[is_hidden]).float()
-    token_losses = torch.nn.functional.cross_entropy(logits, labels[is_hidden], reduction="none")
+    has_label = labels != IGNORED_LABEL
+    logits = language_model_head(model)(states[has_label]).float()
+    token_losses = torch.nn.functional.cross_entropy(logits, labels[has_label], reduction="none")
     losses = torch.zeros(labels.shape, device=token_losses.device)
-    return losses.masked_scatter(is_hidden, token_losses).sum(dim=1)
+    return losses.masked_scatter(has_label, token_losses).sum(dim=1)
 
 
-def mean_of_rows(losses: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the mean loss over the hidden tokens of all ranks.
+def mean_label_loss(loss_sums: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the mean loss over the labelled tokens of all ranks, a scalar; 0 if there are none.
 
     Args:
-        losses: The losses of :func:`row_losses`, (b,).
+        loss_sums: The sums of :func:`label_loss_sums`, (b,).
         labels: The labels (b, t) that they were computed from.
     """
-    return joint_mean(losses.sum(), (labels != IGNORED_LABEL).sum())
+    n_labels = (labels != IGNORED_LABEL).sum()
+    return mean_over_ranks(loss_sums.sum(), n_labels)
 
 
 def language_model_head(model: Any) -> Any:  # noqa: ANN401

@@ -104,6 +104,7 @@ def diagonal_cross_entropy(logits: Tensor) -> Tensor:
 
 
 def _diagonal_mask(x: Tensor) -> Tensor:
+    """Return True on the diagonal, bool (n, n), for a tensor of n rows."""
     return torch.eye(len(x), dtype=torch.bool, device=x.device)
 
 
@@ -254,8 +255,10 @@ def mixed_info_nce(
     check_rows(2, anchor=anchor, positive=positive)
 
     def mix(rows: Tensor) -> Tensor:
+        """Mix each row with the next one, the last with the first."""
         return (mixing * rows + (1 - mixing) * rows.roll(-1, 0)).detach()
 
+    # The columns of the logits: first all positives, then the mixed negatives.
     similarities = [cosines(anchor, positive)]
     if look_up("variant", variant, IS_RELEASED):
         is_own = _diagonal_mask(anchor)
@@ -264,7 +267,9 @@ def mixed_info_nce(
         similarities.append(cosines(anchor, mix(positive)).masked_fill(is_own.roll(1, 0), 0))
         similarities.append(cosines(mix(anchor), positive).masked_fill(is_own.roll(1, 1), 0))
     else:
-        similarities.append((unit(anchor) * unit(mix(unit(positive)))).sum(dim=1, keepdim=True))
+        # The cosine of each anchor with the mix of its own positive alone, (b, 1).
+        mixed_positive = unit(mix(unit(positive)))
+        similarities.append((unit(anchor) * mixed_positive).sum(dim=1, keepdim=True))
     return diagonal_cross_entropy(torch.cat(similarities, dim=1) / temperature)
 
 
@@ -342,7 +347,8 @@ def jsd_mutual_information(local: Tensor, mask: Tensor, pooled: Tensor) -> Tenso
     scores = local @ pooled.T  # (b, t, b)
     is_token = (mask != 0)[:, :, None]
     is_own = _diagonal_mask(pooled)[:, None, :]
-    # -logsigmoid(-s) is softplus(s), without the threshold at 20 beyond which torch's is rounded.
+    # ``logsigmoid`` replaces softplus, since softplus(s) = -logsigmoid(-s) and torch's softplus is
+    # rounded beyond a threshold of 20.
     positive = (math.log(2) + F.logsigmoid(scores)).masked_fill(~(is_token & is_own), 0)
     negative = (-F.logsigmoid(-scores) - math.log(2)).masked_fill(~(is_token & ~is_own), 0)
     n_tokens = is_token.sum()
@@ -417,6 +423,7 @@ def ranking_consistency(
     log_rankings = torch.stack([similarities.log_softmax(dim=1), similarities.T.log_softmax(dim=1)])
     if look_up("formulas", formulas, IS_RELEASED):
         log_rankings = log_rankings.exp().clamp(min=MIN_PROBABILITY).log()
+        # Logarithms of probabilities are negative, so clamped from below they are all the bound.
         log_middle = torch.full_like(log_rankings[0], MIN_PROBABILITY)
     else:
         log_middle = log_rankings.logsumexp(dim=0) - torch.log(
@@ -644,7 +651,10 @@ def pair_features(u: Tensor, v: Tensor, kinds: str | Sequence[str]) -> Tensor:
 
 
 class GivenEmbeddings(torch.nn.Module):
-    """A model for losses of sentence-transformers that returns the embeddings in its input."""
+    """A stand-in for the model of a sentence-transformers loss: it returns embeddings it is given.
+
+    So the library's losses can be called with embeddings that were computed before.
+    """
 
     device = torch.device("cpu")
     """The device of a loss's own weights, if it has any."""
@@ -660,12 +670,15 @@ class GivenEmbeddings(torch.nn.Module):
 
 
 def make_loss(name: str, *values: Any, column: str = "sentence_embedding", **options: Any) -> Any:  # noqa: ANN401
-    """Make a loss of sentence-transformers by name, with :class:`GivenEmbeddings` as its model.
+    """Make a loss of sentence-transformers by name, to be called by :func:`library_loss`.
+
+    Its model is a :class:`GivenEmbeddings`.
 
     Args:
         name: The name of the loss's class.
-        values: Arguments of the class behind the model.
-        column: The tensor of a column that the model returns as its embeddings.
+        values: Further positional arguments of the class, after the model.
+        column: The key of the embeddings that the model returns: ``sentence_embedding`` for those
+            of the column it is called with, or ``1``, ``2`` for those of the first, second column.
         options: Named arguments of the class.
     """
     from sentence_transformers.sentence_transformer import losses
@@ -675,18 +688,17 @@ def make_loss(name: str, *values: Any, column: str = "sentence_embedding", **opt
 
 @in_float32
 def library_loss(loss: Any, *embeddings: Tensor, labels: Tensor | None = None) -> Tensor:  # noqa: ANN401 - untyped
-    """Compute a loss of sentence-transformers, made with :class:`GivenEmbeddings` as its model.
+    """Compute a loss of sentence-transformers from embeddings, a scalar.
 
     Args:
         loss: The loss of :func:`make_loss`.
-        embeddings: The embeddings of each column of sentences, (b, d). Each column also has those
-            of all the others, under their numbers from "1" on: some losses have two models embed
-            one column.
-        labels: The labels (b,) if the loss has some.
+        embeddings: The embeddings of each column of sentences, (b, d).
+        labels: The labels or scores (b,) if the loss has some.
     """
-    columns_by_number = {str(number): column for number, column in enumerate(embeddings, 1)}
-    check_rows(**columns_by_number)
-    value: Tensor = loss(
-        [{"sentence_embedding": column, **columns_by_number} for column in embeddings], labels
-    )
+    # A loss with two models has both embed the same column: so each column that it is called with
+    # also holds the embeddings of all columns, under their numbers from "1" on.
+    embeddings_by_number = {str(number): tensor for number, tensor in enumerate(embeddings, 1)}
+    check_rows(**embeddings_by_number)
+    columns = [{"sentence_embedding": tensor, **embeddings_by_number} for tensor in embeddings]
+    value: Tensor = loss(columns, labels)
     return value

@@ -74,7 +74,8 @@ def sample_spans(
     spans = Spans(anchors=[], positives=[])
     for remaining in range(anchors, 0, -1):
         length = _draw_length(rng, beta=ANCHOR_LENGTH_BETA, shortest=min_len, longest=max_len)
-        # If a block from the middle could leave too few blocks, choose the first or the last.
+        # If a block from the middle could leave too few blocks, choose the first or the last; the
+        # condition is the official code's.
         if len(blocks) // remaining < remaining:
             block_index = int(rng.choice([0, len(blocks) - 1]))
         else:
@@ -137,11 +138,16 @@ def _draw_adjacent(
     """
     start, end = anchor
     length = _draw_length(rng, beta=POSITIVE_LENGTH_BETA, shortest=min_len, longest=max_len)
-    # The official code never takes a span that begins the document; here it is taken if there is
-    # no other.
-    starts_before = [start - length] if start > length else []
-    starts_after = [end] if end + length <= n_tokens else []
-    positive_start = int(rng.choice(starts_before + starts_after or [start - length]))
+    possible_starts = []
+    # Not from the first token of the document: the official code never takes such a span.
+    if start > length:
+        possible_starts.append(start - length)
+    if end + length <= n_tokens:
+        possible_starts.append(end)
+    if not possible_starts:
+        # Here it is taken if there is no other.
+        possible_starts.append(start - length)
+    positive_start = int(rng.choice(possible_starts))
     return positive_start, positive_start + length
 
 

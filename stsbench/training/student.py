@@ -1,39 +1,33 @@
-"""The student: a transformer with tokenizer and pooling in training, its start and its saving."""
+"""The student: a transformer with tokenizer and pooling in training, and its start."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import transformers
-from safetensors.torch import save
 from torch.utils.hooks import RemovableHandle
 
 from stsbench.core.cards import BaseSection, StudentSection
-from stsbench.core.errors import CardError, EncoderError, OutputError
-from stsbench.core.files import write_atomically
+from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.backends import open_device
 from stsbench.encoders.base import FloatArray
 from stsbench.encoders.checkpoint import Checkpoint
-from stsbench.encoders.described import write_saved
 from stsbench.encoders.engine.embed import embed_all
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.transformer.backbone import Backbone, load_model, load_tokenizer
 from stsbench.encoders.transformer.pooling import POOLINGS, FirstTokenPooling, Pooling
-from stsbench.encoders.transformer.prompt import Prompt
 from stsbench.training.loop.on_cpu import (
     Tokens,
     compute_in_parts,
     evaluating,
-    is_unpadded,
     layout_of,
+    omits_padding,
     padding_computed,
 )
 
@@ -48,7 +42,10 @@ Transform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def dropouts(config: Mapping[str, Any]) -> dict[str, float]:
-    """Return the dropout rates of a configuration by name."""
+    """Return the dropout rates of a model's body by name, from its configuration.
+
+    Dropouts of heads for other tasks are omitted.
+    """
     values_by_name = {
         name: value for name, value in config.items() if DROPOUT_FIELD.fullmatch(name)
     }
@@ -60,7 +57,7 @@ def dropouts(config: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _new_settings(
+def _replaced_config_fields(
     checkpoint: Checkpoint, dropout: float | None, layers: int | None
 ) -> dict[str, float]:
     """Return the fields of a checkpoint's configuration that get new values.
@@ -84,6 +81,7 @@ def _new_settings(
             )
         settings |= dict.fromkeys(dropout_names, dropout)
     if layers is not None:
+        # Different architectures name the number of layers differently.
         name = next((field for field in ("num_hidden_layers", "n_layers") if field in config), None)
         if name is None or not 1 <= layers <= config[name]:
             problem = "says not how many" if name is None else f"has {config[name]}"
@@ -205,8 +203,10 @@ class Student(torch.nn.Module):
         self.compiled = False
         """Whether the model is compiled."""
         torch_device = open_device(device)
-        loaded_model, missing = self._start(
-            _new_settings(checkpoint, section.dropout, start.layers), start, language_model
+        loaded_model, missing = self._load_start_model(
+            _replaced_config_fields(checkpoint, section.dropout, start.layers),
+            start,
+            language_model,
         )
         self.language_model = loaded_model.to(torch_device) if language_model else None
         self.model: Any = loaded_model.base_model.to(torch_device)
@@ -222,19 +222,24 @@ class Student(torch.nn.Module):
         if getattr(self.model, "pooler", None) is not None:
             self.model.pooler = None
 
-    def _start(
+    def _load_start_model(
         self, settings: Mapping[str, float], start: BaseSection, language_model: bool
     ) -> tuple[Any, list[str]]:
-        """Return the model to start from, and the names of the weights that its checkpoint lacks.
+        """Load or make the model to start from, on the CPU.
 
         Args:
             settings: The fields of the configuration that are replaced.
-            start: Whether to start from fresh weights, or with a fresh head as a language model.
+            start: The recipe's section ``[base]``: ``from_scratch`` starts from fresh weights,
+                ``fresh_language_head`` from the checkpoint's with a fresh language model head.
             language_model: Load a masked language model, not the transformer alone.
 
+        Returns:
+            The model, and the names of its weights that the checkpoint lacks, which are fresh; no
+            names for a model from scratch.
+
         Raises:
-            EncoderError: It lacks a weight that is not of a pooler, or, if a fresh head as a
-                language model is requested, not of that head.
+            EncoderError: The checkpoint lacks a weight that may not be fresh: any but those of a
+                pooler and, on request, of the language model head.
         """
         folder = self.checkpoint.folder
         model_class: Any = (
@@ -247,31 +252,29 @@ class Student(torch.nn.Module):
         loaded_model, missing = load_model(
             model_class, self.checkpoint, dtype="float32", **settings
         )
-        # Only weights with this prefix must be there: those of the transformer if its head is
-        # fresh, otherwise all.
-        required_prefix = (
-            f"{loaded_model.base_model_prefix}."
-            if start.fresh_language_head and language_model
-            else ""
-        )
-        lost_weights = [
-            key for key in missing if "pooler" not in key and key.startswith(required_prefix)
+        # Only weights with this prefix must be in the checkpoint: those of the transformer if its
+        # head is fresh, otherwise all.
+        required_prefix = ""
+        if start.fresh_language_head and language_model:
+            required_prefix = f"{loaded_model.base_model_prefix}."
+        missing_required = [
+            name for name in missing if "pooler" not in name and name.startswith(required_prefix)
         ]
-        if lost_weights:
+        if missing_required:
             part = "its head as a language model, " if language_model else ""
             raise EncoderError(
-                f"{folder}: the weights lack {part}'{lost_weights[0]}' "
-                f"({len(lost_weights)} tensors in all)"
+                f"{folder}: the weights lack {part}'{missing_required[0]}' "
+                f"({len(missing_required)} tensors in all)"
             )
         return loaded_model, missing
 
     def _make_head(self, missing: Sequence[str], *, fresh: bool) -> PoolerHead:
-        """Make the head of pooling ``cls``, fresh or from the pooler of the checkpoint.
+        """Make the head of pooling ``cls``, fresh or with the weights of the checkpoint's pooler.
 
         Args:
-            missing: The names of the weights that the checkpoint lacks; with a pooler among them
-                its pooler is fresh too, so there is none to start from.
-            fresh: Draw the weights of the head.
+            missing: The names of the weights that the checkpoint lacks. With a pooler's among them
+                the loaded model's pooler is random, so there is none to start from.
+            fresh: Draw the weights of the head, instead of copying those of the pooler.
 
         Raises:
             EncoderError: The checkpoint has no pooler, or the model has none to save the head as.
@@ -299,7 +302,7 @@ class Student(torch.nn.Module):
         return head
 
     def require_pooling(self, name: str, reason: str) -> None:
-        """Check that training, validation and tests use the pooling that a method needs.
+        """Check that training, validation and tests all use the pooling that a method needs.
 
         Args:
             name: The pooling, for example ``mask``.
@@ -308,8 +311,9 @@ class Student(torch.nn.Module):
         Raises:
             CardError: One of the poolings differs.
         """
-        if {str(pooling) for pooling in self.poolings} != {name}:
-            raise CardError(f"{reason}: each pooling must be '{name}'")
+        for pooling in self.poolings:
+            if str(pooling) != name:
+                raise CardError(f"{reason}: each pooling must be '{name}'")
 
     @property
     def device(self) -> torch.device:
@@ -350,7 +354,7 @@ class Student(torch.nn.Module):
                 parts of similar length. None for any other.
         """
         return compute_in_parts(
-            tokens, compute, chunk=self.chunk, unpadded=model is not None and is_unpadded(model)
+            tokens, compute, chunk=self.chunk, unpadded=model is not None and omits_padding(model)
         )
 
     def embed(
@@ -362,16 +366,16 @@ class Student(torch.nn.Module):
         generator: torch.Generator | None = None,
         dropout: bool = True,
     ) -> torch.Tensor:
-        """Embed a batch.
+        """Embed a batch, in parts if that saves computing or memory; the results stay the same.
 
         On a CPU the batch is run without its padding, or in parts of similar length, so that little
-        of it is padding; the loss over the whole batch stays the same. So it does in chunks.
+        of it is padding. While gradients are computed it is also run in chunks of ``chunk`` texts.
 
         Args:
             tokens: The model inputs, (b, t) each.
-            transform: A change of the embedding output; it draws from ``generator``.
+            transform: A change of the embedding output; it may draw from ``generator``.
             pooling: The pooling, by default that of training.
-            generator: The generator of the transform's draws.
+            generator: The generator of the transform's draws, whose state chunks must restore.
             dropout: False to compute without dropout even in training.
 
         Returns:
@@ -385,7 +389,7 @@ class Student(torch.nn.Module):
 
         chunk = self.chunk if torch.is_grad_enabled() else None
         return compute_in_parts(
-            tokens, embed_part, chunk=chunk, generator=generator, unpadded=is_unpadded(self.model)
+            tokens, embed_part, chunk=chunk, generator=generator, unpadded=omits_padding(self.model)
         )
 
     def layers(self, pooling: Pooling | None = None) -> tuple[int, ...]:
@@ -540,171 +544,3 @@ class StudentEncoder:
             }
             embeddings: FloatArray = self.embed_batch(batch).float().cpu().numpy()
         return embeddings
-
-
-def save_student(
-    student: Student,
-    folder: Path,
-    middle_modules: Sequence[Any] = (),
-    *,
-    language_model: bool = False,
-    prompt: Prompt | None = None,
-) -> None:
-    """Write a folder that stsbench, transformers and sentence-transformers load.
-
-    The pooling is written in the formats of both libraries.
-
-    Args:
-        student: The student to save.
-        folder: The folder to write.
-        middle_modules: Modules of sentence-transformers between transformer and pooling; with any
-            of them stsbench runs the folder with that library.
-        language_model: Write the head of the student's language model too.
-        prompt: The template that sentences are embedded in, by its mask token.
-            sentence-transformers adds no text after a sentence: there, sentences must come in the
-            template, or they are zero vectors.
-
-    Raises:
-        OutputError: The folder cannot be written.
-    """
-    saved_model: Any = student.language_model if language_model else student.model
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        config = student.model.config
-        config.architectures = [type(saved_model).__name__]
-        config.save_pretrained(str(folder))
-        student.backbone.tokenizer.save_pretrained(str(folder))
-        _save_modules(student, folder, middle_modules)
-    except OSError as error:
-        raise OutputError(f"{folder}: cannot be written: {error.strerror or error}") from error
-    weights = _distinct_weights(saved_model)
-    if student.head is not None and student.test_pooling.through_head and not language_model:
-        # Tests use the head as the transformer's pooler.
-        weights |= {
-            f"pooler.dense.{name}": tensor
-            for name, tensor in student.head.linear.state_dict().items()
-        }
-    cpu_weights = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-    write_atomically(folder / "model.safetensors", save(cpu_weights, {"format": "pt"}))
-    if middle_modules:
-        write_saved(folder, kind="sentence_transformer", params={})
-        return
-    params: dict[str, Any] = {"pooling": str(student.test_pooling)}
-    if prompt is not None:
-        params |= {"prompt_template": prompt.template, "add_full_stop": prompt.add_full_stop}
-    max_length = student.checkpoint.max_length()
-    if max_length is not None:
-        params["max_length"] = max_length
-    write_saved(folder, kind="transformer", params=params)
-
-
-def _distinct_weights(model: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401
-    """Return the weights of a model by name, tied weights once, by their first name.
-
-    The format of safetensors holds no tensor twice.
-
-    Args:
-        model: A model of transformers.
-    """
-    # From the last name to the first, so that the first name of tied weights remains.
-    names_by_address = {
-        tensor.data_ptr(): name for name, tensor in reversed(model.state_dict().items())
-    }
-    return {
-        name: tensor
-        for name, tensor in model.state_dict().items()
-        if names_by_address[tensor.data_ptr()] == name
-    }
-
-
-def _save_modules(student: Student, folder: Path, middle_modules: Sequence[Any]) -> None:
-    """Write ``modules.json`` and the modules in the layout of sentence-transformers.
-
-    Args:
-        student: The student to save.
-        folder: The folder to write.
-        middle_modules: Modules of sentence-transformers between transformer and pooling.
-    """
-    from sentence_transformers.sentence_transformer import modules
-
-    pooling = student.test_pooling
-    uses_earlier_layers = pooling.layers != (-1,)
-    width = student.backbone.width
-    for module in middle_modules:
-        if hasattr(module, "get_embedding_dimension"):
-            width = module.get_embedding_dimension()
-    saved_modules = list(middle_modules)
-    pooling_mode = pooling.library
-    if pooling.pools_mask_token:
-        saved_modules = [_mask_token_weights(student)]
-        pooling_mode = "mean"
-    if uses_earlier_layers:
-        saved_modules.append(_layer_mean(student, pooling.layers))
-    saved_modules.append(modules.Pooling(width, pooling_mode=pooling_mode))
-    if pooling.through_head and student.head is not None:
-        dense = modules.Dense(width, width, activation_function=torch.nn.Tanh())
-        dense.linear.load_state_dict(student.head.linear.state_dict())
-        saved_modules.append(dense)
-    # These class paths are known to every version of the library.
-    package = "sentence_transformers.models"
-    entries = [{"idx": 0, "name": "0", "path": "", "type": f"{package}.Transformer"}]
-    for index, module in enumerate(saved_modules, 1):
-        class_name = type(module).__name__
-        path = folder / f"{index}_{class_name}"
-        path.mkdir(exist_ok=True)
-        module.save(str(path))
-        entries.append(
-            {
-                "idx": index,
-                "name": str(index),
-                "path": path.name,
-                "type": f"{package}.{class_name}",
-            }
-        )
-    transformer_config: dict[str, Any] = {
-        "max_seq_length": student.checkpoint.max_length(),
-        "do_lower_case": False,
-    }
-    if uses_earlier_layers:
-        # Only then does the library's transformer return more than its last layer.
-        transformer_config["config_args"] = {"output_hidden_states": True}
-    for name, content in (("modules", entries), ("sentence_bert_config", transformer_config)):
-        write_atomically(folder / f"{name}.json", (json.dumps(content, indent=1) + "\n").encode())
-
-
-def _mask_token_weights(student: Student) -> Any:  # noqa: ANN401
-    """Return a module of sentence-transformers that gives weight to the mask token alone.
-
-    A mean over tokens with these weights is the state of the mask token.
-    """
-    from sentence_transformers.sentence_transformer import modules
-
-    n_tokens = student.model.get_input_embeddings().num_embeddings
-    vocabulary = [str(token_id) for token_id in range(n_tokens)]
-    word_weights = {str(student.backbone.tokenizer.mask_token_id): 1.0}
-    return modules.WordWeights(vocabulary, word_weights, unknown_word_weight=0.0)
-
-
-def _layer_mean(student: Student, layers: Sequence[int]) -> Any:  # noqa: ANN401
-    """Return a module of sentence-transformers that averages these hidden states alone.
-
-    Args:
-        student: The student, for its width and number of layers.
-        layers: The indices of hidden states: 0 is the embedding output, -1 the last layer.
-    """
-    from sentence_transformers.sentence_transformer import modules
-
-    depth = student.backbone.depth
-    # Negative indices count from the last layer; the library counts from a start layer.
-    averaged = [layer % (depth + 1) for layer in layers]
-    # One weight for each layer from the first averaged one to the last; 0 for those between that
-    # are not.
-    weights = torch.zeros(depth + 1 - min(averaged))
-    for layer in averaged:
-        weights[layer - min(averaged)] += 1
-    return modules.WeightedLayerPooling(
-        student.backbone.width,
-        num_hidden_layers=depth,
-        layer_start=min(averaged),
-        layer_weights=torch.nn.Parameter(weights, requires_grad=False),
-    )

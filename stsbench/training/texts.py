@@ -253,15 +253,15 @@ def next_sentences(
         document is no anchor.
     """
     n_sentences = len(document_ids)
-    # The last row of each document.
-    last_rows = (
-        np.flatnonzero(np.append(document_ids[1:] != document_ids[:-1], True))
-        if n_sentences
-        else np.zeros(0, np.int64)
-    )
+    last_rows = np.zeros(0, np.int64)
+    if n_sentences:
+        ends_document = np.append(document_ids[1:] != document_ids[:-1], True)
+        last_rows = np.flatnonzero(ends_document)
     document_lengths = np.diff(last_rows, prepend=-1)
-    sentences_after = np.repeat(last_rows, document_lengths) - np.arange(n_sentences)
-    n_choices = np.minimum(sentences_after, reach)  # 0 for the last sentence
+    # For each sentence the last row of its document.
+    last_row_of_document = np.repeat(last_rows, document_lengths)
+    n_following = last_row_of_document - np.arange(n_sentences)
+    n_choices = np.minimum(n_following, reach)  # 0 for the last sentence
     anchors = np.flatnonzero(n_choices)
     # At least the next row, and up to ``reach`` rows on.
     return anchors, anchors + 1 + rng.integers(n_choices[anchors])
@@ -281,7 +281,7 @@ def _count_deletions(words: Sequence[str], rate: float) -> int:
 def _draw_spans(
     words: Sequence[str], max_spans: int, rate: float, max_words: int, rng: np.random.Generator
 ) -> tuple[Indices, int]:
-    """Draw spans that do not overlap; each possible set of spans is equally likely.
+    """Draw spans of one length that do not overlap; each possible set of spans is equally likely.
 
     Args:
         words: The words of a sentence.
@@ -295,10 +295,12 @@ def _draw_spans(
     """
     length = max(1, round(len(words) * rate))
     count = min(max_spans, max(0, max_words) // length) if rate else 0
-    # With each span shrunk to one word, a set of spans is a set of words.
+    # Shrink each span to one word: then a set of spans is a set of words, which is drawn here.
     n_shrunk_words = len(words) - count * (length - 1)
     shrunk_starts = np.sort(rng.choice(n_shrunk_words, count, replace=False))
-    return shrunk_starts + np.arange(count) * (length - 1), length
+    # Grown again, each span moves all later ones by the words that it gains.
+    starts = shrunk_starts + np.arange(count) * (length - 1)
+    return starts, length
 
 
 def load_synonyms(source: str) -> Synonyms:
@@ -444,14 +446,17 @@ class MaskedFill:
         with torch.inference_mode():
             logits = self.model(**batch).logits[0, is_masked]  # (masks, vocabulary)
             logits = logits.masked_fill(self.is_no_word, -torch.inf)
-        # Of eight guesses at least one differs from the old word.
-        likeliest = logits.topk(min(8, len(self.words))).indices.tolist()
-        # Positions that were cut off keep their word.
+        # For each mask its likeliest tokens: among eight at least one differs from the old word,
+        # also in case.
+        likeliest_tokens = logits.topk(min(8, len(self.words))).indices.tolist()
         new_words = [words[position] for position in positions]
-        for index, token_ids in enumerate(likeliest):
+        # The input is cut at its end, so there may be fewer masks than positions: the positions
+        # that were cut off keep their word.
+        for index, token_ids in enumerate(likeliest_tokens):
+            old_word = new_words[index].lower()
             guesses = (self.words[token_id] for token_id in token_ids)
             new_words[index] = next(
-                guess for guess in guesses if guess and guess.lower() != new_words[index].lower()
+                guess for guess in guesses if guess and guess.lower() != old_word
             )
         return new_words
 

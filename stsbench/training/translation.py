@@ -247,7 +247,8 @@ class Translator:
         eos_token_id = model.generation_config.eos_token_id
         encoded = tokenizer(list(sentences), return_attention_mask=False, verbose=False)
         all_ids = encoded["input_ids"]
-        # A cut sentence still ends with the end token.
+        # The limit is for the sentence and for its translation. A cut sentence still ends with the
+        # end token.
         read_ids = [
             ids if len(ids) <= max_tokens else [*ids[: max_tokens - 1], eos_token_id]
             for ids in all_ids
@@ -416,12 +417,16 @@ def _count_pairs(
     forward_translations: Sequence[Translation],
     backward_translations: Sequence[Translation],
 ) -> dict[str, int]:
-    """Return the counts of :class:`TranslationReport` by name.
+    """Count the rows of a file of back-translations.
 
     Args:
         sentences: The sentences.
         forward_translations: Their translations into the other language.
         backward_translations: The translations of these back.
+
+    Returns:
+        The number of ``rows``, of ``distinct`` sentences, and of those among these that came back
+        the ``same`` or that were ``cut``, in either direction, because they were too long.
     """
     cut_sentences = set()
     same_sentences = set()

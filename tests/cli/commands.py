@@ -140,9 +140,9 @@ def stop_at(
     stsbench: Command, monkeypatch: pytest.MonkeyPatch, call: list[str | Path], step: int
 ) -> Outcome:
     """Train, and press Ctrl-C while the step is under way."""
-    from stsbench.training.loop import loop
+    from stsbench.training.loop.selection import Selection
 
-    report = vars(loop.Selection)["report_progress"]
+    report = vars(Selection)["report_progress"]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def pressed(self: Any, at: int) -> None:
@@ -151,7 +151,7 @@ def stop_at(
             os.kill(os.getpid(), signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop.Selection, "report_progress", pressed)
+        patch.setattr(Selection, "report_progress", pressed)
         try:
             return stsbench(*call)
         finally:

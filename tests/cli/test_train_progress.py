@@ -11,7 +11,7 @@ import pytest
 import transformers
 
 from stsbench.encoders.runs import CURVE_FILE, UnfinishedRun
-from stsbench.training.loop.loop import Selection
+from stsbench.training.loop.selection import Selection
 from tests.cli.commands import stop_at
 
 

@@ -54,7 +54,7 @@ def test_method_is_built_on_a_tiny_model(masked_lm, name):
         msgspec.structs.replace(
             card.student, head="fresh", max_length=min(card.student.max_length or 40, 40)
         ),
-        language_model=method.wants_language_model(card.params),
+        language_model=method.needs_language_model(card.params),
         device="cpu",
     )
     # The width of a head is no matter here, the time to draw its weights is.

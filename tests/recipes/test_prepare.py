@@ -14,8 +14,8 @@ from stsbench.core.errors import CardError, DataError
 from stsbench.data.corpora.corpus import Corpus
 from stsbench.data.splits import PairSplit
 from stsbench.numbers.similarity import alignment, uniformity
-from stsbench.recipes.train import load_trainer
 from stsbench.recipes.train_plan import TrainPlan, load_text, make_validator
+from stsbench.recipes.trainer import load_trainer
 from stsbench.training.learner import read_measures
 from tests.recipes.little import little_recipe
 from tests.training.students import sentences

@@ -179,9 +179,7 @@ def test_a_line_says_the_score_of_the_weights_that_are_kept(tmp_path, monkeypatc
     )
     recipe.write_text(text)
     accuracies = iter([0.4, 0.5, 0.9])
-    monkeypatch.setattr(
-        "stsbench.training.words.recurrent_methods.accuracy", lambda *_: next(accuracies)
-    )
+    monkeypatch.setattr("stsbench.training.words.infersent.accuracy", lambda *_: next(accuracies))
     assert train(recipe) == 0
     said = capsys.readouterr().err
     # InferSent keeps the best accuracy, here the last, though the first weights have the best development score.

@@ -15,7 +15,7 @@ from stsbench.data.corpora.corpus import load_corpus
 from stsbench.data.task import load_task
 from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.encoders.runs import RUN_FILE
-from stsbench.recipes.train import find_overlaps
+from stsbench.recipes.overlaps import find_overlaps
 from stsbench.recipes.train_plan import TrainPlan
 from tests.recipes.little import little_recipe
 from tests.training.students import sentences

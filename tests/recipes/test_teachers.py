@@ -13,8 +13,9 @@ from stsbench.core.errors import CardError
 from stsbench.data.task import load_task
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.runs import TrainingStart
-from stsbench.recipes.train import TeacherEncoders, load_trainer, run_training
+from stsbench.recipes.train import run_training
 from stsbench.recipes.train_plan import TrainPlan
+from stsbench.recipes.trainer import TeacherEncoders, load_trainer
 from stsbench.training.loop.gather import ProcessGroup
 from tests.encoders.made_checkpoints import save_bert
 from tests.recipes.little import little_recipe
@@ -68,7 +69,7 @@ def test_a_recipe_s_teacher_reaches_its_batches_and_its_records(masked_lm, teach
 
 def test_what_a_teacher_has_seen_its_student_has(masked_lm, teacher, tmp_path):
     from stsbench.data.corpora.corpus import load_corpus
-    from stsbench.recipes.train import find_overlaps
+    from stsbench.recipes.overlaps import find_overlaps
 
     made = plan(tmp_path, masked_lm, str(teacher))
     corpus = load_corpus(tmp_path / "text.txt")

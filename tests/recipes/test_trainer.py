@@ -13,8 +13,9 @@ import pytest
 
 from stsbench.core.cards import CorpusSection, SelectionSection, TrainingSection
 from stsbench.core.errors import CardError, StsbenchError
-from stsbench.recipes.train import TRAINERS, load_trainer, run_training
+from stsbench.recipes.train import run_training
 from stsbench.recipes.train_plan import TrainPlan, find_start
+from stsbench.recipes.trainer import TRAINERS, load_trainer
 from stsbench.recipes.trainers import LoopTrainer, RoundsTrainer
 from stsbench.training.loop.gather import ProcessGroup
 from stsbench.training.methods.registry import METHODS, METHODS_BY_TRAINER

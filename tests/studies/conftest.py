@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from stsbench.core.catalogue import Catalogue
-from stsbench.recipes.train import Trainer, load_trainer
 from stsbench.recipes.train_plan import TrainPlan
+from stsbench.recipes.trainer import Trainer, load_trainer
 from stsbench.studies.sweep import Sweep, SweepScore, SweepState
 from stsbench.studies.trials import TrialEnvironment
 from tests.cli.little_recipe import RECIPE

@@ -15,7 +15,13 @@ from stsbench.boards.published.rows import FOLDER as PUBLISHED
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, Remedy, UnknownName
 from stsbench.recipes.train_plan import TrainPlan
-from stsbench.studies.reproduction import FOLDER, Ablation, Reproduction, load_ablation, scored_on
+from stsbench.studies.reproduction import (
+    FOLDER,
+    Ablation,
+    Reproduction,
+    load_ablation,
+    plan_scorings,
+)
 from stsbench.studies.trials import TrialEnvironment
 from stsbench.training.methods.registry import METHODS
 
@@ -31,7 +37,7 @@ WANTED = {
 def plans(ablation: Ablation, **options: Any) -> list[list[TrainPlan]]:
     return Reproduction(
         ablation=ablation, environment=TrialEnvironment(results=Path(), catalogue=CARDS), **options
-    ).plans
+    ).plans_by_line
 
 
 def test_the_papers_tables_are_there():
@@ -81,7 +87,7 @@ def test_published_keys_are_rows_that_fill_a_column(name):
                 row["task"]
             )
     made = load_ablation(name, CARDS)
-    tasks = {task for one in scored_on(made, CARDS) for task in str(one.tasks).split(",")} | {
+    tasks = {task for one in plan_scorings(made, CARDS) for task in str(one.tasks).split(",")} | {
         "training"
     }
     for line in made.lines:
@@ -90,9 +96,12 @@ def test_published_keys_are_rows_that_fill_a_column(name):
 
 def test_what_cannot_be_had_says_why():
     lines = [line for name, small in ALL for line in load_ablation(name, CARDS, small=small).lines]
-    assert sum(bool(line.why) for line in lines) > 5
-    assert all(bool(line.why) + bool(line.recipe) + bool(line.encoder) == 1 for line in lines)
-    assert all(not re.search(r"[.;]$", line.why) for line in lines)
+    assert sum(bool(line.irreproducible_reason) for line in lines) > 5
+    assert all(
+        bool(line.irreproducible_reason) + bool(line.recipe) + bool(line.encoder) == 1
+        for line in lines
+    )
+    assert all(not re.search(r"[.;]$", line.irreproducible_reason) for line in lines)
 
 
 def card(folder: Path, text: str) -> Ablation:

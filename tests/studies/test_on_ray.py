@@ -10,7 +10,8 @@ import pytest
 
 from stsbench.core.errors import StsbenchError
 from stsbench.encoders.runs import read_unfinished_runs
-from stsbench.studies.sweep import CARRIERS, Sweep, SweepRow, SweepState
+from stsbench.studies.carriers import CARRIERS
+from stsbench.studies.sweep import Sweep, SweepRow, SweepState
 from stsbench.studies.trials import Trial, TrialCallbacks
 from tests.studies.conftest import scores
 
@@ -65,7 +66,7 @@ def test_halving_stops_the_weak_and_tells_their_last_score(of_values):
         of_values("[6.0, 5.0, 0.05, 0.06, 0.07]", more="[halving]\nfirst_step = 4\nfactor = 2\n")
     )
     CARRIERS.load_at("ray")(book, "ray", 1, TrialCallbacks())
-    early = [row for row in book.rows if any(one.early for one in row.scores.values())]
+    early = [row for row in book.rows if any(one.stopped_early for one in row.scores.values())]
     assert 1 <= len(early) < 5 and all(
         row.seed_mean is not None and not row.is_complete for row in early
     )

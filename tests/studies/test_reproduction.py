@@ -13,7 +13,12 @@ from stsbench.boards.tables.layout import build_layout
 from stsbench.boards.tables.table import Table
 from stsbench.core.catalogue import Catalogue
 from stsbench.encoders.runs import TrainedRun
-from stsbench.studies.reproduction import Reproduction, load_ablation, scored_on, table_beside
+from stsbench.studies.reproduction import (
+    Reproduction,
+    load_ablation,
+    make_comparison_table,
+    plan_scorings,
+)
 from stsbench.studies.trials import TrialCallbacks, TrialEnvironment, TrialOutcome
 from tests.made import make_result
 
@@ -133,12 +138,12 @@ def test_a_suite_s_development_mean_needs_all_its_tasks():
     catalogue = Catalogue()
     ablation = load_ablation("simcse-table-d2", catalogue)
     assert ("transfer", "senteval-fast") in [
-        (one.tasks, one.protocol) for one in scored_on(ablation, catalogue)
+        (one.tasks, one.protocol) for one in plan_scorings(ablation, catalogue)
     ]
     tasks = catalogue.suites()["transfer"].tasks
     whole = had(**{task: 0.5 + at / 10 for at, task in enumerate(tasks)})
     rows = [whole, had(mr=0.9), [], []]
-    shown = cells(table_beside(ablation, rows, catalogue))
+    shown = cells(make_comparison_table(ablation, rows, catalogue))
     # Paper, here and Δ of STS-B's development split, then the same of the seven tasks.
     assert shown["without MLM"] == ["86.2", "–", "–", "85.8", "80.0", "-5.8"]
     assert shown["lambda 0.01"] == ["85.7", "–", "–", "86.1", "–", "–"]
@@ -151,7 +156,7 @@ def test_the_paper_s_numbers_stand_beside_and_no_distance_is_shown_to_small_reci
         (True, ["STS-B dev, paper", "STS-B dev, here"]),
     ):
         ablation = load_ablation("simcse-table-3", catalogue, small=small)
-        made = table_beside(ablation, [[]] * len(ablation.lines), catalogue)
+        made = make_comparison_table(ablation, [[]] * len(ablation.lines), catalogue)
         assert [column.head for column in made.columns] == columns
         printed = [row[0] for row in cells(made).values()]
         assert printed == ["71.1", "72.6", "81.1", "82.5", "81.4", "80.5", "71.0", "43.6"]

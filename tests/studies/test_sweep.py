@@ -19,8 +19,9 @@ from stsbench.core.toml import convert, toml_tables
 from stsbench.encoders.runs import read_unfinished_runs
 from stsbench.recipes.train import run_training
 from stsbench.recipes.train_plan import TrainPlan, read_recipe
+from stsbench.studies.carriers import CARRIERS
 from stsbench.studies.search import SweepSetting
-from stsbench.studies.sweep import CARRIERS, JOURNAL_FILE, SweepScore, SweepState, winner_card
+from stsbench.studies.sweep import JOURNAL_FILE, SweepScore, SweepState, winner_card
 from stsbench.studies.trials import TrialCallbacks, carry_out_trial, plan_trials
 from tests.studies.conftest import scores
 
@@ -46,7 +47,7 @@ from tests.studies.conftest import scores
 )
 def test_a_sweep_that_chooses_by_a_test_or_says_a_thing_twice_is_refused(sweep, changes, says):
     with pytest.raises(CardError, match=says):
-        SweepState(sweep(*changes)).next()
+        SweepState(sweep(*changes)).next_trial()
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_a_run_of_another_base_is_left_alone(sweep, developing, bert, masked_lm)
 )
 def test_names_that_are_in_no_table_get_the_nearest(sweep, before, after, says):
     with pytest.raises(UnknownName, match=says):
-        SweepState(sweep((before, after))).next()
+        SweepState(sweep((before, after))).next_trial()
 
 
 def drawn(
@@ -104,16 +105,16 @@ def drawn(
 ) -> list[tuple[Any, int]]:
     """Hand out all trials and note made-up scores."""
     found = []
-    while (trial := book.next()) is not None:
+    while (trial := book.next_trial()) is not None:
         values, seed = trial.plan.card.params, trial.plan.seed
         found.append((values["temperature"], seed))
-        book.close(trial, score(values, seed))
+        book.store_outcome(trial, score(values, seed))
     return found
 
 
 def test_each_trial_is_handed_out_once_and_a_new_book_goes_on(sweep):
     one = SweepState(sweep())
-    first = one.next()
+    first = one.next_trial()
     assert first is not None and (first.encoder, one.total) == ("little@1", 4)
     optuna.logging.set_verbosity(optuna.logging.INFO)
     again = SweepState(sweep(more="[budget]\nhours = 3\n"))
@@ -126,7 +127,7 @@ def test_each_trial_is_handed_out_once_and_a_new_book_goes_on(sweep):
         (0.5, 2),
     ]
     other = SweepState(sweep(("[0.05, 0.5]", "[0.2, 0.5]")))
-    assert not other.rows and len(other.all_known()) == 4
+    assert not other.rows and len(other.known_trials()) == 4
     (other.sweep.folder / JOURNAL_FILE).write_text("{\n{")
     with pytest.raises(OutputError, match="is not what a sweep has tried"):
         SweepState(sweep())
@@ -134,7 +135,7 @@ def test_each_trial_is_handed_out_once_and_a_new_book_goes_on(sweep):
 
 def test_the_best_mean_of_whole_settings_wins(sweep):
     scores = {
-        (0.1, 1): SweepScore(0.9), (0.1, 2): SweepScore(None, "lost"), (0.2, 1): SweepScore(0.8), (0.2, 2): SweepScore(0.9, early=True),
+        (0.1, 1): SweepScore(0.9), (0.1, 2): SweepScore(None, "lost"), (0.2, 1): SweepScore(0.8), (0.2, 2): SweepScore(0.9, stopped_early=True),
         (0.3, 1): SweepScore(0.6), (0.3, 2): SweepScore(0.7), (0.4, 1): SweepScore(0.5), (0.4, 2): SweepScore(0.7),
     }  # fmt: skip
     told: list[int] = []
@@ -217,7 +218,7 @@ def test_halving_stops_the_weak_and_tells_their_last_score(sweep):
     halving = "[halving]\nfirst_step = 4\nfactor = 2\n"
     book = SweepState(sweep(("[0.05, 0.5]", "[6.0, 0.05, 5.0]"), ("[1, 2]", "[1]"), more=halving))
     CARRIERS.load_at("local")(book, "local", 1, TrialCallbacks())
-    early = [row for row in book.rows if any(one.early for one in row.scores.values())]
+    early = [row for row in book.rows if any(one.stopped_early for one in row.scores.values())]
     assert 1 <= len(early) < 3 and all(
         row.seed_mean is not None and not row.is_complete for row in early
     )

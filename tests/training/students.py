@@ -13,7 +13,7 @@ from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.training.learner import Learner
 from stsbench.training.loop.batches import BatchPlan
 from stsbench.training.loop.gather import ProcessGroup
-from stsbench.training.loop.loop import LoopSettings
+from stsbench.training.loop.selection import LoopSettings
 from stsbench.training.student import Student
 from tests.encoders.made_checkpoints import save_bert
 

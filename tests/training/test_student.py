@@ -23,7 +23,8 @@ from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.training.loop import on_cpu
-from stsbench.training.student import dropouts, save_student
+from stsbench.training.saving import save_student
+from stsbench.training.student import dropouts
 from tests.training.students import sentences, student
 
 TEXTS = [*sentences(30, longest=14), "a"]

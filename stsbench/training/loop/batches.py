@@ -23,7 +23,7 @@ from stsbench.training.learner import Batch, Learner, Rows
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """The number of batches of a run, and the rows of each.
+    """The number of batches of a run, and of the rows of each.
 
     Every rank has its own ``batch_size`` rows of each batch. The last rows of an epoch, if they are
     too few for all ranks, are omitted if there are several; one rank makes a smaller batch of them.
@@ -34,49 +34,52 @@ class BatchPlan:
     """
 
     section: TrainingSection
-    count: int
+    """The recipe's section ``[training]``: batch size, epochs or steps."""
+    n_rows: int
     """The number of rows of the corpus."""
     seed: int
     rank: int = 0
+    """The number of this process, from 0."""
     ranks: int = 1
+    """The number of processes that train together."""
 
     def __post_init__(self) -> None:
-        """Check that there is at least one batch."""
+        """Check that the length is in epochs or in steps, and that there is at least one batch."""
         if (self.section.epochs is None) == (self.section.steps is None):
             raise CardError("[training] needs 'epochs' or 'steps', one of them")
-        if self.count < 2:
-            raise TrainingError(f"the corpus has {self.count} rows; there is nothing to contrast")
-        if self.per_epoch == 0:
+        if self.n_rows < 2:
+            raise TrainingError(f"the corpus has {self.n_rows} rows; there is nothing to contrast")
+        if self.batches_per_epoch == 0:
             raise TrainingError(
-                f"the corpus has {self.count} rows, a batch takes {self.joint_size}; "
+                f"the corpus has {self.n_rows} rows, a batch takes {self.joint_batch_size}; "
                 "lower batch_size"
             )
-        if self.total < 1:
+        if self.n_batches < 1:
             raise CardError("[training] leaves no step to take; raise 'epochs' or 'steps'")
 
     @property
-    def joint_size(self) -> int:
+    def joint_batch_size(self) -> int:
         """The number of rows of a batch of all ranks."""
         return self.section.batch_size * self.ranks
 
     @property
-    def per_epoch(self) -> int:
+    def batches_per_epoch(self) -> int:
         """The number of batches of an epoch."""
-        full_batches, rest = divmod(self.count, self.joint_size)
+        full_batches, rest = divmod(self.n_rows, self.joint_batch_size)
         # A last batch of one row has no negatives.
         return full_batches + (rest > 1 and not self.section.drop_last and self.ranks == 1)
 
     @property
-    def total(self) -> int:
+    def n_batches(self) -> int:
         """The number of batches of the whole run."""
         if self.section.steps is not None:
             return self.section.steps * self.section.accumulate
-        return math.ceil((self.section.epochs or 0) * self.per_epoch)
+        return math.ceil((self.section.epochs or 0) * self.batches_per_epoch)
 
     @property
     def steps(self) -> int:
         """The number of steps of the optimiser."""
-        return math.ceil(self.total / self.section.accumulate)
+        return math.ceil(self.n_batches / self.section.accumulate)
 
 
 @dataclass
@@ -86,10 +89,11 @@ class Batches(torch.utils.data.Dataset[Batch]):
     learner: Learner
     plan: BatchPlan
     _orders: dict[int, Rows] = field(default_factory=dict)
+    """The order of the corpus's rows in the current epoch, by the number of the epoch."""
 
     def __len__(self) -> int:
         """Return the number of batches in the whole run."""
-        return self.plan.total
+        return self.plan.n_batches
 
     def __getitem__(self, number: int) -> Batch:
         """Make one batch.
@@ -98,15 +102,17 @@ class Batches(torch.utils.data.Dataset[Batch]):
             number: The number of the batch in the whole run, from 0.
         """
         plan = self.plan
-        epoch, batch_in_epoch = divmod(number, plan.per_epoch)
+        epoch, batch_in_epoch = divmod(number, plan.batches_per_epoch)
         if epoch not in self._orders:
-            # The second number makes these draws independent of those of batches.
-            rng = np.random.default_rng([plan.seed, 1 << 40, epoch])
-            self._orders = {epoch: self.learner.order(plan.count, rng, batch=plan.joint_size)}
+            # No batch has the number 2^40: so these draws are independent of those of batches.
+            order_rng = np.random.default_rng([plan.seed, 1 << 40, epoch])
+            order = self.learner.order(plan.n_rows, order_rng, batch=plan.joint_batch_size)
+            self._orders = {epoch: order}
         # The rows of a batch lie together in the order, one rank's after the other's.
         start = (batch_in_epoch * plan.ranks + plan.rank) * plan.section.batch_size
         rows = self._orders[epoch][start : start + plan.section.batch_size]
-        return self.learner.collate(rows, np.random.default_rng([plan.seed, number, plan.rank]))
+        batch_rng = np.random.default_rng([plan.seed, number, plan.rank])
+        return self.learner.collate(rows, batch_rng)
 
     def batch_or_error(self, number: int) -> Batch:
         """Return a batch, or a batch that holds the user error that making it has raised.
@@ -126,11 +132,11 @@ _USER_ERROR_KEY = "mistake"
 
 
 def check_workers(requested: int | None, learner: Learner, *, ranks: int) -> int:
-    """Return the number of processes that make batches.
+    """Return the number of processes that make batches ahead for one training process.
 
     Args:
-        requested: The number that the user wants; None for the default, none for a CPU and a few
-            for a GPU.
+        requested: The number that the user requests; None for the default: 0 if training is on a
+            CPU, and for a GPU as many as there are free cores, at most ``MAX_WORKERS``.
         learner: The method whose batches are made.
         ranks: The number of processes that train on this machine.
 
@@ -142,15 +148,19 @@ def check_workers(requested: int | None, learner: Learner, *, ranks: int) -> int
         problem = f"what {type(learner).__name__} makes batches with cannot be shared out"
     if requested and problem:
         raise CardError(f"`workers={requested}`: {problem}; leave it out")
-    if requested is not None or problem or learner.student.device.type == "cpu":
-        return requested or 0
-    return max(0, min(MAX_WORKERS, len(os.sched_getaffinity(0)) // ranks - 1))
+    if requested is not None:
+        return requested
+    if problem or learner.student.device.type == "cpu":
+        return 0
+    # Each training process needs one of its cores itself.
+    free_cores_per_rank = len(os.sched_getaffinity(0)) // ranks - 1
+    return max(0, min(MAX_WORKERS, free_cores_per_rank))
 
 
 def load_batches(
     batches: Batches, *, workers: int, pin: bool
 ) -> torch.utils.data.DataLoader[Batch]:
-    """Return a loader of the batches of a run in order, each to be opened by :func:`open_batch`.
+    """Return a loader of a run's batches in order; each must go through :func:`receive_batch`.
 
     Args:
         batches: The batches by number.
@@ -173,15 +183,17 @@ def load_batches(
     )
 
 
-def open_batch(batch: Batch, device: torch.device) -> Batch:
-    """Move a batch to its device without waiting for the device.
+def receive_batch(batch: Batch, device: torch.device) -> Batch:
+    """Move a batch of :func:`load_batches` to a device, or raise the error that it holds.
+
+    The copying is only started: the device is not waited for.
 
     Args:
-        batch: A batch, or the error that making it has raised in another process.
+        batch: A batch, or instead of it the user error that making it has raised in a worker.
         device: The device.
 
     Raises:
-        StsbenchError: That error.
+        StsbenchError: The error in the batch.
     """
     if _USER_ERROR_KEY in batch:
         raise batch[_USER_ERROR_KEY]

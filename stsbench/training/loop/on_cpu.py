@@ -57,13 +57,17 @@ def draw_dropout_mask(shape: torch.Size, rate: float) -> tuple[torch.Tensor, flo
     Returns:
         The mask, True at elements that are kept, and the factor of the kept elements.
     """
+    # Of the 2^16 values of a random number, those by which an element is dropped.
     n_dropped_values = round(rate * 2**_RANDOM_BITS)
     # One draw of 64 bits makes four numbers of 16 bits, from -2^15 to 2^15 - 1.
     # (count + 3) // 4 is count / 4 rounded up.
     bits = torch.empty((shape.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
     random_numbers = bits.view(torch.int16)[: shape.numel()].view(shape)
-    keep = random_numbers >= n_dropped_values - 2 ** (_RANDOM_BITS - 1)
-    return keep, 1 / (1 - n_dropped_values / 2**_RANDOM_BITS)
+    # The lowest values drop an element; the numbers begin at -2^15.
+    lowest_kept_value = n_dropped_values - 2 ** (_RANDOM_BITS - 1)
+    keep = random_numbers >= lowest_kept_value
+    keep_probability = 1 - n_dropped_values / 2**_RANDOM_BITS
+    return keep, 1 / keep_probability
 
 
 class FewBitsDropout(torch.nn.Dropout):
@@ -121,7 +125,7 @@ class LengthGroup(NamedTuple):
     is_padding: torch.Tensor | None
     """True at padding, bool (rows, 1, width); None if there is no padding."""
 
-    def select(self, values: torch.Tensor) -> torch.Tensor:
+    def rows_of(self, values: torch.Tensor) -> torch.Tensor:
         """Return this group's part (rows, width, d) of the values (p, d) of all groups."""
         return values[self.start : self.start + self.rows * self.width].view(
             self.rows, self.width, -1
@@ -129,11 +133,12 @@ class LengthGroup(NamedTuple):
 
 
 class LengthGroups:
-    """The heads of tokens laid end to end, in groups of similar length, padded to P tokens.
+    """The order of a batch's tokens for attention: sentences of similar length in padded groups.
 
-    Attention needs the tokens of a sentence as rows of one matrix. Sentences of similar length make
-    a group, padded to its longest; P is the number of tokens of all groups with padding, N that of
-    the tokens end to end.
+    In a model the tokens of all sentences are laid end to end, N tokens with h heads each.
+    Attention needs the tokens of a sentence as rows of one matrix: so sentences of similar length
+    make a group, padded to its longest. P is the number of tokens of all groups with padding; each
+    head is a row of its own, so that all groups together have P h rows.
     """
 
     def __init__(self, lengths: npt.NDArray[np.int64], heads: int, size: int) -> None:
@@ -144,61 +149,66 @@ class LengthGroups:
             heads: The number of attention heads, h.
             size: The number of tokens N; tokens after those of the sentences belong to no sentence.
         """
-        first_tokens = np.cumsum(lengths) - lengths  # where each sentence begins, (n,)
+        sentence_starts = np.cumsum(lengths) - lengths  # the first token of each sentence, (n,)
         # The first sentence of each group, and the end.
-        cuts = [*cheapest_cuts(lengths, GROUP_COST), len(lengths)]
+        cuts = [*cheapest_part_starts(lengths, GROUP_COST), len(lengths)]
         self.groups: list[LengthGroup] = []
+        # For each row of all groups, the index of the head that is copied there, and whether it is
+        # a token's, not padding.
         head_indices = []
         token_masks = []
-        start = 0
-        for first_row, stop_row in zip(cuts, cuts[1:], strict=False):
-            columns = np.arange(lengths[first_row])
-            is_token = columns < lengths[first_row:stop_row, None]
+        n_rows = 0
+        for first_sentence, stop_sentence in zip(cuts, cuts[1:], strict=False):
+            # The first sentence of a group is its longest.
+            columns = np.arange(lengths[first_sentence])
+            is_token = columns < lengths[first_sentence:stop_sentence, None]
             # (sentences, width): the position of each token end to end; 0, any token, at padding.
-            tokens = np.where(is_token, first_tokens[first_row:stop_row, None] + columns, 0)
-            # (sentences, h, width): the position among the N h heads of tokens, whose order is that
-            # of tokens first.
+            positions = sentence_starts[first_sentence:stop_sentence, None] + columns
+            tokens = np.where(is_token, positions, 0)
+            # (sentences, h, width): the index among the N h heads, those of one token after those
+            # of the other.
             group_heads = tokens[:, None] * heads + np.arange(heads)[:, None]
             head_indices.append(group_heads.ravel())
             token_masks.append(np.broadcast_to(is_token[:, None], group_heads.shape).ravel())
-            is_padding = (
-                None
-                if is_token.all()
-                else torch.from_numpy(np.repeat(~is_token, heads, axis=0)[:, None])
-            )
-            group_rows = (stop_row - first_row) * heads
+            is_padding = None
+            if not is_token.all():
+                is_padding = torch.from_numpy(np.repeat(~is_token, heads, axis=0)[:, None])
             self.groups.append(
-                LengthGroup(start, group_rows, width=len(columns), is_padding=is_padding)
+                LengthGroup(
+                    start=n_rows,
+                    rows=(stop_sentence - first_sentence) * heads,
+                    width=len(columns),
+                    is_padding=is_padding,
+                )
             )
-            start += group_heads.size
-        # For each of the P h rows of all groups: the head of a token that is copied there.
-        all_head_indices = np.concatenate(head_indices)
+            n_rows += group_heads.size
+        head_of_row = np.concatenate(head_indices)
         is_real = np.concatenate(token_masks)
-        # The inverse: for each of the N h heads of tokens, its row among those of all groups.
-        padded_indices = np.zeros(size * heads, dtype=np.int64)
-        padded_indices[all_head_indices[is_real]] = np.flatnonzero(is_real)
+        # The inverse: for each of the N h heads, its row among those of all groups. Heads of tokens
+        # of no sentence, the last ones, have none and get 0.
+        row_of_head = np.zeros(size * heads, dtype=np.int64)
+        row_of_head[head_of_row[is_real]] = np.flatnonzero(is_real)
         self._n_real = int(is_real.sum())
-        self._head_indices = torch.from_numpy(
-            # To a size that recurs, so that memory is reused.
-            np.pad(all_head_indices, (0, round_up(start) - start))
-        )
-        self._padded_indices = torch.from_numpy(padded_indices)
+        # Filled up to a size that recurs, so that memory is reused.
+        self._head_of_row = torch.from_numpy(np.pad(head_of_row, (0, round_up(n_rows) - n_rows)))
+        self._row_of_head = torch.from_numpy(row_of_head)
 
-    def sort(self, values: torch.Tensor, *, zeros: bool = False) -> torch.Tensor:
-        """Return values (N, h, d) of heads in the order of all groups, (P h, d).
+    def to_group_order(self, values: torch.Tensor, *, zeros: bool = False) -> torch.Tensor:
+        """Copy values of all heads (N, h, d) into the rows of all groups, (P h, d).
 
         Args:
             values: A vector of size d for each head of each token.
             zeros: Put zeros at padding, as gradients need; otherwise any value may be there.
         """
-        rows = values.reshape(-1, values.shape[-1])
+        head_values = values.reshape(-1, values.shape[-1])  # (N h, d)
         if not zeros:
-            return rows.index_select(0, self._head_indices)
-        groups = rows.new_zeros((len(self._head_indices), rows.shape[1]))
-        return groups.index_copy_(0, self._padded_indices[: self._n_real], rows[: self._n_real])
+            return head_values.index_select(0, self._head_of_row)
+        rows = head_values.new_zeros((len(self._head_of_row), head_values.shape[1]))
+        # The heads of sentences' tokens are the first ones.
+        return rows.index_copy_(0, self._row_of_head[: self._n_real], head_values[: self._n_real])
 
-    def put_back(self, values: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-        """Return values of all groups in the order of tokens: the inverse of :meth:`sort`.
+    def to_token_order(self, values: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        """Copy values of all groups back to the heads of tokens: undo :meth:`to_group_order`.
 
         They are zeros at tokens of no sentence.
 
@@ -206,10 +216,10 @@ class LengthGroups:
             values: A vector of size d for each row of all groups, (P h, d).
             shape: The shape to return, (N, h, d).
         """
-        rows = values.index_select(0, self._padded_indices)
-        # Heads of tokens of no sentence are the last ones.
-        rows[self._n_real :] = 0
-        return rows.view(shape)
+        head_values = values.index_select(0, self._row_of_head)
+        # The heads of tokens of no sentence are the last ones.
+        head_values[self._n_real :] = 0
+        return head_values.view(shape)
 
 
 class GroupedAttention(torch.autograd.Function):
@@ -232,27 +242,28 @@ class GroupedAttention(torch.autograd.Function):
             arguments: Query, key and value, (N, h, d) each; the groups; the scale; the dropout
                 rate.
         """
-        *inputs, groups, scale, rate = arguments
-        q, k, v = (groups.sort(tensor) for tensor in inputs)
+        *inputs, length_groups, scale, rate = arguments
+        q, k, v = (length_groups.to_group_order(tensor) for tensor in inputs)
         q.mul_(scale)
+        # Filled group by group below.
         result = torch.empty_like(q)
         all_weights = []
         masks = []
-        for group in groups.groups:
-            scores = torch.bmm(group.select(q), group.select(k).transpose(1, 2))
+        for group in length_groups.groups:
+            scores = torch.bmm(group.rows_of(q), group.rows_of(k).transpose(1, 2))
             if group.is_padding is not None:
                 scores.masked_fill_(group.is_padding, torch.finfo(scores.dtype).min)
             weights = torch.softmax(scores, dim=-1)
             mask, ctx.dropout_scale = draw_dropout_mask(scores.shape, rate) if rate else (None, 1.0)
             dropped_weights = _apply_dropout(weights, mask, ctx.dropout_scale)
             # Written into the group's rows of the result.
-            torch.bmm(dropped_weights, group.select(v), out=group.select(result))
+            torch.bmm(dropped_weights, group.rows_of(v), out=group.rows_of(result))
             all_weights.append(weights)
             masks.append(mask)
-        ctx.groups = groups
+        ctx.length_groups = length_groups
         ctx.scale = scale
         ctx.save_for_backward(q, k, v, *all_weights, *masks)
-        return cast(torch.Tensor, groups.put_back(result, inputs[0].shape))
+        return cast(torch.Tensor, length_groups.to_token_order(result, inputs[0].shape))
 
     @staticmethod
     @custom_bwd(device_type="cpu")  # type: ignore[untyped-decorator]
@@ -271,24 +282,29 @@ class GroupedAttention(torch.autograd.Function):
             The three gradients, and None for groups, scale and rate.
         """
         q, k, v, *weights_and_masks = ctx.saved_tensors
-        groups = ctx.groups.groups
+        length_groups: LengthGroups = ctx.length_groups
+        groups = length_groups.groups
         all_weights = weights_and_masks[: len(groups)]
         masks = weights_and_masks[len(groups) :]
-        grad_result = ctx.groups.sort(gradient, zeros=True)
+        grad_result = length_groups.to_group_order(gradient, zeros=True)
+        # Filled group by group below, in the rows of all groups.
         grad_q, grad_k, grad_v = (torch.empty_like(tensor) for tensor in (q, k, v))
         for group, weights, mask in zip(groups, all_weights, masks, strict=True):
-            group_grad = group.select(grad_result)
+            group_grad = group.rows_of(grad_result)
             dropped_weights = _apply_dropout(weights, mask, ctx.dropout_scale)
-            torch.bmm(dropped_weights.transpose(1, 2), group_grad, out=group.select(grad_v))
-            grad_dropped = torch.bmm(group_grad, group.select(v).transpose(1, 2))
+            torch.bmm(dropped_weights.transpose(1, 2), group_grad, out=group.rows_of(grad_v))
+            grad_dropped = torch.bmm(group_grad, group.rows_of(v).transpose(1, 2))
             grad_weights = _apply_dropout(grad_dropped, mask, ctx.dropout_scale)
             grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
-            torch.bmm(grad_scores, group.select(k), out=group.select(grad_q))
-            torch.bmm(grad_scores.transpose(1, 2), group.select(q), out=group.select(grad_k))
+            torch.bmm(grad_scores, group.rows_of(k), out=group.rows_of(grad_q))
+            torch.bmm(grad_scores.transpose(1, 2), group.rows_of(q), out=group.rows_of(grad_k))
         # The stored query is scaled already, so the gradient of K needs no scale.
         grad_q.mul_(ctx.scale)
         return (
-            *(ctx.groups.put_back(tensor, gradient.shape) for tensor in (grad_q, grad_k, grad_v)),
+            *(
+                length_groups.to_token_order(tensor, gradient.shape)
+                for tensor in (grad_q, grad_k, grad_v)
+            ),
             None,
             None,
             None,
@@ -320,7 +336,7 @@ class TokenLayout:
         self.shape = mask.shape
         positions = torch.arange(mask.numel()).view(mask.shape)  # in the flattened batch
         self._token_positions = positions[order][is_token[order]]
-        # Filled up to a length that recurs, so that memory is reused.
+        # Filled up, by the first token, to a length that recurs, so that memory is reused.
         n_fill = round_up(len(self._token_positions)) - len(self._token_positions)
         self._joined_positions = torch.cat(
             [self._token_positions, self._token_positions[:1].expand(n_fill)]
@@ -340,7 +356,7 @@ class TokenLayout:
         padded = zeros.index_copy(0, self._token_positions, values[0, : len(self._token_positions)])
         return padded.view(*self.shape, *values.shape[2:])
 
-    def groups(self, heads: int) -> LengthGroups:
+    def length_groups(self, heads: int) -> LengthGroups:
         """Return the groups of an attention with this number of heads; computed once."""
         if heads not in self._groups:
             self._groups[heads] = LengthGroups(
@@ -402,17 +418,18 @@ class UnpaddedForward:
 
 
 def leave_out_padding(model: PreTrainedModel) -> None:
-    """Let a model on a CPU compute no padding, if its states are then the same.
+    """Replace the forward of a model on a CPU by one without padding, if its states stay the same.
 
-    This is tested on a small batch; models like BERT and RoBERTa pass the test. Another model, one
-    with a pooler, and one with another attention than torch's stay as they are.
+    The states of a small batch are compared; they are equal for models like BERT and RoBERTa. A
+    model whose states differ, one with a pooler, and one with another attention than torch's keep
+    their forward.
 
     Args:
         model: A model of transformers without a head, changed in place.
     """
     has_pooler = getattr(model, "pooler", None) is not None
     is_supported = model.config._attn_implementation == TORCH_ATTENTION and not has_pooler
-    if not is_supported or is_unpadded(model) or model.device.type != "cpu":
+    if not is_supported or omits_padding(model) or model.device.type != "cpu":
         return
     padded_states = _probe_states(model)
     model.set_attn_implementation(UNPADDED_ATTENTION)
@@ -428,7 +445,7 @@ def leave_out_padding(model: PreTrainedModel) -> None:
         model.set_attn_implementation(TORCH_ATTENTION)
 
 
-def is_unpadded(model: PreTrainedModel) -> bool:
+def omits_padding(model: PreTrainedModel) -> bool:
     """Return whether a model computes no padding."""
     return isinstance(model.forward, UnpaddedForward) and not model.forward.padding
 
@@ -496,7 +513,7 @@ def _attend(
     layout: TokenLayout | None = None,
     **options: Any,  # noqa: ANN401
 ) -> tuple[torch.Tensor, None]:  # noqa: ANN401
-    """Compute attention with the interface of transformers.
+    """Compute attention, without padding if there is a layout, with the interface of transformers.
 
     Args:
         arguments: A module, heads (1, h, N, d) of query, key and value, and a mask, which is not
@@ -512,12 +529,15 @@ def _attend(
         return torch_result
     if options.get("sliding_window") is not None:
         raise ValueError("an attention with a sliding window is left to its model")
+    _, query, key, value, *_ = arguments
     # From (1, h, N, d) to (N, h, d).
-    q, k, v = (tensor[0].transpose(0, 1) for tensor in arguments[1:4])
-    _, heads, size = q.shape
-    scale = size**-0.5 if options.get("scaling") is None else options["scaling"]
+    q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    _, heads, head_size = q.shape
+    scale = options.get("scaling")
+    if scale is None:
+        scale = head_size**-0.5
     rate = options.get("dropout", 0.0)
-    groups = layout.groups(heads)
+    groups = layout.length_groups(heads)
     result = GroupedAttention.apply(q, k, v, groups, scale, rate)  # type: ignore[no-untyped-call]
     return result[None], None
 
@@ -534,7 +554,8 @@ _MMAP_MAX = -4
 def speed_up(module: torch.nn.Module, *, compiled: bool = False) -> None:
     """Prepare a module for training on a CPU, in place; on other devices nothing is changed.
 
-    Freed memory is kept, dropout draws fewer random bits, and transformers compute no padding.
+    Dropout modules are replaced by ones that draw fewer random bits, and transformers compute no
+    padding. For the whole process, the C library keeps freed memory.
 
     Args:
         module: All that is trained.
@@ -544,8 +565,8 @@ def speed_up(module: torch.nn.Module, *, compiled: bool = False) -> None:
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
-        # The C library keeps freed memory for the next step, which needs as much: the system need
-        # not clear it again.
+        # Freed memory stays with the process for the next step, which needs as much: otherwise the
+        # system would clear it and hand it out again.
         mallopt(_MMAP_MAX, 0)
         mallopt(_TRIM_THRESHOLD, 2**31 - 1)
     # Only torch's own class: a subclass may do something else.
@@ -588,17 +609,18 @@ def compute_in_parts(
         chunk: The maximum number of rows of a part; none of its activations are stored. None if
             there is no maximum.
         generator: The generator that ``compute`` draws from, beside torch's own.
-        unpadded: Whether ``compute`` omits padding itself; then no part is cut for its sake.
+        unpadded: Whether ``compute`` omits padding itself, so that parts need no similar lengths.
 
     Returns:
         The results in the order of the batch, (b, …).
     """
     mask = tokens["attention_mask"]
-    # Only on a CPU are lengths on the host: a GPU would have to be waited for.
-    keeps_width = unpadded or mask.device.type != "cpu"
+    # Rows of similar length, and the length of their longest.
     rows_and_widths: Iterable[tuple[torch.Tensor, int]]
-    if keeps_width:
-        rows_and_widths = [(torch.arange(len(mask), device=mask.device), mask.shape[1])]
+    # On a GPU a batch is not split by length: reading the lengths would wait for the device.
+    if unpadded or mask.device.type != "cpu":
+        all_rows = torch.arange(len(mask), device=mask.device)
+        rows_and_widths = [(all_rows, mask.shape[1])]
     else:
         rows_and_widths = split_by_length(mask)
     parts = []
@@ -613,14 +635,21 @@ def compute_in_parts(
         compute_part({name: values[rows][:, :width] for name, values in tokens.items()})
         for rows, width in parts
     ]
-    # ``argsort`` of the rows in the parts' order is the inverse permutation.
-    return torch.cat(results)[torch.argsort(torch.cat([rows for rows, _ in parts]))]
+    # Sort the results by the rows of the batch that they belong to.
+    rows_of_results = torch.cat([rows for rows, _ in parts])
+    return torch.cat(results)[torch.argsort(rows_of_results)]
 
 
 def _recomputed_in_backward(
     compute: Callable[[Tokens], torch.Tensor], generator: torch.Generator | None
 ) -> Callable[[Tokens], torch.Tensor]:
-    """Return ``compute`` with its activations computed again in the backward pass, not stored."""
+    """Return ``compute`` with its activations computed again in the backward pass, not stored.
+
+    Args:
+        compute: Computes the results of a part of a batch.
+        generator: A generator that it draws from, beside torch's own: its state is restored for the
+            second computation, so that the draws are the same.
+    """
 
     def compute_part(part: Tokens) -> torch.Tensor:
         generator_state = None if generator is None else generator.get_state()
@@ -648,15 +677,17 @@ def split_by_length(mask: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:
     """
     lengths, order = mask.sum(dim=1).sort(descending=True, stable=True)
     # A row without tokens needs a width too.
-    sizes = lengths.clamp(min=1).numpy()
+    widths = lengths.clamp(min=1).numpy()
+    # The type in which the model multiplies matrices decides what a further part costs.
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
-    cuts = [*cheapest_cuts(sizes, PART_COST[dtype]), len(sizes)]
+    cuts = [*cheapest_part_starts(widths, part_cost=PART_COST[dtype]), len(widths)]
     for start, stop in zip(cuts, cuts[1:], strict=False):
-        yield order[start:stop], int(sizes[start])
+        # The first row of a part is its longest.
+        yield order[start:stop], int(widths[start])
 
 
-def cheapest_cuts(lengths: npt.NDArray[np.int64], part_cost: int) -> list[int]:
-    """Return the starts of the parts that together cost least.
+def cheapest_part_starts(lengths: npt.NDArray[np.int64], part_cost: int) -> list[int]:
+    """Divide rows into the consecutive parts that together cost least; return their first rows.
 
     The cost of a part is its rows times its longest row, plus ``part_cost``. This is dynamic
     programming over the first row of each part, in O(n^2).

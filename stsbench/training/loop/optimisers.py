@@ -101,29 +101,26 @@ def make_optimiser(module: torch.nn.Module, section: TrainingSection) -> torch.o
         for weight in submodule.parameters(recurse=False)
     }
     # By learning rate and weight decay.
-    groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
+    parameters_by_settings: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
-        if parameter.requires_grad:
-            decay = (
-                0.0 if name.endswith("bias") or id(parameter) in norm_ids else section.weight_decay
-            )
-            rate = section.learning_rate * (
-                1.0 if name.startswith("student.") else section.head_rate
-            )
-            groups.setdefault((rate, decay), []).append(parameter)
-    if not groups:
+        if not parameter.requires_grad:
+            continue
+        is_undecayed = name.endswith("bias") or id(parameter) in norm_ids
+        decay = 0.0 if is_undecayed else section.weight_decay
+        is_of_student = name.startswith("student.")
+        rate = section.learning_rate * (1.0 if is_of_student else section.head_rate)
+        parameters_by_settings.setdefault((rate, decay), []).append(parameter)
+    if not parameters_by_settings:
         raise CardError(f"method {type(module).__name__} leaves nothing to train")
     param_groups = [
-        {"params": params, "lr": rate, "weight_decay": decay}
-        for (rate, decay), params in groups.items()
+        {"params": parameters, "lr": rate, "weight_decay": decay}
+        for (rate, decay), parameters in parameters_by_settings.items()
     ]
     optimiser = look_up("optimiser", section.optimiser, OPTIMISERS)(param_groups, section)
     # Betas that are not the default were set by the recipe; an optimiser without betas would ignore
     # them.
-    if (
-        "betas" not in optimiser.defaults
-        and section.betas != TrainingSection(batch_size=1, learning_rate=1.0).betas
-    ):
+    default_betas = TrainingSection(batch_size=1, learning_rate=1.0).betas
+    if "betas" not in optimiser.defaults and section.betas != default_betas:
         raise CardError(
             f"[training] betas {section.betas}: optimiser '{section.optimiser}' has none"
         )
@@ -161,8 +158,10 @@ def make_schedule(section: TrainingSection, steps: int) -> Schedule:
     kind = look_up("schedule", section.schedule, SCHEDULES)
     for key in ("milestones", "rates", "warmup", "schedule_steps"):
         # A flat schedule has no length, unless a warm-up is a share of it.
-        has_no_effect = key == "schedule_steps" and kind.is_flat and not section.warmup
-        if getattr(section, key) and (has_no_effect or key not in kind.fields):
+        needs_no_length = kind.is_flat and not section.warmup
+        is_unused = key not in kind.fields or (key == "schedule_steps" and needs_no_length)
+        is_set = bool(getattr(section, key))
+        if is_set and is_unused:
             alternatives = " or ".join(
                 name
                 for name, schedule in SCHEDULES.items()

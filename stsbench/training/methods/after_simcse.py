@@ -32,7 +32,7 @@ from stsbench.training.learner import (
     rows_of,
     weighted_sum,
 )
-from stsbench.training.loop.gather import gather_views, joint_mean, local_rows
+from stsbench.training.loop.gather import gather_over_ranks, mean_over_ranks, rows_of_this_rank
 from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.methods.simcse import TwoViews
 from stsbench.training.student import Student, fresh_layers
@@ -53,13 +53,16 @@ class MixCSE(TwoViews):
     """Lambda, the positive's share of a mixed negative."""
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return SimCSE's loss with more negatives."""
-        options: Any = {
-            "temperature": self.temperature,
-            "mixing": self.mixing,
-            "variant": self.variant,
-        }
-        return {"loss": objectives.mixed_info_nce(*self.embed_views(batch["views"]), **options)}
+        """Return SimCSE's loss with negatives mixed from positives and other sentences."""
+        anchor, positive = self.embed_views(batch["views"])
+        loss = objectives.mixed_info_nce(
+            anchor,
+            positive,
+            temperature=self.temperature,
+            mixing=self.mixing,
+            variant=self.variant,
+        )
+        return {"loss": loss}
 
 
 class SimCSEPlusPlus(TwoViews):
@@ -92,10 +95,13 @@ class SimCSEPlusPlus(TwoViews):
         if self.off_dropout:
             # The first view alone: without dropout both would be the same.
             sentence_tokens = rows_of(tokens, slice(len(tokens["input_ids"]) // 2))
-            without_dropout = gather_views(self.student.embed(sentence_tokens, dropout=False))
-            options = {"temperature": self.temperature, "positive_share": self.positive_share}
+            without_dropout = gather_over_ranks(self.student.embed(sentence_tokens, dropout=False))
             sentence_loss = objectives.off_dropout_info_nce(
-                anchor, positive, without_dropout, **options
+                anchor,
+                positive,
+                without_dropout,
+                temperature=self.temperature,
+                positive_share=self.positive_share,
             )
         else:
             sentence_loss = objectives.info_nce(anchor, positive, temperature=self.temperature)
@@ -129,22 +135,28 @@ class ESimCSE(ContrastiveLearner):
     temperature: PositiveFloat = 0.05
 
     def __post_init__(self) -> None:
-        """Make the slow copy and an empty queue; without a queue there is no copy."""
+        """Make the slow copy and an empty queue; without a queue there is no copy.
+
+        Names of modules and buffers are stored in checkpoints.
+        """
         student = self.student
-        self.released = self.variant == "released"
+        self.is_released = self.variant == "released"
         self.slow = copy.deepcopy(student).requires_grad_(False) if self.queue_size else None
-        if self.slow is not None and self.released:
-            fresh = transformers.AutoModel.from_config(student.model.config)
+        if self.slow is not None and self.is_released:
+            fresh_model = transformers.AutoModel.from_config(student.model.config)
+            # As released the copy begins with random weights, not the student's.
             # Not strict: the fresh model may have a pooler, which the student has not.
-            self.slow.model.load_state_dict(fresh.state_dict(), strict=False)
+            self.slow.model.load_state_dict(fresh_model.state_dict(), strict=False)
+            # The very head of the student: it is trained with the student.
             self.slow.head = student.head
         if self.slow is not None:
             self.set_dropout(self.slow, dropout=False)
-        # The queue is (queue_size, h), with a mark for each row that holds an embedding.
         empty_queue = torch.zeros(self.queue_size, student.backbone.width, device=student.device)
         is_filled = torch.zeros(self.queue_size, dtype=torch.bool, device=student.device)
         self.queue = torch.nn.Buffer(empty_queue)
+        """The embeddings of earlier batches, (queue_size, h), the oldest first."""
         self.filled = torch.nn.Buffer(is_filled)
+        """True at each row of the queue that holds an embedding, bool (queue_size,)."""
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Make a batch: the sentences, and below them the same with some sub-words repeated.
@@ -166,7 +178,7 @@ class ESimCSE(ContrastiveLearner):
         }
 
     def _repeat_subwords(self, ids: np.ndarray[Any, Any], rng: np.random.Generator) -> list[int]:
-        """Return the token ids of a sentence with some repeated.
+        """Return the token ids of a sentence with some, drawn at random, occurring twice in a row.
 
         The first and the last are never repeated: they are special tokens.
 
@@ -175,19 +187,24 @@ class ESimCSE(ContrastiveLearner):
             rng: The generator of all draws.
         """
         n_subwords = max(0, len(ids) - 2)
-        limit = self.student.checkpoint.max_length()
-        if self.released:
+        if not self.repetition_rate:
+            max_repeated = 0
+        elif self.is_released:
             # The released code stops one short, and counts the special tokens too.
             max_repeated = min(10, int(self.repetition_rate * len(ids))) - 1
         else:
             max_repeated = max(2, int(self.repetition_rate * n_subwords))
-        free_tokens = n_subwords if limit is None else limit - len(ids)
-        max_repeated = min(max_repeated, n_subwords, free_tokens) if self.repetition_rate else 0
-        count = int(rng.integers(max(0, max_repeated) + 1))
-        repetitions = np.ones(len(ids), dtype=np.int64)
-        # How often each token occurs: 2 for ``count`` of the sub-words, which begin at 1.
-        repetitions[1 + rng.choice(n_subwords, count, replace=False) if count else []] = 2
-        repeated: list[int] = np.repeat(ids, repetitions).tolist()
+        max_tokens = self.student.checkpoint.max_length()
+        # The repetitions for which the model's longest input has room.
+        n_free = n_subwords if max_tokens is None else max_tokens - len(ids)
+        max_repeated = max(0, min(max_repeated, n_subwords, n_free))
+        n_repeated = int(rng.integers(max_repeated + 1))
+        occurrences = np.ones(len(ids), dtype=np.int64)
+        if n_repeated:
+            # The first sub-word is at position 1, after a special token.
+            positions = 1 + rng.choice(n_subwords, n_repeated, replace=False)
+            occurrences[positions] = 2
+        repeated: list[int] = np.repeat(ids, occurrences).tolist()
         return repeated
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
@@ -211,19 +228,21 @@ class ESimCSE(ContrastiveLearner):
 
     @torch.no_grad()
     def _update_queue(self, slow: Student, tokens: Tokens) -> None:
-        """Move the copy towards the student, and replace the oldest embeddings by new ones.
+        """Move the slow copy's weights towards the student's, and add its embeddings to the queue.
+
+        They replace the oldest embeddings of the queue.
 
         Args:
-            slow: The copy of the student.
+            slow: The slow copy of the student.
             tokens: The model inputs of the batch's sentences.
         """
         for slow_parameter, student_parameter in zip(
             slow.parameters(), self.student.parameters(), strict=True
         ):
-            # As released the copy has the student's own head.
+            # As released both have the same head, whose parameters are not moved.
             if slow_parameter is not student_parameter:
                 slow_parameter.lerp_(student_parameter, 1 - self.momentum)
-        new_embeddings = gather_views(slow.embed(tokens)).to(self.queue.dtype)
+        new_embeddings = gather_over_ranks(slow.embed(tokens)).to(self.queue.dtype)
         is_filled = self.filled.new_ones(len(new_embeddings))
         self.queue.copy_(torch.cat([self.queue, new_embeddings])[-self.queue_size :])
         self.filled.copy_(torch.cat([self.filled, is_filled])[-self.queue_size :])
@@ -256,7 +275,7 @@ class RankCSE(TwoViews):
     objectives."""
 
     def __post_init__(self) -> None:
-        """Check the teachers, and compute the share of each in the mean of their similarities."""
+        """Check the teachers, and compute the share of each in their mean similarities."""
         if not self.ranking_weight:
             self.teachers = ()
         weights = self.teacher_weights or (1.0,) * len(self.teachers)
@@ -267,7 +286,8 @@ class RankCSE(TwoViews):
                 "and one weight above 0 for each"
             )
             raise CardError(f"{settings}: {advice}; or ranking_weight 0")
-        self.shares = [weight / sum(weights) for weight in weights]
+        self.teacher_shares = [weight / sum(weights) for weight in weights]
+        """The share of each teacher in the mean of their similarities, in the order of teachers."""
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Make a batch: the sentences twice, and each teacher's embeddings of them, (b, d).
@@ -278,14 +298,20 @@ class RankCSE(TwoViews):
         """
         batch = super().collate(rows, rng)
         if self.teachers:
-            teachers = zip(self.teachers, self.teacher_embeddings, strict=True)
-            batch["teacher_embeddings"] = {
-                name: torch.from_numpy(embeddings_of(rows)) for name, embeddings_of in teachers
-            }
+            embeddings_by_teacher = {}
+            for name, embeddings_of in zip(self.teachers, self.teacher_embeddings, strict=True):
+                embeddings_by_teacher[name] = torch.from_numpy(embeddings_of(rows))
+            batch["teacher_embeddings"] = embeddings_by_teacher
         return batch
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the sum of the losses over the sentences of all ranks, and its parts."""
+        """Return the weighted sum of contrast, consistency and distillation, and each of these.
+
+        They are over the sentences of all ranks; a part of weight 0 is absent.
+
+        Args:
+            batch: What :meth:`collate` made: ``views``, and with teachers ``teacher_embeddings``.
+        """
         views = self.embed_views(batch["views"])
         losses = {"contrastive": objectives.info_nce(*views, temperature=self.temperature)}
         if self.consistency_weight:
@@ -294,7 +320,7 @@ class RankCSE(TwoViews):
             )
         if self.teachers:
             student_rankings = objectives.rankings(*views, temperature=self.ranking_temperature)
-            teacher_rankings = self._mean_rankings(batch["teacher_embeddings"])
+            teacher_rankings = self._mean_teacher_rankings(batch["teacher_embeddings"])
             if self.ranking == "listmle":
                 losses["ranking"] = objectives.list_mle(
                     student_rankings, teacher_rankings, formulas=self.formulas
@@ -305,20 +331,26 @@ class RankCSE(TwoViews):
             losses, {"consistency": self.consistency_weight, "ranking": self.ranking_weight}
         )
 
-    def _mean_rankings(self, embeddings_by_teacher: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Return the weighted mean (b, b) of the teachers' cosines, over their temperature.
+    def _mean_teacher_rankings(
+        self, embeddings_by_teacher: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
+        """Return the weighted mean of the teachers' cosines, divided by the teacher temperature.
 
         Args:
             embeddings_by_teacher: Each teacher's embeddings of this rank's sentences, (b, d); d
                 differs among teachers.
+
+        Returns:
+            The means for all pairs of sentences of all ranks, (ranks * b, ranks * b).
         """
-        all_embeddings = [gather_views(embeddings_by_teacher[name]) for name in self.teachers]
-        rankings = [
-            objectives.rankings(embeddings, embeddings, temperature=self.teacher_temperature)
-            for embeddings in all_embeddings
-        ]
-        weighted = [share * ranking for share, ranking in zip(self.shares, rankings, strict=True)]
-        return torch.stack(weighted).sum(dim=0)
+        weighted_rankings = []
+        for name, share in zip(self.teachers, self.teacher_shares, strict=True):
+            embeddings = gather_over_ranks(embeddings_by_teacher[name])
+            ranking = objectives.rankings(
+                embeddings, embeddings, temperature=self.teacher_temperature
+            )
+            weighted_rankings.append(share * ranking)
+        return torch.stack(weighted_rankings).sum(dim=0)
 
 
 class DiffCSE(TwoViews):
@@ -343,10 +375,16 @@ class DiffCSE(TwoViews):
     """Its commit on the Hub."""
 
     def __post_init__(self) -> None:
-        """Make the projection, the discriminator with its detector, and the generator."""
+        """Make the projection, the discriminator with its detector, and the generator.
+
+        The generator is loaded as ``guesser``; names of modules are stored in checkpoints.
+
+        Raises:
+            EncoderError: The generator has another vocabulary than the student.
+        """
         student = self.student
         width = student.backbone.width
-        self.released = self.variant == "released"
+        self.is_released = self.variant == "released"
         # Two layers, each followed by batch norm; the last batch norm has no weights.
         first_layer, last_layer = fresh_layers(student.model, width, 2 * width, width, bias=False)
         norms = [torch.nn.BatchNorm1d(2 * width), torch.nn.BatchNorm1d(width, affine=False)]
@@ -366,12 +404,13 @@ class DiffCSE(TwoViews):
                 "choose another"
             )
         self.guesser.requires_grad_(False).to(student.device)
-        self.set_dropout(self.guesser, dropout=self.released)
+        # As released the generator guesses with dropout; in the paper's variant without.
+        self.set_dropout(self.guesser, dropout=self.is_released)
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Make a batch: the sentences twice, and the same with tokens hidden."""
         batch = super().collate(rows, rng)
-        return {**batch, "hidden": self.hide(batch["views"], rng, rate=self.mask_rate)}
+        return {**batch, "hidden": self.hide_tokens(batch["views"], rng, rate=self.mask_rate)}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """Return the contrastive loss with that of detecting replaced tokens.
@@ -384,40 +423,44 @@ class DiffCSE(TwoViews):
         # Batch norm counts the sentences of all ranks.
         first, second = self.projection(torch.cat(self.embed_views(tokens))).chunk(2)
         contrastive = objectives.info_nce(first, second, temperature=self.temperature)
-        edited = self.edit(tokens, batch["hidden"])
+        edited_ids = self.replace_hidden_tokens(tokens, batch["hidden"])
         # Each process detects in its own sentences, with its own rows of the joined embeddings.
-        detection = self.detect(tokens, edited, torch.cat([local_rows(first), local_rows(second)]))
+        own_embeddings = torch.cat([rows_of_this_rank(first), rows_of_this_rank(second)])
+        detection = self.detect(tokens, edited_ids, own_embeddings)
         losses = {"contrastive": contrastive, "detection": detection}
         return weighted_sum(losses, {"detection": self.detection_weight})
 
     @torch.no_grad()
-    def edit(self, tokens: Tokens, hidden: Tokens) -> torch.Tensor:
+    def replace_hidden_tokens(self, tokens: Tokens, hidden: Tokens) -> torch.Tensor:
         """Return the token ids (b, t) with some replaced by the generator's guesses.
+
+        Replaced are the hidden tokens; as released all tokens but the first.
 
         Args:
             tokens: The model inputs of the sentences, (b, t) each.
-            hidden: The same with tokens hidden, and the labels of these.
+            hidden: The same with tokens hidden, and ``labels``, the true ids of these.
         """
         is_replaced = hidden["labels"] != IGNORED_LABEL
-        if self.released:
+        if self.is_released:
             # All tokens but the first, [CLS].
             is_replaced = tokens["attention_mask"].bool().clone()
             is_replaced[:, 0] = False
 
         def replace_tokens(part: Tokens) -> torch.Tensor:
+            # Some rows of the batch, cut to the longest of them.
             ids = part["input_ids"]
             is_replaced_part = part["is_replaced"]
             states = self.guesser.base_model(
                 input_ids=ids, attention_mask=part["attention_mask"]
             ).last_hidden_state
             logits = language_model_head(self.guesser)(states[is_replaced_part]).float()
-            if self.released:
+            if self.is_released:
                 guesses = logits.argmax(dim=1)
             else:
                 guesses = torch.multinomial(logits.softmax(dim=1), 1)[:, 0]
-            # Parts of the batch are cut to their longest row; results must be of one width.
-            missing_width = tokens["input_ids"].shape[1] - ids.shape[1]
             edited_ids = part["original_ids"].masked_scatter(is_replaced_part, guesses)
+            # The results of all parts must have the width of the batch.
+            missing_width = tokens["input_ids"].shape[1] - ids.shape[1]
             return F.pad(edited_ids, (0, missing_width))
 
         inputs = {**hidden, "is_replaced": is_replaced, "original_ids": tokens["input_ids"]}
@@ -425,42 +468,49 @@ class DiffCSE(TwoViews):
         # Padding keeps its ids.
         return torch.where(tokens["attention_mask"].bool(), edited, tokens["input_ids"])
 
-    def detect(self, tokens: Tokens, edited: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
+    def detect(
+        self, tokens: Tokens, edited_ids: torch.Tensor, sentence_embeddings: torch.Tensor
+    ) -> torch.Tensor:
         """Compute the cross-entropy of detecting replaced tokens, mean over tokens of all ranks.
+
+        As released padding counts as tokens too.
 
         Args:
             tokens: The model inputs of the sentences, (b, t) each.
-            edited: The sentences' token ids with some replaced, (b, t).
-            vectors: The vectors that replace the first token's embedding, (b, h).
+            edited_ids: The sentences' token ids with some replaced, (b, t).
+            sentence_embeddings: The projected embeddings of the sentences, (b, h); the
+                discriminator reads them in the place of the first token's embedding.
         """
         mask = tokens["attention_mask"]
-        counted_mask = torch.ones_like(mask) if self.released else mask
+        counted_mask = torch.ones_like(mask) if self.is_released else mask
 
         def compute_losses(part: Tokens) -> torch.Tensor:
-            part_vectors = vectors[part["row"][:, 0], None]
+            first_embeddings = sentence_embeddings[part["row"][:, 0], None]  # (b', 1, h)
+
+            def replace_first(embeddings: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+                first = first_embeddings.to(embeddings.dtype)
+                return torch.cat([first, embeddings[:, 1:]], dim=1)
+
             (states,) = self.discriminator.hidden_states(
-                {"input_ids": part["input_ids"], "attention_mask": part["real"]},
+                {"input_ids": part["input_ids"], "attention_mask": part["token_mask"]},
                 (-1,),
-                # The vector takes the place of the first token's embedding: by it the sentence's
-                # embedding tells the detector what was there.
-                transform=lambda embeddings, _: torch.cat(
-                    [part_vectors.to(embeddings.dtype), embeddings[:, 1:]], dim=1
-                ),
-                padding=self.released,
+                transform=replace_first,
+                padding=self.is_released,
             )
-            logits = self.detector(states).float().transpose(1, 2)
-            token_losses = F.cross_entropy(logits, part["replaced"].long(), reduction="none")
+            logits = self.detector(states).float().transpose(1, 2)  # (b', 2, t')
+            token_losses = F.cross_entropy(logits, part["is_replaced"].long(), reduction="none")
             return (token_losses * part["attention_mask"]).sum(dim=1)
 
         inputs = {
-            "input_ids": edited,
+            "input_ids": edited_ids,
             # Counted tokens must be computed: this mask sets the width of the parts.
             "attention_mask": counted_mask,
-            "real": mask,
-            "replaced": (edited != tokens["input_ids"]) & mask.bool(),
+            "token_mask": mask,
+            "is_replaced": (edited_ids != tokens["input_ids"]) & mask.bool(),
+            # The index of each row in the batch.
             "row": torch.arange(len(mask), device=mask.device)[:, None],
         }
         losses = self.student.compute_in_parts(
-            inputs, compute_losses, None if self.released else self.discriminator.model
+            inputs, compute_losses, None if self.is_released else self.discriminator.model
         )
-        return joint_mean(losses.sum(), counted_mask.sum())
+        return mean_over_ranks(losses.sum(), counted_mask.sum())

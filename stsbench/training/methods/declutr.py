@@ -22,11 +22,11 @@ from stsbench.training.learner import (
     Learner,
     Losses,
     Rows,
-    mean_of_rows,
-    row_losses,
+    label_loss_sums,
+    mean_label_loss,
     weighted_sum,
 )
-from stsbench.training.loop.gather import gather_views
+from stsbench.training.loop.gather import gather_over_ranks
 from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.objectives import nt_xent
 from stsbench.training.spans import Span, Spans, Strategy, sample_spans
@@ -87,8 +87,8 @@ class DeCLUTR(Learner):
             for start in range(len(text_ids))
             if text_ids[start : start + len(word_ids)] == word_ids
         )
-        self.before = text_ids[:word_start]
-        self.after = text_ids[word_start + len(word_ids) :]
+        self.special_ids_before = text_ids[:word_start]
+        self.special_ids_after = text_ids[word_start + len(word_ids) :]
 
     def prepare(self, columns: Columns) -> None:
         """Store the documents, and check that the shortest are long enough.
@@ -164,7 +164,7 @@ class DeCLUTR(Learner):
                 positive_spans += [(document, span) for span in anchor_positives]
         anchors = self._span_inputs(documents, anchor_spans)
         if self.mlm_weight:
-            anchors = self.hide(anchors, rng, rate=self.mlm_rate)
+            anchors = self.hide_tokens(anchors, rng, rate=self.mlm_rate)
         batch: Batch = {"anchors": anchors}
         if self.contrastive_weight:
             batch["positives"] = self._span_inputs(documents, positive_spans)
@@ -183,18 +183,24 @@ class DeCLUTR(Learner):
             for document, (start, stop) in spans
         ]
         if self.respell:
-            return self.inputs_of_texts(
-                [self.student.backbone.tokenizer.decode(ids.tolist()) for ids in span_ids]
-            )
+            # As in the official code spans become text, which is tokenised again.
+            tokenizer = self.student.backbone.tokenizer
+            return self.inputs_of_texts([tokenizer.decode(ids.tolist()) for ids in span_ids])
         max_length = self.student.max_length or max(map(len, span_ids)) + 2  # 2: special tokens
-        max_ids = max_length - len(self.before) - len(self.after)
+        max_span_ids = max_length - len(self.special_ids_before) - len(self.special_ids_after)
         tokens = TokenIds.from_lists(
-            [[*self.before, *ids[:max_ids].tolist(), *self.after] for ids in span_ids]
+            [
+                [*self.special_ids_before, *ids[:max_span_ids].tolist(), *self.special_ids_after]
+                for ids in span_ids
+            ]
         )
         return self.student.collate(tokens, np.arange(len(span_ids)))
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return both losses, from one pass over the anchors and one over the positives.
+        """Return the weighted sum of the contrast and the loss of hidden tokens, and each of these.
+
+        One pass over the anchors gives their embeddings and the loss of their hidden tokens; a loss
+        of weight 0 is absent.
 
         Args:
             batch: What :meth:`collate` made: ``anchors`` with tokens hidden, and ``positives``, as
@@ -203,27 +209,34 @@ class DeCLUTR(Learner):
         tokens = batch["anchors"]
         student = self.student
 
-        def embed(part: Tokens) -> torch.Tensor:
+        def embed_with_losses(part: Tokens) -> torch.Tensor:
             inputs = {name: part[name] for name in ("input_ids", "attention_mask")}
+            # The layers that the pooling uses, and the last one for the language model's head.
             *states, last_states = student.hidden_states(inputs, (*student.layers(), -1))
             embeddings = student.pool_states(states, part["attention_mask"])
             if not self.mlm_weight:
                 return embeddings
-            # A further column beside the embeddings: the loss of the hidden tokens of each text.
-            loss = row_losses(student.language_model, last_states, part["labels"])
-            return torch.cat([embeddings, loss[:, None]], dim=1)
+            # A further column beside the embeddings, since a part has one tensor of results: the
+            # summed loss of the hidden tokens of each text. So the results are (b', h + 1).
+            loss_sums = label_loss_sums(student.language_model, last_states, part["labels"])
+            return torch.cat([embeddings, loss_sums[:, None]], dim=1)
 
-        anchors = student.compute_in_parts(tokens, embed, student.model)
+        anchor_results = student.compute_in_parts(tokens, embed_with_losses, student.model)
         losses: Losses = {}
         if self.contrastive_weight:
             positives = student.embed(batch["positives"])
             width = positives.shape[1]
+            anchors = anchor_results[:, :width]
             # (anchors, positives, h): the mean of an anchor's positives is its only positive.
             mean_positives = positives.view(len(anchors), -1, width).mean(dim=1)
-            views = (gather_views(anchors[:, :width]), gather_views(mean_positives))
-            losses["contrastive"] = nt_xent(*views, temperature=self.temperature)
+            losses["contrastive"] = nt_xent(
+                gather_over_ranks(anchors),
+                gather_over_ranks(mean_positives),
+                temperature=self.temperature,
+            )
         if self.mlm_weight:
-            losses["mlm"] = mean_of_rows(anchors[:, -1], tokens["labels"])
+            loss_sums = anchor_results[:, -1]
+            losses["mlm"] = mean_label_loss(loss_sums, tokens["labels"])
         return weighted_sum(
             losses, {"contrastive": self.contrastive_weight, "mlm": self.mlm_weight}
         )

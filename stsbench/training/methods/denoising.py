@@ -23,11 +23,11 @@ from stsbench.training.learner import (
     Learner,
     Losses,
     Rows,
-    mean_of_rows,
-    row_losses,
+    label_loss_sums,
+    mean_label_loss,
 )
 from stsbench.training.loop.on_cpu import Tokens
-from stsbench.training.student import save_student
+from stsbench.training.saving import save_student
 from stsbench.training.texts import delete_each
 
 
@@ -45,17 +45,17 @@ class MaskedLanguageModel(Learner):
     are unchanged."""
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: texts with tokens hidden, and the labels of these, (b, t).
+        """Make a batch: model inputs with tokens hidden, and ``labels``, their true ids, (b, t).
 
         Args:
             rows: The rows of the corpus, (b,).
             rng: The generator of the hidden tokens.
         """
-        return self.hide(self.inputs(["text"], rows), rng, rate=self.rate)
+        return self.hide_tokens(self.inputs(["text"], rows), rng, rate=self.rate)
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """Return the loss of guessing the hidden tokens."""
-        return {"loss": self.guessing_loss(batch)}
+        return {"loss": self.hidden_token_loss(batch)}
 
     def save(self, folder: Path, *, chosen: int = 0) -> None:
         """Write the language model with its head: a base for further training, and an encoder."""
@@ -121,30 +121,34 @@ class TSDAE(Learner):
         return {"damaged": damaged, "original": {**original, "labels": labels}}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the mean cross-entropy of the next token, over the tokens of all ranks.
+        """Return the mean cross-entropy of guessing each next token of the original sentences.
+
+        The mean is over the tokens of all ranks.
 
         Args:
             batch: What :meth:`collate` made: the ``damaged`` sentences, and the ``original`` ones
                 with labels.
         """
         original = batch["original"]
-        sentences = self.student.embed(batch["damaged"])
-        rows = torch.arange(len(sentences), device=sentences.device)
+        embeddings = self.student.embed(batch["damaged"])
+        rows = torch.arange(len(embeddings), device=embeddings.device)
+        # As a (b, t) tensor, so that it is split with the other inputs.
         sentence_rows = rows[:, None].expand_as(original["labels"])
 
         def compute_losses(part: Tokens) -> torch.Tensor:
+            # A part has some rows of the batch, in another order.
+            part_embeddings = embeddings[part["sentence_rows"][:, 0]]
+            # ``speaker`` is the decoder. It attends to one state, the damaged sentence's embedding.
             states = self.speaker.base_model(
                 input_ids=part["input_ids"],
-                # The decoder attends to one state, the embedding of the damaged sentence: (b', 1,
-                # h). A part has some rows of the batch, in another order.
-                encoder_hidden_states=sentences[part["sentence_rows"][:, 0]][:, None],
+                encoder_hidden_states=part_embeddings[:, None],
                 use_cache=False,
             ).last_hidden_state
-            return row_losses(self.speaker, states, part["labels"])
+            return label_loss_sums(self.speaker, states, part["labels"])
 
         decoder_inputs = {**original, "sentence_rows": sentence_rows}
-        losses = self.student.compute_in_parts(decoder_inputs, compute_losses)
-        return {"loss": mean_of_rows(losses, original["labels"])}
+        loss_sums = self.student.compute_in_parts(decoder_inputs, compute_losses)
+        return {"loss": mean_label_loss(loss_sums, original["labels"])}
 
 
 def _make_decoder(language_model: Any) -> Any:  # noqa: ANN401 - transformers is untyped

@@ -25,10 +25,11 @@ from stsbench.encoders.transformer.pooling import (
 )
 from stsbench.encoders.transformer.prompt import PLACEHOLDER, Prompt, cut_to_fit
 from stsbench.training.learner import Batch, ContrastiveLearner, Learner, Losses, Rows
-from stsbench.training.loop.gather import gather_views
-from stsbench.training.loop.on_cpu import Tokens, compute_in_parts, is_unpadded
+from stsbench.training.loop.gather import gather_over_ranks
+from stsbench.training.loop.on_cpu import Tokens, compute_in_parts, omits_padding
 from stsbench.training.objectives import info_nce, jsd_mutual_information
-from stsbench.training.student import PoolerHead, Student, StudentEncoder, save_student
+from stsbench.training.saving import save_student
+from stsbench.training.student import PoolerHead, Student, StudentEncoder
 
 
 class MaskTemplate:
@@ -138,11 +139,12 @@ class PromptBERT(ContrastiveLearner):
             batch: What :meth:`collate` made: ``views``, the sentences in the first template above
                 those in the second.
         """
+        # One view per template.
         views = self.mask_states(batch["views"]).chunk(2)
         masks = batch["views"]["attention_mask"].chunk(2)
         if self.denoise:
             views = tuple(map(self.subtract_template, views, masks, self.templates))
-        anchor, positive = (gather_views(self.projector(view)) for view in views)
+        anchor, positive = (gather_over_ranks(self.projector(view)) for view in views)
         return {"loss": info_nce(anchor, positive, temperature=self.temperature)}
 
     def mask_states(self, tokens: Tokens) -> torch.Tensor:
@@ -162,15 +164,16 @@ class PromptBERT(ContrastiveLearner):
 
         chunk = self.student.chunk if torch.is_grad_enabled() else None
         return compute_in_parts(
-            tokens, embed, chunk=chunk, unpadded=is_unpadded(self.student.model)
+            tokens, embed, chunk=chunk, unpadded=omits_padding(self.student.model)
         )
 
     def subtract_template(
         self, embeddings: torch.Tensor, mask: torch.Tensor, template: MaskTemplate
     ) -> torch.Tensor:
-        """Subtract the template's own embeddings from embeddings (b, h).
+        """Subtract from embeddings (b, h) the template's embedding at each sentence's length.
 
-        Sentences of one length have the template's embedding in common, with its dropout.
+        Only the length of a sentence decides the positions of the template's tokens, so sentences
+        of one length have the template's embedding in common, computed once, with its dropout.
 
         Args:
             embeddings: The embeddings of sentences in the template, (b, h).
@@ -178,12 +181,16 @@ class PromptBERT(ContrastiveLearner):
             template: The template.
         """
         sentence_lengths = mask.sum(dim=1) - template.size
-        # Each length is embedded once.
         lengths, length_indices = sentence_lengths.unique(return_inverse=True)  # type: ignore[no-untyped-call]
-        return embeddings - self.mask_states(template.without_sentence(lengths))[length_indices]
+        template_tokens = template.without_sentence(lengths)
+        template_embeddings = self.mask_states(template_tokens)  # one per length
+        return embeddings - template_embeddings[length_indices]
 
     def encoders(self) -> list[Encoder]:
-        """Return the student in its first template."""
+        """Return the student with sentences in its first template, as ``validation`` decides.
+
+        As released the template's embedding is subtracted, and no full stop is added.
+        """
         if self.validation == "as_tests":
             encoder = StudentEncoder(
                 self.student, embed_batch=self.mask_states, apply_template=self.test_prompt.wrap
@@ -245,7 +252,9 @@ class ISBERT(Learner):
         self.activate = torch.nn.ReLU() if self.activation == "relu" else torch.nn.Identity()
 
     def local_states(self, tokens: Tokens, *, mask_padding: bool = True) -> torch.Tensor:
-        """Return the convolutions' output for each token, (b, t, channels * widths).
+        """Run model and convolutions, and return their output for each token, after the activation.
+
+        It is (b, t, channels * number of widths).
 
         Args:
             tokens: The model inputs, (b, t) each.
@@ -253,12 +262,12 @@ class ISBERT(Learner):
                 the last token.
         """
         layers = MeanPooling().layer_indices(self.student.backbone.depth)  # the last layer
+        # Without the mask the convolutions read the states of padding, so these must be computed.
         (states,) = self.student.hidden_states(tokens, layers, padding=not mask_padding)
         if mask_padding:
             states = states * tokens["attention_mask"].unsqueeze(-1).to(states.dtype)
-        activated: torch.Tensor = self.activate(
-            self.cnn({"token_embeddings": states})["token_embeddings"]
-        )
+        convolved = self.cnn({"token_embeddings": states})["token_embeddings"]
+        activated: torch.Tensor = self.activate(convolved)
         return activated
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
@@ -269,7 +278,7 @@ class ISBERT(Learner):
         return {"loss": jsd_mutual_information(local, tokens["attention_mask"], pooled)}
 
     def encoders(self) -> list[Encoder]:
-        """Return the student with its convolutions."""
+        """Return the student with its convolutions: their mean over tokens is the embedding."""
 
         def embed(tokens: Tokens) -> torch.Tensor:
             return masked_mean(self.local_states(tokens), tokens["attention_mask"])

@@ -32,7 +32,7 @@ METHODS_BY_TRAINER = {
         "tsdae": "stsbench.training.methods.denoising:TSDAE",
     },
     "rounds": {
-        "infersent": "stsbench.training.words.recurrent_methods:InferSentTraining",
+        "infersent": "stsbench.training.words.infersent:InferSentTraining",
         "skip_thoughts": "stsbench.training.words.recurrent_methods:SkipThoughtsTraining",
         "quick_thoughts": "stsbench.training.words.recurrent_methods:QuickThoughtsTraining",
         "fastsent": "stsbench.training.words.fastsent:FastSentTraining",

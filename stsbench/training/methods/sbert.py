@@ -24,7 +24,7 @@ from stsbench.training.learner import (
     rows_of,
     weighted_sum,
 )
-from stsbench.training.loop.gather import gather_pairs, gather_views, has_many_ranks
+from stsbench.training.loop.gather import gather_over_ranks, gather_pairs, has_many_ranks
 from stsbench.training.methods.simcse import COLUMNS_BY_VIEWS
 from stsbench.training.objectives import (
     feature_names,
@@ -84,11 +84,11 @@ class SBERT(Learner):
     """Whether the classifier has a bias, as in the authors' code; the paper's formula has none."""
 
     def __post_init__(self) -> None:
-        """Make the classifier: an output for each class, over the features of pairs."""
+        """Resolve a preset of features, and make the classifier: an output for each class."""
         self.features = feature_names(self.features)
-        self.classifier = torch.nn.Linear(
-            self.student.backbone.width * len(self.features), len(NLI_LABELS)
-        )
+        # Each feature of a pair has the width of an embedding.
+        input_width = self.student.backbone.width * len(self.features)
+        self.classifier = torch.nn.Linear(input_width, len(NLI_LABELS))
         if not self.bias:
             self.classifier.register_parameter("bias", None)
         self.classifier.to(self.student.device)
@@ -248,7 +248,7 @@ class CoSENT(ScoredPairs):
             batch: What :meth:`ScoredPairs.collate` made: ``views`` and ``scores`` (b,).
         """
         u, v = gather_pairs(self.student.embed(batch["views"]), views=2)
-        return {"loss": library_loss(self.loss, u, v, labels=gather_views(batch["scores"]))}
+        return {"loss": library_loss(self.loss, u, v, labels=gather_over_ranks(batch["scores"]))}
 
 
 class AnglE(ScoredPairs):
@@ -278,14 +278,15 @@ class AnglE(ScoredPairs):
     only."""
 
     def __post_init__(self) -> None:
-        """Leave out losses of weight 0, and make those of order."""
+        """Select the losses with a weight above 0, and make the two that rank pairs by score."""
         weights = {
             name: getattr(self, f"{name}_weight") for name in ("angle", "cosine", "contrastive")
         }
         self.weights = {name: weight for name, weight in weights.items() if weight}
+        """The weights above 0, by the name of the loss."""
         if not self.weights:
             raise CardError("angle_weight, cosine_weight and contrastive_weight: give one above 0")
-        self.orders = {
+        self.order_losses = {
             "angle": make_loss("AnglELoss", scale=self.angle_scale),
             "cosine": make_loss("CoSENTLoss", scale=self.cosine_scale),
         }
@@ -321,12 +322,13 @@ class AnglE(ScoredPairs):
                 ``scores`` (b,).
         """
         u, v = gather_pairs(self.student.embed(batch["views"]), views=2)
-        scores = gather_views(batch["scores"])
+        scores = gather_over_ranks(batch["scores"])
         losses = {}
         for name in self.weights:
-            if name in self.orders:
-                losses[name] = library_loss(self.orders[name], u, v, labels=scores)
+            if name in self.order_losses:
+                losses[name] = library_loss(self.order_losses[name], u, v, labels=scores)
             else:
+                # The contrast.
                 losses[name] = pairs_in_batch(
                     u, v, self.positive_mask(scores), temperature=self.temperature
                 )
@@ -342,6 +344,7 @@ class AnglE(ScoredPairs):
         """
         b = len(scores)
         sentences = torch.arange(2 * b, device=scores.device)
+        # The other sentence of each sentence's pair.
         partners = sentences.roll(b)
         has_high_score = (scores >= self.lowest_positive).repeat(2)
         # Sentences i and j are positives if the key of j is the key of i's partner.

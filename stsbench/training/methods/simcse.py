@@ -27,7 +27,7 @@ from stsbench.training.learner import (
     rows_of,
     weighted_sum,
 )
-from stsbench.training.loop.gather import gather_views
+from stsbench.training.loop.gather import gather_over_ranks
 from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.objectives import info_nce, nt_xent
 
@@ -86,10 +86,12 @@ class SimCSE(ContrastiveLearner):
 
     def __post_init__(self) -> None:
         """Check that the settings fit each other, and choose the loss."""
-        self.names = self.needs = COLUMNS_BY_VIEWS[self.views]
-        # Hard negatives are of a row's own, so even a batch of one row has something to contrast.
-        self.batch_negatives = "joint" if len(self.names) < 3 else ""
-        if self.loss == "symmetric" and len(self.names) > 2:
+        self.needs = COLUMNS_BY_VIEWS[self.views]
+        # A third column has hard negatives of each row, so that even a batch of one row has
+        # negatives; otherwise all are from the joint batch.
+        has_hard_negatives = len(self.needs) > 2
+        self.batch_negatives = "" if has_hard_negatives else "joint"
+        if self.loss == "symmetric" and has_hard_negatives:
             raise CardError("the symmetric loss takes no hard negatives; use views = 'pairs'")
         if self.loss == "symmetric" and self.similarity == "dot":
             raise CardError(
@@ -120,24 +122,32 @@ class SimCSE(ContrastiveLearner):
             rng: The generator of the hidden tokens.
         """
         # A single column is embedded twice: its views differ by dropout.
-        names = self.names * 2 if len(self.names) == 1 else self.names
-        batch: Batch = {"views": self.inputs(names, rows)}
+        view_columns = self.needs * 2 if len(self.needs) == 1 else self.needs
+        batch: Batch = {"views": self.inputs(view_columns, rows)}
         if self.mlm_weight:
-            batch["hidden"] = self.hide(batch["views"], rng, rate=self.mlm_rate)
+            batch["hidden"] = self.hide_tokens(batch["views"], rng, rate=self.mlm_rate)
             if self.legacy_masked_input:
                 batch["views"]["input_ids"] = batch["hidden"]["input_ids"]
         return batch
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the contrastive loss, with the auxiliary one if it has a weight."""
+        """Return the contrastive loss, with masked language modelling if it has a weight.
+
+        Args:
+            batch: What :meth:`collate` made: ``views``, and perhaps ``hidden``.
+        """
+        # A single column makes two views.
+        n_views = max(2, len(self.needs))
         anchor, positive, *hard_negatives = self.embed_views(
-            batch["views"], max(2, len(self.names)), second=self.second
+            batch["views"], n_views, second=self.second
         )
-        joined_negatives = [torch.cat(hard_negatives)] if hard_negatives else []
-        contrastive = self.contrast(anchor, positive, *joined_negatives)
+        if hard_negatives:
+            contrastive = self.contrast(anchor, positive, torch.cat(hard_negatives))
+        else:
+            contrastive = self.contrast(anchor, positive)
         if not self.mlm_weight:
             return {"loss": self.contrastive_weight * contrastive}
-        losses = {"contrastive": contrastive, "mlm": self.guessing_loss(batch["hidden"])}
+        losses = {"contrastive": contrastive, "mlm": self.hidden_token_loss(batch["hidden"])}
         return weighted_sum(
             losses, {"contrastive": self.contrastive_weight, "mlm": self.mlm_weight}
         )
@@ -196,8 +206,9 @@ class SimCSEPositives(ContrastiveLearner):
         """Choose the change of words, and copy the student if there are two encoders."""
         if self.positive == "next_sentence":
             self.needs = ("text", "document_id")
-        # The others read WordNet's open files or run a model.
+        # These two changes read WordNet's open files or run a model, which other processes cannot.
         self.made_ahead = self.positive not in ("synonym", "masked_word")
+        # A function that changes the words of a positive; None for kinds that keep them.
         self.augment = WORD_CHANGES[self.positive](self) if self.positive in WORD_CHANGES else None
         if self.two_encoders and self.positive == "fixed_mask":
             raise CardError(
@@ -279,4 +290,4 @@ class SimCSEPositives(ContrastiveLearner):
             first_view = self.student.embed(rows_of(tokens, slice(n_sentences)))
         # The state of the generator is restored, so this pass draws the same mask.
         second_view = self.student.embed(rows_of(tokens, slice(n_sentences, None)))
-        return [gather_views(first_view), gather_views(second_view)]
+        return [gather_over_ranks(first_view), gather_over_ranks(second_view)]

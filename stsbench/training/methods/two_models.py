@@ -30,7 +30,7 @@ from stsbench.training.learner import (
     Rows,
     weighted_sum,
 )
-from stsbench.training.loop.gather import gather_pairs, gather_views
+from stsbench.training.loop.gather import gather_over_ranks, gather_pairs
 from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.objectives import (
     GivenEmbeddings,
@@ -40,7 +40,8 @@ from stsbench.training.objectives import (
     nt_xent,
     self_guided,
 )
-from stsbench.training.student import fresh_layers, save_student
+from stsbench.training.saving import save_student
+from stsbench.training.student import fresh_layers
 
 
 class TwoStudents(Learner):
@@ -135,8 +136,12 @@ class ContrastiveTension(TwoStudents):
     def _draw_other_texts(self, rng: np.random.Generator, *excluded: Rows) -> Rows:
         """Draw a row for each position, with another text than the excluded rows at this position.
 
-        The released code draws without this check: one pair per number of sentences is mislabelled
-        on average.
+        The released code draws without this check: of n sentences about one drawn pair in n is of
+        the same sentence there, which is then labelled as different.
+
+        Args:
+            rng: The generator of the draws.
+            excluded: Rows of the corpus, as many in each array as are drawn.
         """
         drawn_rows = rng.integers(len(self.texts), size=len(excluded[0]))  # one per position
         while True:
@@ -149,9 +154,12 @@ class ContrastiveTension(TwoStudents):
             drawn_rows[is_excluded] = rng.integers(len(self.texts), size=int(is_excluded.sum()))
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the mean binary cross-entropy, and the mean dot product of both kinds of pairs.
+        """Return the mean binary cross-entropy, and the mean dot product of each kind of pairs.
 
-        The latter grow in a collapse.
+        The dot products, ``same`` and ``others``, are recorded because they grow in a collapse.
+
+        Args:
+            batch: What :meth:`collate` made: ``first`` and ``second`` inputs, and ``labels``.
         """
         first = self.student.embed(batch["first"])
         second = self.second.embed(batch["second"])
@@ -177,20 +185,20 @@ class ContrastiveTensionInBatch(TwoStudents):
     dropout_in_training: bool = True
 
     def __post_init__(self) -> None:
-        """Make the library's loss with a trained scale, after the base class copied the student."""
+        """Copy the student, and make the library's loss with a trained scale."""
         super().__post_init__()
+        # The library's loss embeds the sentences itself, by model2, its argument, and by model1,
+        # which it makes as a copy of model2. Here both models are stand-ins that return embeddings
+        # computed before: model2 those of the second student, which ``library_loss`` passes as
+        # "2". The copy would return the same, so it is replaced by one that returns "1".
         loss = make_loss("ContrastiveTensionLossInBatchNegatives", column="2", scale=self.scale)
         self.loss = loss.to(self.student.device)
-        # The loss embeds one column of sentences by two models, model2 and its own copy model1.
-        # Here each only hands on the embeddings that ``forward`` makes: model2, the argument of
-        # the loss, those of the second student ("2"). No argument sets model1; as a copy it would
-        # hand on "2" too, so one for the first student ("1") replaces it.
         self.loss.model1 = GivenEmbeddings("1")
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the symmetric cross-entropy, and the scale."""
-        first = gather_views(self.student.embed(batch["views"]))
-        second = gather_views(self.second.embed(batch["views"]))
+        """Return the symmetric cross-entropy over all ranks, and the scale, only to be recorded."""
+        first = gather_over_ranks(self.student.embed(batch["views"]))
+        second = gather_over_ranks(self.second.embed(batch["views"]))
         return {
             "loss": library_loss(self.loss, first, second),
             "scale": self.loss.logit_scale.exp(),
@@ -228,6 +236,7 @@ class SelfGuided(ContrastiveLearner):
         student = self.student
         model = student.model
         self.needs = ("anchor", "positive") if self.variant == "translation" else ("text",)
+        # How the tokens of one layer of the fixed copy become one vector.
         self.pooling = Pooling.parse(self.layer_pooling)
         # Not registered as a module: it is never trained, so checkpoints need not hold it, and a
         # resumed run copies it again.
@@ -263,6 +272,9 @@ class SelfGuided(ContrastiveLearner):
         Args:
             rows: The rows of the corpus, (b,).
             rng: The generator of the layers; 0 is the embedding output.
+
+        Returns:
+            ``views``, and for variants that contrast with one layer ``layers``, (b,).
         """
         batch = super().collate(rows, rng)
         if self.variant not in ("translation", "opt3"):
@@ -272,37 +284,37 @@ class SelfGuided(ContrastiveLearner):
         return batch
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the contrastive loss with the distance from the initial weights.
+        """Return the contrast plus the weighted distance from the initial weights, and both.
 
         Args:
             batch: What :meth:`collate` made: ``views``, and for some variants ``layers``, the layer
                 of the fixed copy that was drawn for each sentence, (b,).
         """
-        anchors = self.projector(self.student.embed(batch["views"]))
+        embeddings = self.projector(self.student.embed(batch["views"]))
         if self.variant == "translation":
-            contrastive = nt_xent(*gather_pairs(anchors, views=2), temperature=self.temperature)
+            contrastive = nt_xent(*gather_pairs(embeddings, views=2), temperature=self.temperature)
         else:
-            hidden = self.fixed_layers(batch["views"])
+            pooled_layers = self.pool_fixed_layers(batch["views"])  # (b, depth + 1, h)
             if "layers" in batch:
-                rows = torch.arange(len(hidden), device=hidden.device)
-                # Of all layers (b, depth + 1, h) each sentence's drawn one: (b, 1, h).
-                hidden = hidden[rows, batch["layers"]][:, None]
-            cls = gather_views(anchors)
-            states = gather_views(self.projector(hidden))
+                rows = torch.arange(len(pooled_layers), device=pooled_layers.device)
+                # Each sentence's drawn layer alone, (b, 1, h).
+                pooled_layers = pooled_layers[rows, batch["layers"]][:, None]
             contrastive = self_guided(
-                cls, states, temperature=self.temperature, variant=self.variant
+                gather_over_ranks(embeddings),
+                gather_over_ranks(self.projector(pooled_layers)),
+                temperature=self.temperature,
+                variant=self.variant,
             )
+        # ``regulariser`` is the weight of the distance.
         if not self.regulariser:
             return {"loss": contrastive}
-        return weighted_sum(
-            {"contrastive": contrastive, "distance": self.distance()},
-            {"distance": self.regulariser},
-        )
+        losses = {"contrastive": contrastive, "distance": self.distance()}
+        return weighted_sum(losses, {"distance": self.regulariser})
 
-    def fixed_layers(self, tokens: Tokens) -> torch.Tensor:
-        """Return every layer of the fixed copy pooled, (b, depth + 1, h), without gradient.
+    def pool_fixed_layers(self, tokens: Tokens) -> torch.Tensor:
+        """Run the fixed copy and pool each of its layers, (b, depth + 1, h), without gradient.
 
-        The first is the embedding output.
+        The first layer is the embedding output.
 
         Args:
             tokens: The model inputs, (b, t) each.

@@ -5,7 +5,7 @@ The views are made inside the encoder (ConSERT), or of its words (CLEAR).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, Literal
@@ -34,7 +34,7 @@ from stsbench.training.learner import (
     Rows,
     weighted_sum,
 )
-from stsbench.training.loop.gather import gather_pairs, gather_views
+from stsbench.training.loop.gather import gather_over_ranks, gather_pairs
 from stsbench.training.objectives import feature_names, nt_xent, pair_features
 from stsbench.training.student import Transform
 
@@ -93,6 +93,7 @@ class ConSERT(Learner):
             raise CardError("adversarial views need labelled pairs; use objective = 'joint'")
         # Adversarial noise is a gradient taken within the model.
         self.chunks = "adversarial" not in self.views
+        # Without a contrast each sentence is only embedded once, unchanged, to be classified.
         self.kinds: tuple[str, ...] = self.views if self.contrasts else ("none",)
         starts_above_zero = bool(self.student.backbone.positions(torch.ones(1, 1)).any())
         if self.positions_from_zero and not ("shuffle" in self.kinds and starts_above_zero):
@@ -102,16 +103,17 @@ class ConSERT(Learner):
             )
         self.names = ("first", "second") if self.classifies else ("text",)
         self.needs = (*self.names, "label") if self.classifies else self.names
-        # Fast gradient value: noise along the gradient.
-        self.noise = partial(fgv_noise, norm=self.noise_norm, normalise=self.noise_normalised)
+        self.noise_from_gradient = partial(
+            fgv_noise, norm=self.noise_norm, normalise=self.noise_normalised
+        )
         # ``nt_xent`` is the mean over both sides' views, half the sum of their means.
-        self.weight = self.contrastive_weight * (2 if self.sides == "sum" else 1)
+        self.nt_xent_weight = self.contrastive_weight * (2 if self.sides == "sum" else 1)
         self.features = feature_names(self.features)
-        # The passes over each sentence before any noise is known: the other views, and, if noise is
-        # needed, a clean pass to make it from.
-        other_kinds = tuple(kind for kind in self.kinds if kind != "adversarial")
-        needs_clean_pass = len(other_kinds) < len(self.kinds) and "none" not in other_kinds
-        self.passes = (*other_kinds, "none") if needs_clean_pass else other_kinds
+        # The passes over each sentence before any noise is known: one for each other view, and a
+        # clean one ("none") if noise is needed, which is made from its gradient.
+        self.passes = tuple(kind for kind in self.kinds if kind != "adversarial")
+        if "adversarial" in self.kinds and "none" not in self.passes:
+            self.passes = (*self.passes, "none")
 
     def prepare(self, columns: Columns) -> None:
         """Store the corpus, and make a classifier with an output for each label.
@@ -131,13 +133,16 @@ class ConSERT(Learner):
         self.classifier = torch.nn.Linear(width, len(names)).to(self.student.device)
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: tokens by column, shuffled positions, labels, and a seed.
-
-        The seed is for the draws inside the encoder.
+        """Make a batch of inputs, shuffled positions, labels, and a seed for draws in the encoder.
 
         Args:
             rows: The rows of the corpus, (b,).
             rng: The generator of the seed, from which all other draws come.
+
+        Returns:
+            For each column its model inputs under its name; ``positions``, (b, t) by column and
+            index of the pass, ``first 1``, for each pass that shuffles; ``labels`` if pairs are
+            classified; and ``seed``.
         """
         seed = int(rng.integers(2**62))
         generator = torch.Generator().manual_seed(seed)
@@ -159,68 +164,99 @@ class ConSERT(Learner):
         return {**batch, "seed": seed + 1}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the loss and its parts.
+        """Return the weighted sum of classification loss and contrast, and those that are used.
 
         Args:
             batch: What :meth:`collate` made: model inputs by column, shuffled ``positions``,
                 ``labels`` of pairs, and a ``seed``.
         """
         generator = torch.Generator().manual_seed(batch["seed"])
-        # The embedding outputs of the clean passes, which the adversarial view moves: as released,
-        # with their dropout. A batch that is run in parts has the same parts both times.
+        # By column the embedding outputs of the clean pass, to which the adversarial view adds
+        # noise: as released, with their dropout.
         clean_outputs: dict[str, list[torch.Tensor]] = {name: [] for name in self.names}
-        views_by_name = {}
+        # By column the embeddings of each of ``passes``.
+        passes_by_name: dict[str, list[torch.Tensor]] = {}
         for name in self.names:
             passes = self._embed_passes(batch, name, generator, clean_outputs[name])
-            views_by_name[name] = list(passes)
+            passes_by_name[name] = list(passes)
         losses: Losses = {}
         if self.classifies:
-            # Classified are the clean embeddings or, without a clean pass, the first view.
-            clean_index = self.passes.index("none") if "none" in self.passes else 0
-            first = views_by_name["first"][clean_index]
-            second = views_by_name["second"][clean_index]
-            features = pair_features(first, second, self.features)
-            losses["classification"] = torch.nn.functional.cross_entropy(
-                self.classifier(features), batch["labels"]
-            )
+            losses["classification"] = self._classify(passes_by_name, batch["labels"])
         if self.contrasts:
-            noisy_outputs: Iterator[torch.Tensor] = iter(())
+            noisy_outputs: Sequence[torch.Tensor] = ()
             if "adversarial" in self.kinds:
-                noisy_outputs = iter(self._add_noise(losses["classification"], clean_outputs))
+                noisy_outputs = self._add_noise(losses["classification"], clean_outputs)
+            losses["contrastive"] = self._contrast(batch, passes_by_name, noisy_outputs)
+        return weighted_sum(losses, {"contrastive": self.nt_xent_weight})
 
-            def use_noisy_output(embeddings: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-                return next(noisy_outputs)
+    def _classify(
+        self, passes_by_name: Mapping[str, Sequence[torch.Tensor]], labels: torch.Tensor
+    ) -> torch.Tensor:
+        """Compute the cross-entropy of classifying pairs by their clean embeddings.
 
-            contrasts = []
-            for name in self.names:
-                other_views = iter(views_by_name[name])
-                views = []
-                for kind in self.kinds:
-                    if kind == "adversarial":
-                        views.append(self.student.embed(batch[name], transform=use_noisy_output))
-                    else:
-                        views.append(next(other_views))
-                contrasts.append(nt_xent(*map(gather_views, views), temperature=self.temperature))
-            losses["contrastive"] = torch.stack(contrasts).sum()
-        return weighted_sum(losses, {"contrastive": self.weight})
+        Args:
+            passes_by_name: The embeddings (b, h) of each of ``passes``, by column.
+            labels: The classes of the pairs, (b,).
+        """
+        # Without a clean pass, the first view is classified.
+        clean_index = self.passes.index("none") if "none" in self.passes else 0
+        first = passes_by_name["first"][clean_index]
+        second = passes_by_name["second"][clean_index]
+        logits = self.classifier(pair_features(first, second, self.features))
+        return torch.nn.functional.cross_entropy(logits, labels)
+
+    def _contrast(
+        self,
+        batch: Batch,
+        passes_by_name: Mapping[str, Sequence[torch.Tensor]],
+        noisy_outputs: Sequence[torch.Tensor],
+    ) -> torch.Tensor:
+        """Compute the sum over columns of NT-Xent between the two views of their sentences.
+
+        Args:
+            batch: The batch that :meth:`collate` made.
+            passes_by_name: The embeddings (b, h) of each of ``passes``, by column.
+            noisy_outputs: The embedding outputs with noise, in the order of the columns; a batch
+                that is run in parts has one per part, the same parts as in the clean pass.
+        """
+        next_noisy_outputs = iter(noisy_outputs)
+
+        def use_noisy_output(embeddings: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return next(next_noisy_outputs)
+
+        contrasts = []
+        for name in self.names:
+            next_passes = iter(passes_by_name[name])
+            views = []
+            for kind in self.kinds:
+                if kind == "adversarial":
+                    views.append(self.student.embed(batch[name], transform=use_noisy_output))
+                else:
+                    views.append(next(next_passes))
+            first_view, second_view = map(gather_over_ranks, views)
+            contrasts.append(nt_xent(first_view, second_view, temperature=self.temperature))
+        return torch.stack(contrasts).sum()
 
     def _add_noise(
         self, loss: torch.Tensor, clean_outputs: Mapping[str, list[torch.Tensor]]
     ) -> list[torch.Tensor]:
-        """Return embedding outputs moved so that the loss rises (ConSERT's adversarial view).
+        """Return embedding outputs with noise by which the loss rises (ConSERT's adversarial view).
 
-        The loss keeps its own gradients.
+        The graph of the loss is kept, so that its gradients can still be computed.
 
         Args:
             loss: The classification loss, a scalar.
             clean_outputs: The embedding outputs (b, t, h) that it was computed from, by column;
                 several if a batch was run in parts.
+
+        Returns:
+            The outputs with noise, one column's after the other's.
         """
         outputs = list(chain.from_iterable(clean_outputs.values()))
         # The graph is needed once more, for the backward pass of the loss.
         gradients = torch.autograd.grad(loss, outputs, retain_graph=True)
         return [
-            output + self.noise(gradient)
+            output + self.noise_from_gradient(gradient)
             for output, gradient in zip(outputs, gradients, strict=True)
         ]
 
@@ -233,7 +269,8 @@ class ConSERT(Learner):
             batch: The batch that :meth:`collate` made.
             name: The column to embed.
             generator: The generator of the cutoffs.
-            recorded: Gets the embedding output of the first clean pass, if a view is adversarial.
+            recorded: A list to which the embedding output of the first clean pass is appended, if a
+                view is adversarial; by parts if the batch is run in parts.
         """
 
         def record_output(embeddings: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -302,10 +339,15 @@ class CLEAR(ContrastiveLearner):
     mlm_rate: HiddenShare = 0.15
 
     def __post_init__(self) -> None:
-        """Choose the operators, add their marker to the vocabulary, and make the projection."""
+        """Make the two changes of words, and the projection; add a marker to the vocabulary.
+
+        The marker stands for deleted words; tokenizer and model are changed in place if they lack
+        it.
+        """
         student = self.student
         operator_names = (self.first, self.second)
         self.operators = [OPERATORS[name](self) for name in operator_names]
+        # Synonyms may come from WordNet's open files, which other processes cannot share.
         self.made_ahead = "substitute" not in operator_names
         if any(name.startswith("delete") for name in operator_names):
             # The tokenizer and the model get the token if they lack it.
@@ -336,16 +378,22 @@ class CLEAR(ContrastiveLearner):
         view_texts = [change(text) for change in changes for text in self.texts_of(rows)]
         batch: Batch = {"views": self.inputs_of_texts(view_texts)}
         if self.mlm_weight:
-            batch["hidden"] = self.hide(self.inputs(("text",), rows), rng, rate=self.mlm_rate)
+            batch["hidden"] = self.hide_tokens(
+                self.inputs(("text",), rows), rng, rate=self.mlm_rate
+            )
         return batch
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the sum of both losses, and each."""
+        """Return the contrast plus the weighted masked language modelling, and each of the two.
+
+        Args:
+            batch: What :meth:`collate` made: ``views``, and ``hidden`` unless that weight is 0.
+        """
         first_views, second_views = gather_pairs(
             self.projector(self.student.embed(batch["views"])), views=2
         )
         contrastive = nt_xent(first_views, second_views, temperature=self.temperature)
         if not self.mlm_weight:
             return {"loss": contrastive}
-        losses = {"contrastive": contrastive, "mlm": self.guessing_loss(batch["hidden"])}
+        losses = {"contrastive": contrastive, "mlm": self.hidden_token_loss(batch["hidden"])}
         return weighted_sum(losses, {"mlm": self.mlm_weight})

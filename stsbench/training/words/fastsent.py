@@ -37,7 +37,8 @@ class HuffmanTree(NamedTuple):
     """The path from the root to every word, one path after the other.
 
     Word w has the path ``codes[offsets[w]:offsets[w + 1]]`` (0 left, 1 right) at the inner nodes
-    ``points[...]`` at the same indices; ``words`` words have ``words - 1`` inner nodes.
+    ``points[...]`` at the same indices; ``words`` words have ``words - 1`` inner nodes. Words and
+    inner nodes are numbered from 0 each.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -175,10 +176,10 @@ def learn_block(
     autoencode: bool,
     use_mean: bool,
 ) -> tuple[float, int]:
-    """Learn from sentences and their neighbours, word by word.
+    """Learn, word by word, to predict the words of sentences' neighbours from the sentences' own.
 
     Args:
-        center_rows: The rows of the sentences.
+        center_rows: The rows of the sentences that predict, each with a neighbour on both sides.
         ids: The words that predict, of all sentences.
         offsets: The start of each sentence in ``ids``.
         targets: The words to predict: the same as ``ids``, or another draw of them.
@@ -249,25 +250,30 @@ class FastSentTraining(StandaloneMethod):
         source = ((np.random.default_rng(seed).random(shape) - 0.5) / self.size).astype(np.float32)
         nodes = np.zeros(shape, dtype=np.float32)
         rng = np.random.default_rng(seed)
-        starts = range(0, len(sentences), self.batch_size)
+        batch_starts = range(0, len(sentences), self.batch_size)
 
         def subsample() -> tuple[npt.NDArray[np.int32], IndexArray]:
-            """Return the ids of the words that are kept, and where each sentence begins."""
+            """Draw the words to keep; return their ids, and where each sentence begins and ends."""
             is_kept = rng.random(len(tokens.ids)) < keep_probabilities[tokens.ids]
-            return tokens.ids[is_kept], np.concatenate([[0], np.cumsum(is_kept)])[tokens.offsets]
+            # The number of kept words before each word, and of all.
+            n_kept_before = np.concatenate([[0], np.cumsum(is_kept)])
+            return tokens.ids[is_kept], n_kept_before[tokens.offsets]
 
         def batches() -> Iterator[tuple[IndexArray, Draws]]:
+            """Yield the rows with neighbours in each batch, and the epoch's draws of words."""
             input_words = subsample() if self.sample else (tokens.ids, tokens.offsets)
             target_words = subsample() if self.sample else (tokens.ids, tokens.offsets)
-            for start in starts:
-                center_rows = rows_with_neighbours(documents[start : start + self.batch_size])
-                yield center_rows + start, (*input_words, *target_words)
+            for start in batch_starts:
+                batch_documents = documents[start : start + self.batch_size]
+                center_rows = start + rows_with_neighbours(batch_documents)
+                yield center_rows, (*input_words, *target_words)
 
         def learn_batch(batch: tuple[IndexArray, Draws], step: int) -> tuple[float, int]:
-            epoch, block = divmod(step, len(starts))
-            n_finished = epoch * len(sentences) + block * self.batch_size
+            epoch, batch_in_epoch = divmod(step, len(batch_starts))
+            n_finished = epoch * len(sentences) + batch_in_epoch * self.batch_size
             rate = self.decayed_rate(n_finished, len(sentences) * self.epochs)
             center_rows, draws = batch
+            # By position, as compiled functions are called fastest.
             return learn_block(
                 center_rows,
                 *draws,
@@ -283,13 +289,13 @@ class FastSentTraining(StandaloneMethod):
         config = FastSentConfig(size=self.size, lowercase=self.lowercase)
         params = {"mean": self.mean, "tokens": self.tokens}
         return PreparedTraining(
-            tensors={"source": source_tensor, "nodes": torch.from_numpy(nodes)},
+            trained_tensors={"source": source_tensor, "nodes": torch.from_numpy(nodes)},
             encoder_files=WordEncoderFiles(
                 "fastsent", config, {"source": source_tensor}, params, vocabulary.words
             ),
             batches=batches,
             learn_batch=learn_batch,
-            steps_per_epoch=len(starts),
+            steps_per_epoch=len(batch_starts),
             tokens_per_epoch=len(tokens.ids),
         )
 
@@ -308,7 +314,7 @@ class FastSentTraining(StandaloneMethod):
         """Compute the probability that a word is read or predicted, (words,), by gensim's rule.
 
         It is sqrt(s / f) + s / f, at most 1, with f the word's share of all words and s ``sample``:
-        frequent words are left out more often.
+        frequent words are omitted more often. If ``sample`` is 0, all are kept.
 
         Args:
             vocabulary: The words and their frequencies.
@@ -316,8 +322,8 @@ class FastSentTraining(StandaloneMethod):
         threshold = self.sample * vocabulary.counts.sum()
         if not threshold:
             return np.ones(len(vocabulary.words))
-        relative_threshold = threshold / vocabulary.counts
-        probabilities: npt.NDArray[np.float64] = np.minimum(
-            np.sqrt(1 / relative_threshold) * relative_threshold + relative_threshold, 1.0
-        )
+        relative_threshold = threshold / vocabulary.counts  # s / f
+        # sqrt(1 / r) * r is sqrt(r), in gensim's order of operations.
+        root = np.sqrt(1 / relative_threshold) * relative_threshold
+        probabilities: npt.NDArray[np.float64] = np.minimum(root + relative_threshold, 1.0)
         return probabilities

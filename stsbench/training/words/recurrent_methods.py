@@ -1,16 +1,13 @@
-"""Training of recurrent encoders of words: Skip-Thoughts, Quick-Thoughts and InferSent.
+"""Skip-Thoughts and Quick-Thoughts: recurrent encoders of words that learn from neighbours.
 
-The first two learn from neighbours in ordered text, InferSent from labelled pairs (Conneau et al.
-2017, arXiv 1705.02364, section 3; its released code).
+Both read ordered text; a sentence's neighbours are the ones before and after it.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,23 +15,17 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.core.errors import TrainingError
-from stsbench.encoders.cached_files import cached_digest
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.words.recurrent import (
-    VERSIONS,
-    BiLstm,
     GruCell,
     GruHalf,
     GruTable,
     HalvesConfig,
-    InferSentConfig,
-    Padding,
     make_batch,
 )
-from stsbench.encoders.words.vectors import WordVectors, open_vectors
-from stsbench.encoders.words.words import find_vectors, make_tokeniser
+from stsbench.encoders.words.words import make_tokeniser
 from stsbench.training.learner import Columns, Rows
-from stsbench.training.objectives import pair_features, quick_thoughts
+from stsbench.training.objectives import quick_thoughts
 from stsbench.training.words.rounds import (
     PreparedTraining,
     StandaloneMethod,
@@ -78,15 +69,16 @@ class SkipThoughts(GruHalf):
             {side: nn.GRU(input_size, half.size, batch_first=True) for side in NEIGHBOUR_OFFSETS}
         )
         self.output = nn.Linear(half.size, words)
-        # Gate by gate: square matrices (all recurrent ones) are orthogonal, others uniform.
+        # Square matrices (all recurrent ones) begin orthogonal, others uniform.
         for name, parameter in self.named_parameters():
             if "bias" in name:
                 nn.init.zeros_(parameter)
-                # The released GRU has one bias per gate.
+                # The released GRU has one bias per gate, torch's has two: the second stays zero.
                 parameter.requires_grad_("bias_hh" not in name)
             elif name != "embedding":
-                # The matrices of a GRU are those of its three gates, one below the other.
-                for matrix in parameter.detach().chunk(1 if name == "output.weight" else 3):
+                # A parameter of a GRU has the matrices of its three gates, one below the other.
+                n_matrices = 1 if name == "output.weight" else 3
+                for matrix in parameter.detach().chunk(n_matrices):
                     if matrix.shape[0] == matrix.shape[1]:
                         nn.init.orthogonal_(matrix)
                     else:
@@ -102,29 +94,28 @@ class SkipThoughts(GruHalf):
             tokens: The word ids of all sentences, in the order of the text.
             rows: The sentences, (b,), none of them the first or the last of a document.
         """
-        sentences = self(*make_batch(tokens, rows))
+        embeddings = self(*make_batch(tokens, rows))  # (b, d)
         costs = []
-        for side, step in NEIGHBOUR_OFFSETS.items():
+        for side, offset in NEIGHBOUR_OFFSETS.items():
             # The neighbours of all sentences on this side: ids (b, t) and their lengths (b,).
-            ids, lengths = make_batch(tokens, rows + step)
+            ids, lengths = make_batch(tokens, rows + offset)
             # A decoder reads the word before the one that it predicts, and a zero vector before the
             # first: (b, t, w), the vectors of all words but the last behind one of zeros.
-            words = nn.functional.pad(self.embedding[ids[:, :-1]], (0, 0, 1, 0))
+            inputs = nn.functional.pad(self.embedding[ids[:, :-1]], (0, 0, 1, 0))
             initial_state = None
             if self.each_step:
-                words = torch.cat(
-                    [words, sentences.unsqueeze(1).expand(-1, words.shape[1], -1)], dim=2
-                )
+                # The sentence's embedding stands beside each word.
+                repeated = embeddings.unsqueeze(1).expand(-1, inputs.shape[1], -1)
+                inputs = torch.cat([inputs, repeated], dim=2)
             else:
-                initial_state = sentences.unsqueeze(0).contiguous()
-            states, _ = self.decoders[side](words, initial_state)
+                initial_state = embeddings.unsqueeze(0).contiguous()
+            states, _ = self.decoders[side](inputs, initial_state)
             is_word = torch.arange(ids.shape[1]) < lengths.unsqueeze(1)
-            # Of the true words of all neighbours alone, (words, 1); ADDED_PROBABILITY keeps the
-            # logarithm finite, as released.
-            probabilities = torch.softmax(self.output(states[is_word]), dim=1).gather(
-                1, ids[is_word].unsqueeze(1)
-            )
-            costs.append(-torch.log(probabilities + ADDED_PROBABILITY).sum())
+            # For the words of all neighbours, without padding: (words, vocabulary).
+            distributions = torch.softmax(self.output(states[is_word]), dim=1)
+            true_probabilities = distributions.gather(1, ids[is_word].unsqueeze(1))
+            # ADDED_PROBABILITY keeps the logarithm finite, as released.
+            costs.append(-torch.log(true_probabilities + ADDED_PROBABILITY).sum())
         return torch.stack(costs).sum()
 
 
@@ -146,8 +137,9 @@ def released_adam_factor(step: int) -> float:
 def released_adam_epsilon(step: int) -> float:
     """Return the epsilon with which PyTorch's Adam takes the released step.
 
-    TensorFlow's code, and Skip-Thoughts' own, add 1e-8 to the root of the second mean before its
-    correction, PyTorch after.
+    TensorFlow's code, and Skip-Thoughts' own, add 1e-8 to the root of the second mean before the
+    root is corrected for the mean's start at zero, PyTorch after. So the correction, which divides
+    by sqrt(1 - 0.999^t), is applied to the epsilon here.
 
     Args:
         step: The number of the step, from 0.
@@ -229,14 +221,14 @@ class SkipThoughtsTraining(NeighbourTraining):
         # How many triples have a source of each length: batches hold one length.
         _, sizes = np.unique(tokens.lengths[triples], return_counts=True)
         return PreparedTraining(
-            tensors=model.state_dict(),
+            trained_tensors=model.state_dict(),
             optimiser=optimiser,
             encoder_files=self._encoder_files(model, table, vocabulary.words),
             batches=lambda: self.batches(tokens, triples, rng),
             learn_batch=learn_batch,
             steps_per_epoch=int(np.ceil(sizes / self.batch_size).sum()),
             tokens_per_epoch=3 * int(tokens.lengths[triples].sum()),
-            interval=self.every,
+            validation_interval=self.every,
             max_steps=self.steps,
         )
 
@@ -393,7 +385,7 @@ class QuickThoughtsTraining(NeighbourTraining):
         n_batches = len(tokens) // self.batch_size
         batches = np.arange(n_batches * self.batch_size).reshape(-1, self.batch_size)
         return PreparedTraining(
-            tensors=model.state_dict(),
+            trained_tensors=model.state_dict(),
             optimiser=optimiser,
             encoder_files=WordEncoderFiles(
                 kind="quick_thoughts",
@@ -406,7 +398,7 @@ class QuickThoughtsTraining(NeighbourTraining):
             learn_batch=learn_batch,
             steps_per_epoch=len(batches),
             tokens_per_epoch=len(tokens.ids),
-            interval=self.every,
+            validation_interval=self.every,
             max_steps=self.steps,
         )
 
@@ -451,258 +443,3 @@ class QuickThoughtsTraining(NeighbourTraining):
         optimiser.param_groups[0]["eps"] = released_adam_epsilon(step)
         optimiser.step()
         return float(loss.detach())
-
-
-Side = tuple[Tensor, Tensor]
-"""One side of a batch of pairs: word vectors (b, t, w), zero at padding, and lengths (b,)."""
-
-
-class PairClassifier(nn.Module):
-    """The encoder of both sentences, and a head over (u, v, |u - v|, u * v).
-
-    The head is linear layers without an activation between them, as released.
-    """
-
-    def __init__(self, encoder: BiLstm, sizes: tuple[int, ...]) -> None:
-        """Make the head's layers, from each of these sizes to the next."""
-        super().__init__()
-        self.encoder = encoder
-        self.head = nn.Sequential(*(nn.Linear(wide, narrow) for wide, narrow in pairwise(sizes)))
-
-    def forward(self, first: Side, second: Side) -> Tensor:
-        """Return logits (b, c) of the classes of pairs.
-
-        Args:
-            first: The first sentences.
-            second: The second sentences.
-        """
-        logits: Tensor = self.head(
-            pair_features(self.encoder(*first), self.encoder(*second), kinds="infersent")
-        )
-        return logits
-
-
-class LabelledPairs(NamedTuple):
-    """Labelled pairs, all first sentences and then all second ones, as rows of word vectors.
-
-    The table of word vectors is (words + 1, w); its last row is zero.
-    """
-
-    tokens: TokenIds
-    labels: Tensor
-    table: Tensor
-
-    def batch(self, rows: Rows) -> tuple[Side, Side, Tensor]:
-        """Return some pairs and their labels (b,).
-
-        Args:
-            rows: The indices of the pairs, (b,).
-        """
-        # Second sentences come behind all the first ones. Row -1 of the table, the last, is the
-        # zero vector of padding.
-        sides = (make_batch(self.tokens, rows + start, pad=-1) for start in (0, len(self.labels)))
-        first, second = ((self.table[ids], lengths) for ids, lengths in sides)
-        return first, second, self.labels[torch.from_numpy(rows)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class InferSentTraining(StandaloneMethod):
-    """Training of InferSent; the defaults are the released code's.
-
-    SGD whose rate is multiplied by ``decay`` per epoch and divided by ``shrink`` after an epoch
-    without a better accuracy on held-out pairs, until it is below ``min_rate``. A gradient longer
-    than ``clip`` shortens the step. The weights with the best accuracy are kept, not those with the
-    best score by ``validate``, which is only recorded.
-    """
-
-    needs: ClassVar[tuple[str, ...]] = ("first", "second", "label")
-    vectors: str
-    version: Literal[1, 2] = 1
-    hidden: int = 2048
-    head_size: int = 512
-    batch_size: int = 64
-    epochs: int = 20
-    learning_rate: float = 0.1
-    decay: float = 0.99
-    shrink: float = 5.0
-    min_rate: float = 1e-5
-    clip: float = 5.0
-    tokens: str = "whitespace"
-    lowercase: bool = False
-    held_out: float = 0.1
-    """The share of pairs, the last ones, on which accuracy is computed."""
-
-    def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
-        """Read the columns ``first``, ``second`` and ``label``, and make model, optimiser, batches.
-
-        Args:
-            columns: The corpus of pairs.
-            seed: The seed of the order of pairs; torch's, of the weights, is set already.
-        """
-        path = find_vectors(self.vectors)
-        digest = cached_digest(path)
-        rng = np.random.default_rng(seed)
-        vectors = open_vectors(path, sha256=digest)
-        pairs, n_classes = self._read(columns, vectors)
-        n_pairs = len(pairs.labels)
-        n_training = round(n_pairs * (1 - self.held_out))
-        if not 0 < n_training < n_pairs:
-            raise TrainingError(
-                f"{n_pairs} pairs, of which {n_training} to learn from; "
-                "give more, or another held_out"
-            )
-        model = self.make_model(vectors.shape[1], n_classes)
-        optimiser = torch.optim.SGD(model.parameters(), lr=self.learning_rate)
-        steps_per_epoch = math.ceil(n_training / self.batch_size)
-
-        def batches() -> Iterator[Rows]:
-            order = rng.permutation(n_training)
-            for start in range(0, n_training, self.batch_size):
-                yield order[start : start + self.batch_size]
-
-        def learn_batch(rows: Rows, step: int) -> tuple[float, int]:
-            if step and step % steps_per_epoch == 0:
-                optimiser.param_groups[0]["lr"] *= self.decay
-            return self.step(model, optimiser, *pairs.batch(rows)), 1
-
-        def examine_round(best_accuracy: float) -> tuple[float, dict[str, float]]:
-            # The released code compares hundredths of a point.
-            new_accuracy = round(accuracy(model, pairs, np.arange(n_training, n_pairs)), 4)
-            if new_accuracy <= best_accuracy:
-                optimiser.param_groups[0]["lr"] /= self.shrink
-            return new_accuracy, {
-                "accuracy": new_accuracy,
-                "learning_rate": optimiser.param_groups[0]["lr"],
-            }
-
-        return PreparedTraining(
-            tensors=model.state_dict(),
-            optimiser=optimiser,
-            encoder_files=self._encoder_files(model.encoder, vectors.shape[1], digest),
-            batches=batches,
-            learn_batch=learn_batch,
-            steps_per_epoch=steps_per_epoch,
-            tokens_per_epoch=len(pairs.tokens.ids),
-            examine_round=examine_round,
-            is_finished=lambda: optimiser.param_groups[0]["lr"] < self.min_rate,
-        )
-
-    def _encoder_files(
-        self, encoder: BiLstm, word_size: int, vectors_sha256: str
-    ) -> WordEncoderFiles:
-        """Return the encoder without the classifier.
-
-        Args:
-            encoder: The trained encoder.
-            word_size: The size of a word vector.
-            vectors_sha256: The hash of the file of word vectors, which the encoder needs too.
-        """
-        config = InferSentConfig(
-            version=self.version,
-            word_size=word_size,
-            hidden=self.hidden,
-            vectors=self.vectors,
-            vectors_sha256=vectors_sha256,
-            lowercase=self.lowercase,
-        )
-        return WordEncoderFiles(
-            kind="infersent",
-            config=config,
-            tensors=encoder.state_dict(),
-            params={"tokens": self.tokens},
-        )
-
-    def make_model(self, word_size: int, n_classes: int) -> PairClassifier:
-        """Make encoder and head.
-
-        Version 1 is trained with padding in the maximum, as it was originally: a zero at padding
-        may then win over the states of the words.
-
-        Args:
-            word_size: The size of a word vector.
-            n_classes: The number of distinct labels.
-        """
-        padding: Padding = "batch" if self.version == 1 else "masked"
-        # 4 features of pairs, each of 2 directions of the LSTM.
-        sizes = (4 * 2 * self.hidden, self.head_size, self.head_size, n_classes)
-        return PairClassifier(BiLstm(word_size, self.hidden, padding), sizes)
-
-    def step(
-        self,
-        model: PairClassifier,
-        optimiser: torch.optim.Optimizer,
-        first: Side,
-        second: Side,
-        labels: Tensor,
-    ) -> float:
-        """Learn from one batch and return its mean loss.
-
-        A long gradient reduces the learning rate for this step only, as in the released code.
-
-        Args:
-            model: The classifier of pairs, changed in place.
-            optimiser: SGD over its weights.
-            first: The first sentences of b pairs.
-            second: The second sentences.
-            labels: The classes of the pairs, (b,).
-        """
-        optimiser.zero_grad()
-        # In the released code the losses are summed and divided by the batch size.
-        loss = nn.functional.cross_entropy(model(first, second), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
-        gradients = [
-            parameter.grad for parameter in model.parameters() if parameter.grad is not None
-        ]
-        norm = float(torch.nn.utils.get_total_norm(gradients))
-        group = optimiser.param_groups[0]
-        rate = group["lr"]
-        group["lr"] = rate * min(1.0, self.clip / norm) if norm > 0 else rate
-        optimiser.step()
-        group["lr"] = rate
-        return float(loss.detach())
-
-    def _read(self, columns: Columns, vectors: WordVectors) -> tuple[LabelledPairs, int]:
-        """Look up the words of all pairs; a sentence without a known word is one zero vector.
-
-        Args:
-            columns: The corpus of pairs.
-            vectors: The file of word vectors.
-
-        Returns:
-            The pairs, and the number of distinct labels.
-
-        Raises:
-            TrainingError: All labels are the same.
-        """
-        tokenize = make_tokeniser(self.tokens, lowercase=self.lowercase)
-        release = VERSIONS[self.version]
-        texts = [*columns["first"], *columns["second"]]
-        ids_by_text, table = vectors.make_table(
-            [[release.bos, *tokenize(text), release.eos] for text in texts]
-        )
-        # The last row of the table is zero.
-        tokens = TokenIds.from_lists([ids or [len(table) - 1] for ids in ids_by_text])
-        names = sorted(set(columns["label"]))
-        if len(names) < 2:
-            raise TrainingError(
-                f"all pairs have the label '{names[0] if names else ''}': nothing to learn"
-            )
-        labels = torch.tensor([names.index(label) for label in columns["label"]])
-        return LabelledPairs(tokens, labels, table=torch.from_numpy(table)), len(names)
-
-
-def accuracy(model: PairClassifier, pairs: LabelledPairs, rows: Rows, *, batch: int = 64) -> float:
-    """Return the share of pairs that a classifier labels correctly.
-
-    Args:
-        model: The classifier.
-        pairs: All pairs of the corpus.
-        rows: The indices of the pairs to classify.
-        batch: The number of pairs at once.
-    """
-    n_correct = 0
-    with torch.inference_mode():
-        for start in range(0, len(rows), batch):
-            first, second, labels = pairs.batch(rows[start : start + batch])
-            n_correct += int((model(first, second).argmax(dim=1) == labels).sum())
-    return n_correct / len(rows)

@@ -53,7 +53,7 @@ class WordEncoderFiles(NamedTuple):
 class PreparedTraining:
     """A training that is ready to start: batches, the step of learning, and the encoder."""
 
-    tensors: Mapping[str, torch.Tensor]
+    trained_tensors: Mapping[str, torch.Tensor]
     """All that is learnt, changed in place."""
     optimiser: torch.optim.Optimizer | None = None
     encoder_files: WordEncoderFiles
@@ -64,7 +64,7 @@ class PreparedTraining:
     terms in the sum."""
     steps_per_epoch: int
     tokens_per_epoch: int
-    interval: int = 0
+    validation_interval: int = 0
     """The number of steps between validations; 0 for those of an epoch."""
     max_steps: int | None = None
     """The number of steps after which training ends, whatever the epochs; None for no maximum."""
@@ -82,8 +82,8 @@ class PreparedTraining:
         steps = self.steps_per_epoch * epochs
         return min(steps, self.max_steps or steps)
 
-    def score(self, folder: Path, validate: Validate | None) -> float | None:
-        """Write the current encoder into a folder and return its score.
+    def write_and_score(self, folder: Path, validate: Validate | None) -> float | None:
+        """Write the encoder with the current weights into a folder, load it and return its score.
 
         Args:
             folder: The folder to write.
@@ -143,16 +143,19 @@ class StandaloneMethod(ABC):
         torch.manual_seed(seed)
         prepared = self.prepare(columns, seed)
         writer = _CheckpointWriter(prepared, folder, validate, resume=resume)
-        interval = prepared.interval or prepared.steps_per_epoch
+        # A round ends after this number of steps.
+        interval = prepared.validation_interval or prepared.steps_per_epoch
         total_steps = prepared.total_steps(self.epochs)
         step = writer.step
         batches: Iterator[Any] = (batch for _ in range(self.epochs) for batch in prepared.batches())
-        # A resumed training may have ended by itself already.
+        # A resumed training may have ended by itself already, before its last epoch.
         if step and prepared.is_finished():
             batches = iter(())
+        # The sum of the losses of a round's steps, and the number of terms in these sums.
         round_loss = 0.0
         round_terms = 0
-        # The earlier batches are made again and skipped: their draws must be repeated.
+        # The batches before ``step`` are made again and skipped, because their draws decide those
+        # of later batches.
         for batch in islice(batches, step, total_steps):
             loss, n_terms = prepared.learn_batch(batch, step)
             mean_loss = loss / max(n_terms, 1)
@@ -160,16 +163,18 @@ class StandaloneMethod(ABC):
             round_loss += loss
             round_terms += n_terms
             step += 1
-            on_progress(writer.progress(step, total_steps, mean_loss))
+            on_progress(writer.make_progress(step, total_steps, mean_loss))
             if step % interval == 0 or step == total_steps:
-                point = writer.close(step, round_loss, round_terms)
-                on_progress(writer.progress(step, total_steps, point["loss"], point))
+                point = writer.close_round(step, round_loss, round_terms)
+                on_progress(writer.make_progress(step, total_steps, point["loss"], point))
                 round_loss = 0.0
                 round_terms = 0
                 if prepared.is_finished():
                     break
-        selected = writer.chosen if writer.chosen and writer.chosen["score"] is not None else None
-        return TrainingOutcome(curve=writer.curve, chosen=selected, steps=writer.step)
+        stored_point = writer.stored_point
+        # Without a score nothing was selected: the last weights are stored.
+        selected = stored_point if stored_point and stored_point["score"] is not None else None
+        return TrainingOutcome(curve=writer.curve, selected_point=selected, steps=writer.step)
 
 
 class _CheckpointWriter:
@@ -187,13 +192,13 @@ class _CheckpointWriter:
         *,
         resume: bool,
     ) -> None:
-        """Restore the rounds of a training that is resumed; else begin with the first weights.
+        """Restore a training that is resumed; otherwise score the first weights.
 
-        Otherwise the checkpoints of an earlier training are removed, and the first weights are
-        scored as step 0 of the curve. That score is no round's: it selects nothing.
+        Otherwise, too, the checkpoints of an earlier training are removed. The score of the first
+        weights is step 0 of the curve and selects nothing. The curve's file is written anew.
 
         Args:
-            prepared: The model and its data.
+            prepared: The model and its data; its weights are replaced if a checkpoint is restored.
             folder: The folder of the encoder.
             validate: A function that scores an encoder; None if there is none.
             resume: Continue from the checkpoint in the folder, if there is one.
@@ -201,23 +206,23 @@ class _CheckpointWriter:
         self.prepared = prepared
         self.folder = folder
         self.validate = validate
-        self.trial = folder / "trial"
+        self.trial_folder = folder / "trial"
         """The folder of the weights that are scored; it is removed after each score."""
         self.curve: list[dict[str, Any]] = []
         """The points of the curve, as its file has them."""
-        self.chosen: dict[str, Any] | None = None
+        self.stored_point: dict[str, Any] | None = None
         """The step whose weights are stored, and its score; None if none are stored yet."""
-        self.best = -math.inf
+        self.best_selection_score = -math.inf
         """The best selection score so far."""
         checkpoint = folder / STATE_FILE
         if resume and checkpoint.is_file():
-            self._restore()
+            self._restore_checkpoint()
         else:
             shutil.rmtree(checkpoint.parent, ignore_errors=True)
-            score = prepared.score(self.trial, validate)
+            score = prepared.write_and_score(self.trial_folder, validate)
             if score is not None:
                 self.curve.append({"step": 0, "score": float(score), **read_measures(score)})
-        shutil.rmtree(self.trial, ignore_errors=True)
+        shutil.rmtree(self.trial_folder, ignore_errors=True)
         self.write_point = open_curve(folder, self.curve)
         """A function that adds a point to the curve's file."""
 
@@ -234,13 +239,12 @@ class _CheckpointWriter:
                 f"{self.folder} keeps the best weights so far"
             )
 
-    def progress(
+    def make_progress(
         self, step: int, steps: int, loss: float, point: Point | None = None
     ) -> TrainingProgress:
-        """Return the progress after a step.
+        """Return the progress after a step, with the last and the best score of a round so far.
 
-        The scores are those of the rounds so far; that of the first weights, step 0, is none of
-        them.
+        The score of the first weights, step 0, is not among these.
 
         Args:
             step: The number of finished steps.
@@ -255,7 +259,7 @@ class _CheckpointWriter:
         ]
         last_score = scores[-1] if scores else None
         best_score = max(scores, default=None)
-        stored_score = self.chosen["score"] if self.chosen else None
+        stored_score = self.stored_point["score"] if self.stored_point else None
         return TrainingProgress(
             step=step,
             steps=steps,
@@ -266,13 +270,19 @@ class _CheckpointWriter:
             point=point,
         )
 
-    def close(self, step: int, loss: float, n_terms: int) -> Point:
-        """End a round: score the current weights, and keep them if they are the best.
+    def close_round(self, step: int, loss: float, n_terms: int) -> Point:
+        """End a round: score the current weights, store them if they are the best, and checkpoint.
+
+        The best encoder is in the training's folder; without a score that is the current one. The
+        point of the round is added to the curve and its file.
 
         Args:
             step: The number of finished steps.
             loss: The summed loss of the round.
             n_terms: The number of terms in the sum.
+
+        Returns:
+            The point of the curve.
 
         Raises:
             TrainingError: The round had nothing to learn from.
@@ -281,9 +291,10 @@ class _CheckpointWriter:
             raise TrainingError(
                 "no sentence has a neighbour with known words: nothing to learn from"
             )
-        selection_score, measures = self.prepared.examine_round(self.best)
-        score = self.prepared.score(self.trial, self.validate)
-        selection_score = score if selection_score is None else selection_score
+        # A method may select weights by a score of its own, such as an accuracy.
+        own_score, measures = self.prepared.examine_round(self.best_selection_score)
+        score = self.prepared.write_and_score(self.trial_folder, self.validate)
+        selection_score = score if own_score is None else own_score
         # A plain number, because a score with measures is not for JSON.
         plain_score = None if score is None else float(score)
         score_measures = {} if score is None else read_measures(score)
@@ -295,24 +306,28 @@ class _CheckpointWriter:
             **score_measures,
         }
         key = None if selection_score is None else selection_key(selection_score)
-        # Without a score the last weights are kept; of the first round any, even if its score is
-        # NaN.
-        if key is None or key > self.best or self.chosen is None:
-            self.best = self.best if key is None else key
-            self.chosen = {"score": plain_score, "step": step}
-            for path in self.trial.iterdir():
+        # Without a score the last weights are stored; those of the first round always, even if
+        # their score is NaN.
+        is_best = key is None or key > self.best_selection_score
+        if is_best or self.stored_point is None:
+            if key is not None:
+                self.best_selection_score = key
+            self.stored_point = {"score": plain_score, "step": step}
+            # The encoder was written there to be scored.
+            for path in self.trial_folder.iterdir():
                 path.replace(self.folder / path.name)
-        shutil.rmtree(self.trial, ignore_errors=True)
+        shutil.rmtree(self.trial_folder, ignore_errors=True)
         self.curve.append(point)
-        self._write_state()
+        self._write_checkpoint()
         self.write_point(point)
         return point
 
-    def _write_state(self) -> None:
-        """Write the checkpoint."""
+    def _write_checkpoint(self) -> None:
+        """Write weights, optimiser, torch's generator and records so far as one checkpoint file."""
         optimiser = self.prepared.optimiser
         state = {
-            f"learnt.{name}": tensor.detach() for name, tensor in self.prepared.tensors.items()
+            f"learnt.{name}": tensor.detach()
+            for name, tensor in self.prepared.trained_tensors.items()
         }
         optimiser_states = optimiser.state_dict()["state"] if optimiser else {}
         for index, values in optimiser_states.items():
@@ -323,16 +338,16 @@ class _CheckpointWriter:
             }
         record = {
             "curve": self.curve,
-            "chosen": self.chosen,
+            "chosen": self.stored_point,
             # JSON has no infinity.
-            "best": self.best if math.isfinite(self.best) else None,
+            "best": self.best_selection_score if math.isfinite(self.best_selection_score) else None,
             "groups": optimiser.state_dict()["param_groups"] if optimiser else [],
         }
         content = save({**state, "random": torch.get_rng_state()}, {"facts": json.dumps(record)})
         write_atomically(self.folder / STATE_FILE, content)
 
-    def _restore(self) -> None:
-        """Restore the checkpoint.
+    def _restore_checkpoint(self) -> None:
+        """Restore all that :meth:`_write_checkpoint` has written, the weights in place.
 
         Raises:
             TrainingError: The checkpoint is of another training.
@@ -340,9 +355,9 @@ class _CheckpointWriter:
         with safe_open(self.folder / STATE_FILE, framework="pt") as stored:
             record: dict[str, Any] = json.loads(stored.metadata()["facts"])
             state = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - no mapping
-        for name, tensor in self.prepared.tensors.items():
+        for name, tensor in self.prepared.trained_tensors.items():
             learnt = state.get(f"learnt.{name}")
-            # A checkpoint without a curve is of an earlier version.
+            # A record without a curve is of an earlier version.
             if "curve" not in record or learnt is None or learnt.shape != tensor.shape:
                 message = f"{self.folder}: its checkpoint is of another training"
                 raise TrainingError(f"{message}; pass `fresh` to train again")
@@ -350,16 +365,18 @@ class _CheckpointWriter:
                 tensor.copy_(learnt)
         optimiser = self.prepared.optimiser
         if optimiser:
+            # The optimiser's tensors by the number of the parameter, from names such as
+            # ``optimiser.0.exp_avg``.
             states: dict[int, dict[str, torch.Tensor]] = {}
             for name, tensor in state.items():
                 if name.startswith("optimiser."):
-                    _, index, key = name.split(".", 2)
-                    states.setdefault(int(index), {})[key] = tensor
+                    _, parameter_number, key = name.split(".", 2)
+                    states.setdefault(int(parameter_number), {})[key] = tensor
             optimiser.load_state_dict({"state": states, "param_groups": record["groups"]})
         torch.set_rng_state(state["random"])
         self.curve = record["curve"]
-        self.chosen = record["chosen"]
-        self.best = record["best"] if record["best"] is not None else -math.inf
+        self.stored_point = record["chosen"]
+        self.best_selection_score = record["best"] if record["best"] is not None else -math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -441,16 +458,16 @@ class OrderedText(NamedTuple):
 def read_ordered(
     columns: Columns,
     tokenize: Callable[[str], list[str]],
-    **counting: Any,  # noqa: ANN401 - see Vocabulary.from_sentences
+    **vocabulary_options: Any,  # noqa: ANN401 - see Vocabulary.from_sentences
 ) -> OrderedText:
-    """Read ordered text.
+    """Split the sentences of an ordered corpus into words, and count the words.
 
     Text without the column ``document_id`` is one document, as the papers' code reads books.
 
     Args:
-        columns: The corpus.
+        columns: The corpus, sentences in the order of the text, as ``text``.
         tokenize: Splits a text into words.
-        counting: Arguments of :meth:`Vocabulary.from_sentences`.
+        vocabulary_options: Arguments of :meth:`Vocabulary.from_sentences`, such as ``min_count``.
 
     Raises:
         TrainingError: There are fewer than three sentences, or no word is left.
@@ -459,16 +476,13 @@ def read_ordered(
     if len(texts) < 3:
         count = format_count(len(texts), "sentence")
         raise TrainingError(f"ordered text of {count}; neighbours need at least three")
+    documents = np.zeros(len(texts), dtype=np.int64)
     document_ids = columns.get("document_id", ())
-    documents = (
-        np.asarray(document_ids, dtype=np.int64)
-        if len(document_ids)
-        else np.zeros(len(texts), dtype=np.int64)
-    )
+    if len(document_ids):
+        documents = np.asarray(document_ids, dtype=np.int64)
     sentences = [tokenize(text) for text in texts]
-    return OrderedText(
-        sentences, documents, vocabulary=Vocabulary.from_sentences(sentences, **counting)
-    )
+    vocabulary = Vocabulary.from_sentences(sentences, **vocabulary_options)
+    return OrderedText(sentences, documents, vocabulary)
 
 
 def rows_with_neighbours(documents: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -17,7 +17,7 @@ from stsbench.training.loop.batches import (
     BatchPlan,
     check_workers,
     load_batches,
-    open_batch,
+    receive_batch,
 )
 from stsbench.training.methods.declutr import DeCLUTR
 from stsbench.training.methods.simcse import SimCSE, SimCSEPositives
@@ -52,7 +52,7 @@ class Rowed(SimCSE):
 
 
 def made(folder: Path, method: type[Learner] = SimCSE, **params: Any) -> Learner:
-    learner = method(student(folder, language_model=method.wants_language_model(params)), **params)
+    learner = method(student(folder, language_model=method.needs_language_model(params)), **params)
     columns: Columns = {
         "text": sentences(50),
         "document": [" ".join(sentences(30, seed=row)) for row in range(50)],
@@ -69,7 +69,7 @@ def plan() -> BatchPlan:
 def test_batches_come_in_order_and_from_other_processes(masked_lm, workers):
     learner = made(masked_lm, Marking)
     found = [
-        open_batch(batch, CPU)
+        receive_batch(batch, CPU)
         for batch in load_batches(Batches(learner, plan()), workers=workers, pin=False)
     ]
     makers = {batch["maker"] for batch in found}

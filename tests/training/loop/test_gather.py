@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.multiprocessing.spawn import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
-from stsbench.training.loop.gather import ProcessGroup, gather_views, local_rows
+from stsbench.training.loop.gather import ProcessGroup, gather_over_ranks, rows_of_this_rank
 from tests.training.objectives.every_objective import INPUTS, LABELS, LOSSES, MASK
 from tests.training.tensors import made
 
@@ -39,7 +39,7 @@ class Encoder(torch.nn.Module):
     def forward(self, *batch: torch.Tensor) -> torch.Tensor:
         inputs, *rest = batch
         tensors = [torch.tanh(inputs @ self.weight), *rest]
-        return self.loss(*map(gather_views, tensors)) if self.gathers else self.loss(*tensors)
+        return self.loss(*map(gather_over_ranks, tensors)) if self.gathers else self.loss(*tensors)
 
 
 def loss_and_gradient(model: torch.nn.Module, rows: slice, dtype: torch.dtype) -> list[Any]:
@@ -71,8 +71,8 @@ def work(rank: int, folder: str) -> None:
     found["agreed"] = [
         ProcessGroup(rank, RANKS, "cpu").agree(rank == wishing) for wishing in range(RANKS)
     ]
-    joined = gather_views(torch.arange(6).view(3, 2) + 10 * rank)
-    found["joined"], found["own"] = joined.tolist(), local_rows(joined).tolist()
+    joined = gather_over_ranks(torch.arange(6).view(3, 2) + 10 * rank)
+    found["joined"], found["own"] = joined.tolist(), rows_of_this_rank(joined).tolist()
     Path(folder, f"{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
 
@@ -122,4 +122,4 @@ def test_all_do_what_the_first_process_wishes(ranks):
 
 def test_alone_nothing_is_gathered():
     x = made(3, 2, key=1).requires_grad_()
-    assert gather_views(x) is x and local_rows(x) is x
+    assert gather_over_ranks(x) is x and rows_of_this_rank(x) is x

@@ -65,7 +65,7 @@ def test_ranks_share_out_each_batch(masked_lm, monkeypatch):
 def test_what_cannot_be_planned_is_one_line_and_no_batch_has_one_row(options, count, error, says):
     with pytest.raises(error, match=says):
         BatchPlan(facts(**options), count, seed=0)
-    assert [BatchPlan(facts(epochs=1), rows, seed=0).total for rows in (17, 18)] == [2, 3]
+    assert [BatchPlan(facts(epochs=1), rows, seed=0).n_batches for rows in (17, 18)] == [2, 3]
 
 
 def test_best_weights_are_those_of_the_best_score(masked_lm, tmp_path):
@@ -80,7 +80,7 @@ def test_best_weights_are_those_of_the_best_score(masked_lm, tmp_path):
     outcome = loop.train_learner(
         made, run_facts(tmp_path, 50, validate=validate, training={"steps": 15})
     )
-    assert outcome.chosen is not None and outcome.chosen["step"] == 10
+    assert outcome.selected_point is not None and outcome.selected_point["step"] == 10
     assert all((seen[1][name] == value).all() for name, value in weights(made).items())
     scores = iter([0.1, 0.9, 0.3])
     run = run_facts(
@@ -89,7 +89,10 @@ def test_best_weights_are_those_of_the_best_score(masked_lm, tmp_path):
     outcome = loop.train_learner(made, run)
     assert all((seen[-1][name] == value).all() for name, value in weights(made).items())
     # The score on record is that of the weights that are kept.
-    assert outcome.chosen is not None and (outcome.chosen["step"], outcome.chosen["score"]) == (
+    assert outcome.selected_point is not None and (
+        outcome.selected_point["step"],
+        outcome.selected_point["score"],
+    ) == (
         15,
         0.3,
     )
@@ -138,7 +141,11 @@ def test_scores_that_are_no_numbers_are_below_all_others(masked_lm, tmp_path, se
         selection={"patience": 2},
     )
     outcome = loop.train_learner(learner(masked_lm), run)
-    assert outcome.chosen is not None and outcome.chosen["step"] == step and outcome.steps == stops
+    assert (
+        outcome.selected_point is not None
+        and outcome.selected_point["step"] == step
+        and outcome.steps == stops
+    )
 
 
 @pytest.mark.parametrize(("at", "params"), [(1, {"mlm_weight": 0.1}), (11, {})])

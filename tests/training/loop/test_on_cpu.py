@@ -19,9 +19,9 @@ from stsbench.training.loop.on_cpu import (
     GroupedAttention,
     LengthGroups,
     draw_dropout_mask,
-    is_unpadded,
     layout_of,
     leave_out_padding,
+    omits_padding,
     padding_computed,
     speed_up,
 )
@@ -179,7 +179,7 @@ def test_states_and_gradients_are_the_padded_model_s(tiny, make, mask):
         model = opened(tiny[make])
         if unpadded:
             leave_out_padding(model)
-        assert is_unpadded(model) is unpadded
+        assert omits_padding(model) is unpadded
         batch = batch_of(model, mask)
         real = batch["attention_mask"] == 1
         output = model(**batch, output_hidden_states=True)
@@ -204,7 +204,7 @@ def test_a_model_of_another_kind_is_left_as_it_is(tiny, make):
     model = opened(tiny[make])
     plain = model.forward
     leave_out_padding(model)
-    assert not is_unpadded(model) and model.forward == plain and layout_of(model) is None
+    assert not omits_padding(model) and model.forward == plain and layout_of(model) is None
     batch = {
         "input_ids": torch.tensor([[7, 8, 9], [7, 8, 0]]),
         "attention_mask": torch.tensor([[1, 1, 1], [1, 1, 0]]),
@@ -221,13 +221,13 @@ def test_attention_that_sees_so_far_only_keeps_its_model_padded():
     )  # fmt: skip
     model = AutoModel.from_config(config)
     leave_out_padding(model)
-    assert not is_unpadded(model)
+    assert not omits_padding(model)
 
 
 def test_a_pooler_keeps_its_model_padded_and_other_inputs_pass(tiny):
     model = opened(tiny["bert"], pooler=True)
     leave_out_padding(model)
-    assert not is_unpadded(model)
+    assert not omits_padding(model)
     model = opened(tiny["bert"])
     batch = batch_of(model, "right")
     ids, mask = batch["input_ids"], batch["attention_mask"]
@@ -264,7 +264,7 @@ def test_a_copy_computes_with_its_own_weights(tiny):
     model = opened(tiny["bert"])
     leave_out_padding(model)
     other = copy.deepcopy(model)
-    assert is_unpadded(other)
+    assert omits_padding(other)
     batch = batch_of(model, "right")
     before = model(**batch).last_hidden_state.detach()
     with torch.no_grad():

@@ -15,9 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stsbench.core.errors import Interrupted, TrainingError
 from stsbench.encoders import runs as unfinished
-from stsbench.training.loop import loop
+from stsbench.training.loop import loop, selection
 from stsbench.training.loop.batches import Batches
-from stsbench.training.loop.loop import LossHistory, interruptible
+from stsbench.training.loop.loop import interruptible
+from stsbench.training.loop.selection import LossHistory
 from stsbench.training.methods.simcse import SimCSE
 from tests.training.students import run_facts, sentences, student, weights
 
@@ -64,7 +65,7 @@ def test_means_leave_out_what_overflowed_and_start_anew(tmp_path):
     for value, norm in ((1.0, math.inf), (3.0, 5.0)):
         seen.record({"loss": torch.tensor(value, dtype=torch.bfloat16)}, step=1)
         seen.record_gradient_norm(torch.tensor(norm))
-    state = seen.state()
+    state = seen.as_numbers()
     assert seen.means() == {"loss": 2.0, "gradient_norm": 5.0} and seen.means() == {}
     again = watching(tmp_path, 1)
     again.restore(state)
@@ -75,7 +76,7 @@ def test_means_leave_out_what_overflowed_and_start_anew(tmp_path):
 def test_nothing_is_kept_that_a_loss_not_yet_read_has_spoilt(
     masked_lm, tmp_path, monkeypatch, options
 ):
-    monkeypatch.setitem(loop.READ_INTERVAL_BY_DEVICE, "cpu", 100)
+    monkeypatch.setitem(selection.READ_INTERVAL_BY_DEVICE, "cpu", 100)
     heard: list[Any] = []
     with pytest.raises(TrainingError, match="nan at step 4; "):
         loop.train_learner(
@@ -110,7 +111,7 @@ class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def test_our_steps_wait_for_no_device(masked_lm, tmp_path, monkeypatch):
     """On a CPU as it would be on a GPU: what is read at each step is what the model's own library reads."""
-    monkeypatch.setitem(loop.READ_INTERVAL_BY_DEVICE, "cpu", loop.OTHER_READ_INTERVAL)
+    monkeypatch.setitem(selection.READ_INTERVAL_BY_DEVICE, "cpu", selection.OTHER_READ_INTERVAL)
     monkeypatch.setattr(loop, "speed_up", lambda learner, **options: None)
     counts = {}
     for steps in (10, 20):

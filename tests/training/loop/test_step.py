@@ -17,7 +17,7 @@ from stsbench.core.cards import TrainingSection
 from stsbench.core.errors import CardError
 from stsbench.training.learner import Learner
 from stsbench.training.loop import on_cpu
-from stsbench.training.loop.loop import check_step, prepare_step
+from stsbench.training.loop.loop import check_training_settings, prepare_learner
 from stsbench.training.methods.own_encoders import ISBERT
 from stsbench.training.methods.two_models import ContrastiveTension
 from stsbench.training.methods.views import ConSERT
@@ -33,7 +33,7 @@ def facts(**options: Any) -> TrainingSection:
 
 def gradients(learner: Learner, options: TrainingSection) -> dict[str, torch.Tensor]:
     """The losses of one batch, and every gradient."""
-    prepare_step(learner, options)
+    prepare_learner(learner, options)
     batch = learner.collate(np.arange(ROWS), np.random.default_rng(0))
     torch.manual_seed(7)
     losses = learner(**batch)
@@ -89,7 +89,7 @@ def test_dropout_and_all_other_draws_are_the_same_when_a_chunk_is_computed_again
 
 def activations(learner: Learner, options: TrainingSection) -> int:
     """Bytes that a batch's forward pass keeps for the backward one."""
-    prepare_step(learner, options)
+    prepare_learner(learner, options)
     batch, seen = learner.collate(np.arange(20), np.random.default_rng(0)), dict[int, int]()
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
@@ -151,7 +151,7 @@ def work(rank: int, folder: str, base: str) -> None:
     found = {}
     for case in SPREAD:
         learner = precise(made(Path(base), case))
-        prepare_step(learner, facts(chunk=5))
+        prepare_learner(learner, facts(chunk=5))
         spread = DistributedDataParallel(learner, find_unused_parameters=True)
         torch.manual_seed(7)
         loss = spread(**half(learner, rank))["loss"]
@@ -242,8 +242,8 @@ def test_two_processes_in_chunks_are_one_with_the_whole_batch(masked_lm, tmp_pat
 def test_what_cannot_be_run_so_is_one_line(masked_lm, method, params, options, says):
     learner = method(student(masked_lm), **params)
     with pytest.raises(CardError, match=says):
-        check_step(learner, facts(**options))
-    check_step(learner, facts())
+        check_training_settings(learner, facts(**options))
+    check_training_settings(learner, facts())
 
 
 # Torch's own, when its compiler is imported.

@@ -81,7 +81,7 @@ CASES: dict[str, tuple[type[Learner], dict[str, Any]]] = {
 def made(folder: Path, case: str, *, dropout: float = 0.0) -> Learner:
     method, params = {**CASES, **DRAWN, **WHOLE}[case]
     torch.manual_seed(1)
-    language_model = method.wants_language_model(params)
+    language_model = method.needs_language_model(params)
     pooling = "mask" if method is PromptBERT else "mean"
     learner = method(
         student(folder, dropout=dropout, language_model=language_model, pooling=pooling), **params

@@ -118,7 +118,10 @@ def test_the_better_copy_is_kept(masked_lm, tmp_path):
     outcome = loop.train_learner(
         made, run_facts(tmp_path / "run", 24, validate=validate, training={"steps": 15})
     )
-    assert outcome.chosen is not None and (outcome.chosen["step"], outcome.chosen["candidate"]) == (
+    assert outcome.selected_point is not None and (
+        outcome.selected_point["step"],
+        outcome.selected_point["candidate"],
+    ) == (
         10,
         1,
     )

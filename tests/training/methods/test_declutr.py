@@ -21,7 +21,7 @@ def learner(
     folder: Any, *, dropout: float = 0.0, documents: list[str] = DOCUMENTS, **params: Any
 ) -> DeCLUTR:
     params = {**SPANS, **params}
-    wanted = DeCLUTR.wants_language_model(params)
+    wanted = DeCLUTR.needs_language_model(params)
     made = DeCLUTR(
         student(folder, dropout=dropout, max_length=None, language_model=wanted), **params
     )

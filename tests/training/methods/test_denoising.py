@@ -13,7 +13,8 @@ import transformers
 from stsbench.core.cards import BaseSection
 from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.training.methods.denoising import TSDAE, MaskedLanguageModel
-from stsbench.training.student import Student, save_student
+from stsbench.training.saving import save_student
+from stsbench.training.student import Student
 from tests.training.methods.runs import first_batch, reopened_apart, values, whole_and_resumed
 from tests.training.students import sentences, student
 

@@ -30,7 +30,9 @@ def test_the_paper_draws_what_is_hidden_and_leaves_the_rest(masked_lm):
     made = learner(masked_lm, mask_rate=0.5)
     batch = first_batch(made, 12)
     ids, hidden = batch["views"]["input_ids"], batch["hidden"]["labels"] != IGNORED_LABEL
-    drawn = torch.stack([made.edit(batch["views"], batch["hidden"]) for _ in range(40)])
+    drawn = torch.stack(
+        [made.replace_hidden_tokens(batch["views"], batch["hidden"]) for _ in range(40)]
+    )
     assert torch.equal(drawn[:, ~hidden], ids[~hidden].expand(40, -1))
     # It draws: where a token is hidden, several others come.
     assert sum(len(column.unique()) > 3 for column in drawn[:, hidden].T) > 0.9 * int(hidden.sum())
@@ -51,7 +53,7 @@ def test_the_released_code_replaces_every_token_by_the_likeliest(masked_lm):
         }
         likeliest = made.guesser(**given).logits.argmax(dim=-1)
     likeliest[:, 0] = ids[:, 0]
-    edited = made.edit(batch["views"], batch["hidden"])
+    edited = made.replace_hidden_tokens(batch["views"], batch["hidden"])
     assert torch.equal(edited, torch.where(mask, likeliest, ids))
     assert bool((edited != ids)[batch["hidden"]["labels"] == IGNORED_LABEL].any())
 
@@ -95,7 +97,7 @@ def test_the_loss_is_what_diffcse_computes(masked_lm, monkeypatch):
         return [tensor(6, 4, 16, key=7)[rows]]
 
     monkeypatch.setattr(made.student, "embed", lambda tokens: tensor(6, 16, key=1)[rows])
-    monkeypatch.setattr(made, "edit", lambda tokens, hidden: edited[rows])
+    monkeypatch.setattr(made, "replace_hidden_tokens", lambda tokens, hidden: edited[rows])
     monkeypatch.setattr(made.discriminator, "hidden_states", states)
     tokens = {"input_ids": ids[rows], "attention_mask": mask.repeat_interleave(2, dim=0)[rows]}
     found = {name: value.item() for name, value in made(views=tokens, hidden={}).items()}
@@ -111,8 +113,8 @@ def test_the_paper_s_detection_leaves_padding_out_and_is_literal(masked_lm):
     batch = first_batch(made)
     tokens = batch["views"]
     (both,) = embedded(made, batch, made.student)
-    edited = made.edit(tokens, batch["hidden"])
-    made.edit = lambda *_: edited  # type: ignore[method-assign]
+    edited = made.replace_hidden_tokens(tokens, batch["hidden"])
+    made.replace_hidden_tokens = lambda *_: edited  # type: ignore[method-assign]
     found = values(made, batch)
     vectors = made.projection(both)
     contrastive = info_nce(*vectors.chunk(2), temperature=0.05).item()

@@ -114,4 +114,6 @@ def test_values_that_make_no_sense_are_one_line(masked_lm, method, params, says)
 )
 def test_a_sentence_alone_has_no_negatives(masked_lm, case):
     with pytest.raises(StsbenchError, match="batch_size 1: a sentence's negatives"):
-        loop.check_step(made(masked_lm, case), TrainingSection(batch_size=1, learning_rate=1.0))
+        loop.check_training_settings(
+            made(masked_lm, case), TrainingSection(batch_size=1, learning_rate=1.0)
+        )

@@ -108,7 +108,10 @@ def test_the_fixed_copy_has_dropout_only_as_released(masked_lm, fixed_dropout):
     made.eval()
     made.train()
     assert made.fixed.training is fixed_dropout and made.student.model.training
-    assert torch.equal(made.fixed_layers(tokens), made.fixed_layers(tokens)) is not fixed_dropout
+    assert (
+        torch.equal(made.pool_fixed_layers(tokens), made.pool_fixed_layers(tokens))
+        is not fixed_dropout
+    )
     assert not made.eval().fixed.training
 
 
@@ -117,7 +120,7 @@ def test_mean_pooling_of_the_layers(masked_lm):
     tokens = first_batch(made, 3)["views"]
     states = made.fixed(**tokens, output_hidden_states=True).hidden_states
     n = int(tokens["attention_mask"][1].sum())
-    torch.testing.assert_close(made.fixed_layers(tokens)[1, 2], states[2][1, :n].mean(dim=0))
+    torch.testing.assert_close(made.pool_fixed_layers(tokens)[1, 2], states[2][1, :n].mean(dim=0))
 
 
 def test_head_is_as_in_the_paper_and_no_part_of_the_encoder(masked_lm):

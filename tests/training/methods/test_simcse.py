@@ -44,7 +44,7 @@ HARD = {"temperature": 0.1, "hard_negative_weight": math.log(2)}
 def test_the_loss_is_the_objective_of_what_is_embedded(masked_lm, params):
     made = learner(masked_lm, **params).eval()
     made.columns = {**made.columns, "second_negative": sentences(20, seed=4)}
-    names = made.names * 2 if len(made.names) == 1 else made.names
+    names = made.needs * 2 if len(made.needs) == 1 else made.needs
     encode = made.student.encoder().encode
     anchor, positive, *hard = (
         torch.from_numpy(encode(list(made.columns[name][:8]))).double() for name in names
@@ -125,7 +125,7 @@ def test_the_losses_are_weighed_and_the_auxiliary_one_is_the_mean_cross_entropy_
 
 def test_masking_shares_are_the_papers(masked_lm):
     ids = torch.full((400, 500), 7)
-    batch = learner(masked_lm).hide(
+    batch = learner(masked_lm).hide_tokens(
         {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, RNG(0), rate=0.15
     )
     hidden, chosen = batch["input_ids"], batch["labels"] != IGNORED_LABEL

@@ -159,7 +159,7 @@ def test_the_best_round_is_kept(tmp_path, first: float):
     assert [point["score"] for point in outcome.curve] == pytest.approx(
         [0.95, first, 0.9, 0.1], nan_ok=True
     )
-    assert outcome.chosen == {"score": 0.9, "step": outcome.curve[2]["step"]}
+    assert outcome.selected_point == {"score": 0.9, "step": outcome.curve[2]["step"]}
     assert (tmp_path / "run/model.safetensors").read_bytes() == seen[2]
     files = [
         "checkpoints",

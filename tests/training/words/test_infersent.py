@@ -5,7 +5,7 @@ import torch
 from stsbench.core.errors import TrainingError
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.words.recurrent import InferSentEncoder
-from stsbench.training.words.recurrent_methods import InferSentTraining, Side
+from stsbench.training.words.infersent import InferSentTraining, Side
 from tests.encoders.words.word_encoders import COMMON, VECTORS, waves
 from tests.encoders.words.word_files import cache
 
@@ -112,7 +112,7 @@ def test_rate_falls_by_epoch_and_is_divided_without_a_better_accuracy(tmp_path, 
 
 
 def test_accuracies_are_compared_in_hundredths_of_a_point(vectors, monkeypatch):
-    monkeypatch.setattr("stsbench.training.words.recurrent_methods.accuracy", lambda *_: 1 / 3)
+    monkeypatch.setattr("stsbench.training.words.infersent.accuracy", lambda *_: 1 / 3)
     lesson = make(vectors).prepare(pairs(30), seed=1)
     # As released: 33.33 is not above 33.33.
     assert lesson.examine_round(0.3333) == (

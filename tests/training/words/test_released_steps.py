@@ -53,7 +53,7 @@ class LiteralAdam:
 
 
 def start(lesson: PreparedTraining) -> dict[str, Array]:
-    return {name: tensor.numpy().copy() for name, tensor in lesson.tensors.items()}
+    return {name: tensor.numpy().copy() for name, tensor in lesson.trained_tensors.items()}
 
 
 def largest_error(
@@ -66,7 +66,7 @@ def largest_error(
         )
         if np.any(weights[name] != first[name])
         else float(np.abs(tensor.numpy() - weights[name]).max())
-        for name, tensor in lesson.tensors.items()
+        for name, tensor in lesson.trained_tensors.items()
     )
 
 
@@ -187,7 +187,7 @@ def test_skip_thoughts_takes_the_released_steps(limit, steps):
     assert lesson.optimiser is not None
     parameters = lesson.optimiser.param_groups[0]["params"]
     gradients: dict[str, Array] = {}
-    for name, parameter in zip(lesson.tensors, parameters, strict=True):
+    for name, parameter in zip(lesson.trained_tensors, parameters, strict=True):
         if parameter.requires_grad:
             parameter.register_hook(
                 lambda gradient, name=name: gradients.update({name: gradient.numpy().copy()})
@@ -209,7 +209,9 @@ def test_skip_thoughts_takes_the_released_steps(limit, steps):
         adam.step(2e-4, learned)
     assert 0 < too_long < steps if limit > 1 else too_long == steps
     assert largest_error(lesson, weights, first) <= 1e-6
-    assert not any(tensor.any() for name, tensor in lesson.tensors.items() if "bias_hh" in name)
+    assert not any(
+        tensor.any() for name, tensor in lesson.trained_tensors.items() if "bias_hh" in name
+    )
 
 
 def test_quick_thoughts_begins_as_tensorflow_does():

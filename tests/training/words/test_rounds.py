@@ -10,11 +10,8 @@ import pytest
 from stsbench.core.errors import TrainingError
 from stsbench.training.learner import Columns, Point, TrainingProgress
 from stsbench.training.words.fastsent import FastSentTraining
-from stsbench.training.words.recurrent_methods import (
-    InferSentTraining,
-    QuickThoughtsTraining,
-    SkipThoughtsTraining,
-)
+from stsbench.training.words.infersent import InferSentTraining
+from stsbench.training.words.recurrent_methods import QuickThoughtsTraining, SkipThoughtsTraining
 from stsbench.training.words.rounds import StandaloneMethod
 from tests.encoders.words.word_encoders import COMMON, VECTORS
 from tests.encoders.words.word_files import cache

@@ -1,0 +1,106 @@
+"""The tests of which a training has read sentences or scores: in its text, start or teachers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from stsbench.core.cards import Overlap
+from stsbench.data.task import is_available_locally, load_task
+from stsbench.encoders.checkpoint import Checkpoint
+from stsbench.encoders.named import NamedEncoder
+from stsbench.encoders.runs import (
+    RUN_FILE,
+    TrainedRun,
+)
+from stsbench.recipes.train_plan import (
+    TrainPlan,
+)
+
+if TYPE_CHECKING:
+    from stsbench.data.corpora.corpus import Corpus
+
+
+OVERLAP_ORDER: tuple[Overlap, ...] = ("none", "unknown", "text", "gold")
+"""How much training may have seen of a test, from the least to the most."""
+
+
+def find_overlaps(
+    plan: TrainPlan,
+    corpus: Corpus,
+    base: Checkpoint | None = None,
+    teachers: Sequence[NamedEncoder] = (),
+) -> dict[str, Overlap]:
+    """Return how much of each STS test a run has read in training: sentences, scores or nothing.
+
+    The training of the start counts as well: by the record of its own run, or by the card of an
+    encoder with the same checkpoint, and otherwise it is unknown. It does not count if the weights
+    are drawn anew. The training of teachers counts too.
+
+    Args:
+        plan: The plan of the run.
+        corpus: The text that it trains on.
+        base: The checkpoint that it starts from; None if it starts from nothing.
+        teachers: The encoders whose embeddings it learns from.
+
+    Returns:
+        The overlap by task, of every STS task whose data are available locally.
+    """
+    from stsbench.data.corpora.overlap import find_overlap
+
+    tasks = []
+    for name in plan.catalogue.paths("tasks"):
+        task = load_task(name, data=plan.data, catalogue=plan.catalogue)
+        if task.card.evaluator == "sts" and is_available_locally(task.card, task.data):
+            tasks.append(task)
+    overlaps = {matches.task: matches.overlap for matches in find_overlap(corpus, tasks)}
+    for teacher in teachers:
+        overlaps = {
+            task: _worse_overlap(overlap, teacher.overlap_with(task))
+            for task, overlap in overlaps.items()
+        }
+    if base is None or plan.card.base.from_scratch:
+        return overlaps
+    if (base.folder / RUN_FILE).is_file():
+        base_run = TrainedRun.read(base.folder)
+        base_overlaps = {task: base_run.overlap_with(task) for task in overlaps}
+    else:
+        base_overlaps = dict.fromkeys(overlaps, _find_overlap_in_cards(plan, base))
+    return {
+        task: _worse_overlap(overlap, base_overlaps[task]) for task, overlap in overlaps.items()
+    }
+
+
+def _worse_overlap(first: Overlap, second: Overlap) -> Overlap:
+    """Return the one of two overlaps of training text with a test that gives away more of it."""
+    return max(first, second, key=OVERLAP_ORDER.index)
+
+
+def _find_overlap_in_cards(plan: TrainPlan, checkpoint: Checkpoint) -> Overlap:
+    """Look up in the cards of encoders how much test text a checkpoint has been trained on.
+
+    Args:
+        plan: The plan, whose ``base`` may be the name of a card, a Hub id or a folder.
+        checkpoint: The checkpoint that training starts from.
+
+    Returns:
+        The overlap of the card that the user names; or else the worst in the cards with the same
+        model or the same weights; ``unknown`` if there is no such card.
+    """
+    catalogue = plan.catalogue
+    if plan.base in catalogue.paths("baselines"):
+        return catalogue.encoder(plan.base).overlap
+    model = plan.base or plan.card.base.model
+    weights_hash = checkpoint.digests().get("weights/model.safetensors", "")
+    overlaps: list[Overlap] = []
+    for card in map(catalogue.encoder, catalogue.paths("baselines")):
+        # The cards of other kinds do not name a checkpoint that training could start from.
+        if card.kind not in ("transformer", "sentence_transformer"):
+            continue
+        hashes = card.params.get("sha256")
+        card_hash = hashes.get("model.safetensors") if isinstance(hashes, Mapping) else None
+        has_weights = bool(weights_hash) and card_hash == weights_hash
+        has_model = bool(model) and card.params.get("model") == model
+        if has_weights or has_model:
+            overlaps.append(card.overlap)
+    return max(overlaps, key=OVERLAP_ORDER.index, default="unknown")

@@ -1,0 +1,377 @@
+"""The records of a run in the training loop: losses, validations, the curve, the best weights.
+
+It also decides when to validate, to save and to stop.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors.torch import load_file, save
+
+from stsbench.core.cards import SelectionSection
+from stsbench.core.errors import TrainingError
+from stsbench.core.files import write_atomically
+from stsbench.encoders.runs import COMPLETE_FILE, find_last_checkpoint
+from stsbench.training.learner import (
+    Learner,
+    OnProgress,
+    Point,
+    TrainingProgress,
+    Validate,
+    read_measures,
+    selection_key,
+)
+from stsbench.training.loop.batches import BatchPlan
+from stsbench.training.loop.gather import ProcessGroup
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopSettings:
+    """The settings of the loop, apart from the method."""
+
+    batches: BatchPlan
+    selection: SelectionSection
+    """The recipe's section ``[selection]``: when to validate and to stop, which weights to keep."""
+    folder: Path
+    """The folder of the run."""
+    processes: ProcessGroup
+    validate: Validate | None
+    """A function that scores an encoder; None for a run without validation."""
+    on_progress: OnProgress = lambda progress: None
+    checkpoint_seconds: float = 120.0
+    """The time between two checkpoints."""
+    report_to: Sequence[str] = ()
+    """The names of the library's loggers, for example ``tensorboard``."""
+    deterministic: bool = False
+    workers: int = 0
+    """The number of processes that make batches ahead."""
+
+
+READ_INTERVAL_BY_DEVICE = {"cpu": 1}
+"""The number of batches after which losses are read, by the kind of device; on a CPU it is free."""
+
+
+OTHER_READ_INTERVAL = 10
+"""The same for all other devices, which reading a loss keeps waiting."""
+
+
+class LossHistory:
+    """The losses and norms of gradients since the last validation; all losses must be finite.
+
+    They stay on their device, so that a GPU is not waited for at each of them.
+    """
+
+    def __init__(self, folder: Path, device: torch.device) -> None:
+        """Start an empty history.
+
+        Args:
+            folder: The run's folder; an error names the last checkpoint in it.
+            device: The device of the losses.
+        """
+        self.folder = folder
+        self.read_interval = READ_INTERVAL_BY_DEVICE.get(device.type, OTHER_READ_INTERVAL)
+        """The number of batches after which their losses are read."""
+        self.last_loss = math.nan
+        """The newest loss that was read; nan if there is none."""
+        # All losses since the last validation, and those of them that were not read yet, with their
+        # steps.
+        self._losses: list[dict[str, torch.Tensor]] = []
+        self._unread: list[tuple[int, torch.Tensor]] = []
+
+    def record(self, losses: Mapping[str, torch.Tensor], *, step: int) -> None:
+        """Record the losses of a batch; after every ``read_interval`` batches check them too.
+
+        Args:
+            losses: The losses by name, scalars without gradient, on their device.
+            step: The step that they belong to.
+
+        Raises:
+            TrainingError: As :meth:`read_pending`.
+        """
+        self._losses.append(dict(losses))
+        self._unread.append((step, losses["loss"]))
+        if len(self._unread) >= self.read_interval:
+            self.read_pending()
+
+    def record_gradient_norm(self, gradient_norm: torch.Tensor) -> None:
+        """Record the norm of the gradient of the last batch's step, before it is clipped."""
+        self._losses[-1]["gradient_norm"] = gradient_norm
+
+    def read_pending(self) -> None:
+        """Read the losses that are still on the device alone, and check that they are finite.
+
+        It waits for the device, so it is called every ``read_interval`` batches, and before weights
+        are validated or written. The newest becomes ``last_loss``.
+
+        Raises:
+            TrainingError: A loss is not finite; the message names the step and the last checkpoint.
+        """
+        unread = self._unread
+        self._unread = []
+        values = torch.stack([loss.float() for _, loss in unread]).tolist() if unread else []
+        for (step, _), value in zip(unread, values, strict=True):
+            if not math.isfinite(value):
+                message = (
+                    f"the loss is {value} at step {step}; lower learning rate or raise temperature"
+                )
+                raise TrainingError(
+                    f"{message} ({find_last_checkpoint(self.folder) or 'nothing'} is kept)"
+                )
+            self.last_loss = value
+
+    def means(self) -> dict[str, float]:
+        """Return the mean of each loss since the last call by name, and forget these losses.
+
+        A loss that some batches lack is averaged over the others; values that are not finite are
+        excluded, and a loss without any finite value is absent.
+        """
+        losses_by_batch = self._losses
+        self._losses = []
+        means = {}
+        # A dict for its order: the names as they first occur.
+        names = {name: None for losses in losses_by_batch for name in losses}
+        for name in names:
+            tensors = [losses[name].float() for losses in losses_by_batch if name in losses]
+            # Losses restored from a checkpoint are on the CPU.
+            values = torch.stack([value.to(tensors[-1].device) for value in tensors]).cpu()
+            # If the gradient overflows in float16, the optimiser skips the step too.
+            finite = values[values.isfinite()]
+            if finite.numel():
+                means[name] = float(finite.mean())
+        return means
+
+    def as_numbers(self) -> list[dict[str, float]]:
+        """Return all losses since the last validation as numbers, for a checkpoint."""
+        return [{name: float(value) for name, value in losses.items()} for losses in self._losses]
+
+    def restore(self, state: Sequence[Mapping[str, float]]) -> None:
+        """Restore the losses of a checkpoint."""
+        self._losses = [
+            {name: torch.tensor(value) for name, value in losses.items()} for losses in state
+        ]
+        self.last_loss = state[-1]["loss"] if state else math.nan
+
+
+class Selection(transformers.TrainerCallback):  # type: ignore[misc]
+    """A callback of the library's loop that validates and keeps the best weights.
+
+    It also decides when to stop and when to save.
+
+    The best weights are kept in memory and written with each checkpoint, so that a run resumed from
+    a checkpoint has the best weights of that time, and nothing that came later.
+    """
+
+    def __init__(self, learner: Learner, settings: LoopSettings) -> None:
+        """Start with an empty curve.
+
+        Args:
+            learner: The method; validation scores its encoders.
+            settings: The settings of the loop.
+        """
+        self.learner = learner
+        self.settings = settings
+        self.section = settings.selection
+        self.plan = settings.batches
+        self.stop_requested = threading.Event()
+        """Set if the user requests a stop."""
+        self.losses = LossHistory(settings.folder, learner.student.device)
+        self.curve: list[dict[str, float]] = []
+        """The points of the curve so far, one per validation."""
+        self.best: dict[str, float] | None = None
+        """The point with the best score; None before the first validation."""
+        self.best_weights: dict[str, torch.Tensor] | None = None
+        """The weights of that point, by name; None if the last weights are stored instead."""
+        self.point_callbacks: list[Callable[[Point], None]] = []
+        """Functions that are called with each new point of the curve."""
+        self.rate: dict[str, float] = {}
+        """The learning rate of the last step as ``rate``; empty before the first step."""
+        # The point of this step, until it was reported; and when the last checkpoint was written.
+        self._new_point: Point | None = None
+        self._saved_at = time.monotonic()
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:  # noqa: ANN401
+        """Validate the weights before the first step, if the recipe requests it."""
+        if state.global_step == 0 and is_validation_due(self.section, self.plan, step=0):
+            self._validate(step=0)
+        self.report_progress(state.global_step)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:  # noqa: ANN401
+        """Validate if it is due, report the progress, and let the library stop or save.
+
+        It stops on the user's request or if scores no longer improve, and saves a checkpoint then
+        or if the last one is ``checkpoint_seconds`` old.
+
+        Args:
+            args: Not used; the library passes it.
+            state: The library's state, with the number of steps.
+            control: Its fields are set here to let the library stop or save.
+            rest: Not used.
+
+        Raises:
+            TrainingError: A loss is not finite.
+        """
+        step = state.global_step
+        is_last = step >= self.plan.steps
+        # Returns the first process's decision in all processes, since all must go the same way.
+        decide_jointly = self.settings.processes.agree
+        if is_last:
+            self.losses.read_pending()
+        if is_validation_due(self.section, self.plan, step):
+            self._validate(step)
+            if decide_jointly(self._is_out_of_patience()):
+                control.should_training_stop = True
+        self.report_progress(step)
+        if self.stops_before_end(step):
+            control.should_save = control.should_training_stop = True
+        # A joint decision waits for the device, so it is taken when losses are read, which waits
+        # too; a single process decides at every step.
+        may_decide_jointly = (
+            self.settings.processes.ranks == 1 or step % self.losses.read_interval == 0
+        )
+        is_save_due = time.monotonic() - self._saved_at >= self.settings.checkpoint_seconds
+        if may_decide_jointly and not is_last and decide_jointly(is_save_due):
+            control.should_save = True
+            self._saved_at = time.monotonic()
+        if control.should_save:
+            # No checkpoint is written of weights whose loss is not finite.
+            self.losses.read_pending()
+
+    def on_save(self, args: Any, state: Any, control: Any, **rest: Any) -> None:  # noqa: ANN401
+        """Write the curve and the best weights into a checkpoint, and complete it.
+
+        The file that marks it as complete is written last: a checkpoint without it is ignored.
+
+        Args:
+            args: The library's settings.
+            state: The library's state, with the number of steps.
+            control: Not used; the library passes it.
+            rest: Not used.
+        """
+        # Of several processes only the first writes.
+        if not args.should_save:
+            return
+        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        record = {"curve": self.curve, "best": self.best, "watched": self.losses.as_numbers()}
+        write_atomically(folder / "selection.json", json.dumps(record).encode())
+        if self.best_weights is not None:
+            write_atomically(folder / "best.safetensors", save(self.best_weights))
+        write_atomically(folder / COMPLETE_FILE, json.dumps({"step": state.global_step}).encode())
+
+    def stops_before_end(self, step: int) -> bool:
+        """Return whether the user has requested a stop, and this step is not the last anyway."""
+        return self.stop_requested.is_set() and step < self.plan.steps
+
+    def report_progress(self, step: int) -> None:
+        """Report the step, the loss and the scores so far to the progress callback.
+
+        The point of a validation after this step is reported with it, once.
+        """
+        progress = TrainingProgress(
+            step=step,
+            steps=self.plan.steps,
+            loss=self.losses.last_loss,
+            score=self.curve[-1]["score"] if self.curve else None,
+            best=self.best["score"] if self.best else None,
+            point=self._new_point,
+        )
+        self._new_point = None
+        self.settings.on_progress(progress)
+
+    def _validate(self, step: int) -> None:
+        """Validate the current weights, add a point to the curve, and copy the best weights.
+
+        Without a function to validate with, nothing is done.
+
+        Args:
+            step: The number of finished steps.
+        """
+        if self.settings.validate is None:
+            return
+        self.losses.read_pending()
+        scores = [self.settings.validate(encoder) for encoder in self.learner.encoders()]
+        # A method may have several encoders: the best one counts.
+        score = max(scores, key=selection_key)
+        point = {
+            "step": step,
+            "score": float(score),
+            # The index of the best encoder.
+            "candidate": scores.index(score),
+            **self.losses.means(),
+            **self.rate,
+            **read_measures(score),
+        }
+        self.curve.append(point)
+        self._new_point = point
+        if self.best is None or selection_key(score) > selection_key(self.best["score"]):
+            self.best = point
+            if self.section.keep == "best":
+                # Tied weights are copied once per name: simple, and they load the same.
+                self.best_weights = {
+                    name: tensor.detach().cpu().clone()
+                    for name, tensor in self.learner.state_dict().items()
+                }
+        for callback in self.point_callbacks:
+            callback(point)
+
+    def _is_out_of_patience(self) -> bool:
+        """Return whether the scores have failed to improve for as long as the recipe waits.
+
+        ``patience`` counts the validations since the best one, or, if ``patience_counts`` is
+        ``declines``, all validations that were worse than the one before. 0 waits for ever.
+        """
+        if not self.section.patience or not self.curve:
+            return False
+        scores = [selection_key(point["score"]) for point in self.curve]
+        if self.section.patience_counts == "declines":
+            n_bad = sum(later < earlier for earlier, later in zip(scores, scores[1:], strict=False))
+        else:
+            best_index = scores.index(max(scores))
+            n_bad = len(scores) - 1 - best_index
+        return n_bad >= self.section.patience
+
+    def restore_from(self, folder: Path) -> None:
+        """Restore the curve, its losses and the best weights from a checkpoint.
+
+        Args:
+            folder: The folder of the checkpoint.
+        """
+        record = json.loads((folder / "selection.json").read_text(encoding="utf-8"))
+        self.curve = record["curve"]
+        self.best = record["best"]
+        self.losses.restore(record["watched"])
+        # Without it no validation has chosen weights yet.
+        if (folder / "best.safetensors").is_file():
+            self.best_weights = load_file(folder / "best.safetensors")
+
+
+def is_validation_due(section: SelectionSection, plan: BatchPlan, step: int) -> bool:
+    """Return whether a recipe validates the weights after this step of a plan.
+
+    Args:
+        section: The recipe's section ``[selection]``.
+        plan: The batches of the run.
+        step: The number of finished steps; 0 before the first.
+    """
+    if step == 0:
+        return section.at_start
+    steps_per_epoch = max(1, plan.batches_per_epoch // plan.section.accumulate)
+    # The steps since counting began: at the start of the run, or of the epoch.
+    n_counted = step % steps_per_epoch if section.restart_each_epoch else step
+    if n_counted > 0 and n_counted % section.every == 0:
+        return True
+    if section.at_epoch_end and step % steps_per_epoch == 0:
+        return True
+    # The end is validated too if its weights are kept, or if the run is too short for another
+    # validation.
+    validates_end = section.at_end or section.keep == "last" or plan.steps < section.every
+    return validates_end and step >= plan.steps

@@ -1,0 +1,300 @@
+"""InferSent's training: a recurrent encoder of words learns to classify labelled pairs.
+
+Conneau et al. 2017, arXiv 1705.02364, section 3; its released code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stsbench.core.errors import TrainingError
+from stsbench.encoders.cached_files import cached_digest
+from stsbench.encoders.tokens import TokenIds
+from stsbench.encoders.words.recurrent import (
+    VERSIONS,
+    BiLstm,
+    InferSentConfig,
+    Padding,
+    make_batch,
+)
+from stsbench.encoders.words.vectors import WordVectors, open_vectors
+from stsbench.encoders.words.words import find_vectors, make_tokeniser
+from stsbench.training.learner import Columns, Rows
+from stsbench.training.objectives import pair_features
+from stsbench.training.words.rounds import (
+    PreparedTraining,
+    StandaloneMethod,
+    WordEncoderFiles,
+)
+
+Side = tuple[Tensor, Tensor]
+"""One side of a batch of pairs: word vectors (b, t, w), zero at padding, and lengths (b,)."""
+
+
+class PairClassifier(nn.Module):
+    """The encoder of both sentences, and a head over (u, v, |u - v|, u * v).
+
+    The head is linear layers without an activation between them, as released.
+    """
+
+    def __init__(self, encoder: BiLstm, sizes: tuple[int, ...]) -> None:
+        """Make the head's layers, from each of these sizes to the next."""
+        super().__init__()
+        self.encoder = encoder
+        self.head = nn.Sequential(*(nn.Linear(wide, narrow) for wide, narrow in pairwise(sizes)))
+
+    def forward(self, first: Side, second: Side) -> Tensor:
+        """Return logits (b, c) of the classes of pairs.
+
+        Args:
+            first: Word vectors and lengths of the first sentences.
+            second: Word vectors and lengths of the second sentences.
+        """
+        u = self.encoder(*first)
+        v = self.encoder(*second)
+        # "infersent" is the preset of features u, v, |u - v| and u * v.
+        logits: Tensor = self.head(pair_features(u, v, kinds="infersent"))
+        return logits
+
+
+class LabelledPairs(NamedTuple):
+    """Labelled pairs, whose sentences are rows of a table of word vectors."""
+
+    tokens: TokenIds
+    """The rows of the words of all first sentences, then of all second ones."""
+    labels: Tensor
+    """The class of each pair, (n,)."""
+    table: Tensor
+    """The word vectors, (words + 1, w); the last row is zero."""
+
+    def batch(self, rows: Rows) -> tuple[Side, Side, Tensor]:
+        """Return some pairs and their labels (b,).
+
+        Args:
+            rows: The indices of the pairs, (b,).
+        """
+        # ``tokens`` has all first sentences before the second ones.
+        first = self._look_up(rows)
+        second = self._look_up(rows + len(self.labels))
+        return first, second, self.labels[torch.from_numpy(rows)]
+
+    def _look_up(self, sentence_rows: Rows) -> Side:
+        """Return the word vectors and the lengths of the sentences in some rows of ``tokens``."""
+        # Row -1 of the table, the last, is the zero vector of padding.
+        ids, lengths = make_batch(self.tokens, sentence_rows, pad=-1)
+        return self.table[ids], lengths
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferSentTraining(StandaloneMethod):
+    """Training of InferSent; the defaults are the released code's.
+
+    SGD whose rate is multiplied by ``decay`` per epoch and divided by ``shrink`` after an epoch
+    without a better accuracy on held-out pairs, until it is below ``min_rate``. A gradient longer
+    than ``clip`` shortens the step. The weights with the best accuracy are kept, not those with the
+    best score by ``validate``, which is only recorded.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("first", "second", "label")
+    vectors: str
+    version: Literal[1, 2] = 1
+    hidden: int = 2048
+    head_size: int = 512
+    batch_size: int = 64
+    epochs: int = 20
+    learning_rate: float = 0.1
+    decay: float = 0.99
+    shrink: float = 5.0
+    min_rate: float = 1e-5
+    clip: float = 5.0
+    tokens: str = "whitespace"
+    lowercase: bool = False
+    held_out: float = 0.1
+    """The share of pairs, the last ones, on which accuracy is computed."""
+
+    def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
+        """Read the columns ``first``, ``second`` and ``label``, and make model, optimiser, batches.
+
+        Args:
+            columns: The corpus of pairs.
+            seed: The seed of the order of pairs; torch's, of the weights, is set already.
+        """
+        path = find_vectors(self.vectors)
+        digest = cached_digest(path)
+        rng = np.random.default_rng(seed)
+        vectors = open_vectors(path, sha256=digest)
+        pairs, n_classes = self._read(columns, vectors)
+        n_pairs = len(pairs.labels)
+        n_training = round(n_pairs * (1 - self.held_out))
+        if not 0 < n_training < n_pairs:
+            raise TrainingError(
+                f"{n_pairs} pairs, of which {n_training} to learn from; "
+                "give more, or another held_out"
+            )
+        model = self.make_model(vectors.shape[1], n_classes)
+        optimiser = torch.optim.SGD(model.parameters(), lr=self.learning_rate)
+        steps_per_epoch = math.ceil(n_training / self.batch_size)
+
+        def batches() -> Iterator[Rows]:
+            order = rng.permutation(n_training)
+            for start in range(0, n_training, self.batch_size):
+                yield order[start : start + self.batch_size]
+
+        def learn_batch(rows: Rows, step: int) -> tuple[float, int]:
+            is_new_epoch = step and step % steps_per_epoch == 0
+            if is_new_epoch:
+                optimiser.param_groups[0]["lr"] *= self.decay
+            # A mean loss counts as one term.
+            return self.step(model, optimiser, *pairs.batch(rows)), 1
+
+        def examine_round(best_accuracy: float) -> tuple[float, dict[str, float]]:
+            held_out_rows = np.arange(n_training, n_pairs)
+            # The released code compares hundredths of a percent.
+            new_accuracy = round(accuracy(model, pairs, held_out_rows), 4)
+            if new_accuracy <= best_accuracy:
+                optimiser.param_groups[0]["lr"] /= self.shrink
+            measures = {
+                "accuracy": new_accuracy,
+                "learning_rate": optimiser.param_groups[0]["lr"],
+            }
+            return new_accuracy, measures
+
+        return PreparedTraining(
+            trained_tensors=model.state_dict(),
+            optimiser=optimiser,
+            encoder_files=self._encoder_files(model.encoder, vectors.shape[1], digest),
+            batches=batches,
+            learn_batch=learn_batch,
+            steps_per_epoch=steps_per_epoch,
+            tokens_per_epoch=len(pairs.tokens.ids),
+            examine_round=examine_round,
+            is_finished=lambda: optimiser.param_groups[0]["lr"] < self.min_rate,
+        )
+
+    def _encoder_files(
+        self, encoder: BiLstm, word_size: int, vectors_sha256: str
+    ) -> WordEncoderFiles:
+        """Return the encoder without the classifier.
+
+        Args:
+            encoder: The trained encoder.
+            word_size: The size of a word vector.
+            vectors_sha256: The hash of the file of word vectors, which the encoder needs too.
+        """
+        config = InferSentConfig(
+            version=self.version,
+            word_size=word_size,
+            hidden=self.hidden,
+            vectors=self.vectors,
+            vectors_sha256=vectors_sha256,
+            lowercase=self.lowercase,
+        )
+        return WordEncoderFiles(
+            kind="infersent",
+            config=config,
+            tensors=encoder.state_dict(),
+            params={"tokens": self.tokens},
+        )
+
+    def make_model(self, word_size: int, n_classes: int) -> PairClassifier:
+        """Make the encoder and the classifier over the features of pairs.
+
+        Version 1 is trained with padding in the maximum, as it was originally: a zero at padding
+        may then win over the states of the words.
+
+        Args:
+            word_size: The size of a word vector.
+            n_classes: The number of distinct labels.
+        """
+        padding: Padding = "batch" if self.version == 1 else "masked"
+        # 4 features of pairs, each of 2 directions of the LSTM.
+        sizes = (4 * 2 * self.hidden, self.head_size, self.head_size, n_classes)
+        return PairClassifier(BiLstm(word_size, self.hidden, padding), sizes)
+
+    def step(
+        self,
+        model: PairClassifier,
+        optimiser: torch.optim.Optimizer,
+        first: Side,
+        second: Side,
+        labels: Tensor,
+    ) -> float:
+        """Learn from one batch and return its mean loss.
+
+        A long gradient reduces the learning rate for this step only, as in the released code.
+
+        Args:
+            model: The classifier of pairs, changed in place.
+            optimiser: SGD over its weights.
+            first: The first sentences of b pairs.
+            second: The second sentences.
+            labels: The classes of the pairs, (b,).
+        """
+        optimiser.zero_grad()
+        # In the released code the losses are summed and divided by the batch size.
+        loss = nn.functional.cross_entropy(model(first, second), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        gradients = [
+            parameter.grad for parameter in model.parameters() if parameter.grad is not None
+        ]
+        norm = float(torch.nn.utils.get_total_norm(gradients))
+        group = optimiser.param_groups[0]
+        rate = group["lr"]
+        group["lr"] = rate * min(1.0, self.clip / norm) if norm > 0 else rate
+        optimiser.step()
+        group["lr"] = rate
+        return float(loss.detach())
+
+    def _read(self, columns: Columns, vectors: WordVectors) -> tuple[LabelledPairs, int]:
+        """Look up the words of all pairs; a sentence without a known word is one zero vector.
+
+        Args:
+            columns: The corpus of pairs.
+            vectors: The file of word vectors.
+
+        Returns:
+            The pairs, and the number of distinct labels.
+
+        Raises:
+            TrainingError: All labels are the same.
+        """
+        tokenize = make_tokeniser(self.tokens, lowercase=self.lowercase)
+        release = VERSIONS[self.version]
+        texts = [*columns["first"], *columns["second"]]
+        ids_by_text, table = vectors.make_table(
+            [[release.bos, *tokenize(text), release.eos] for text in texts]
+        )
+        # The last row of the table is zero.
+        tokens = TokenIds.from_lists([ids or [len(table) - 1] for ids in ids_by_text])
+        names = sorted(set(columns["label"]))
+        if len(names) < 2:
+            raise TrainingError(
+                f"all pairs have the label '{names[0] if names else ''}': nothing to learn"
+            )
+        labels = torch.tensor([names.index(label) for label in columns["label"]])
+        return LabelledPairs(tokens, labels, table=torch.from_numpy(table)), len(names)
+
+
+def accuracy(model: PairClassifier, pairs: LabelledPairs, rows: Rows, *, batch: int = 64) -> float:
+    """Return the share of pairs that a classifier labels correctly.
+
+    Args:
+        model: The classifier.
+        pairs: All pairs of the corpus.
+        rows: The indices of the pairs to classify.
+        batch: The number of pairs at once.
+    """
+    n_correct = 0
+    with torch.inference_mode():
+        for start in range(0, len(rows), batch):
+            first, second, labels = pairs.batch(rows[start : start + batch])
+            n_correct += int((model(first, second).argmax(dim=1) == labels).sum())
+    return n_correct / len(rows)
