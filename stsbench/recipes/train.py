@@ -130,7 +130,7 @@ def _plan_call(
     fresh: bool,
     catalogue: Catalogue,
 ) -> TrainPlan:
-    """Return the plan of a call of :func:`train`.
+    """Return the plan of a call of :func:`train`, with the recipe read and its values replaced.
 
     Args:
         recipe: A recipe's name, or the path of its card.
@@ -143,13 +143,16 @@ def _plan_call(
     """
     corpus = {"data.corpus": str(paths["corpus"])} if paths["corpus"] else {}
     name, card = read_recipe(recipe, catalogue, params={**params, **corpus})
-    run_seed = (card.seeds or [0])[0] if seed is None else int(seed)
+    if seed is None:
+        seed = card.seeds[0] if card.seeds else 0
+    run_seed = int(seed)
+    # The arguments that differ from their defaults, to write the call as a line of Python: it is
+    # printed with a run that was stopped.
     arguments = {
         "params": params,
         **{key: str(path or "") for key, path in paths.items()},
         "device": "" if device == "auto" else device,
     }
-    # The call as a line of Python, to be printed with a run that was stopped.
     keywords = "".join(f", {key}={value!r}" for key, value in arguments.items() if value)
     corpora, data, out = paths["corpora"], paths["data"], paths["out"]
     return TrainPlan(

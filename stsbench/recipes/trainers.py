@@ -326,11 +326,12 @@ class RoundsTrainer(Trainer):
         """
         cls._check_settings(plan)
         training = make_training(plan.name, plan.card, method)
-        # A function that scores an encoder on the development split.
+        # Scores an encoder on the development split. It is loaded even if it is not used, so that
+        # a recipe without its split is refused.
         validate = load_validation(plan)
         corpus = load_text(plan)
         corpus.require(*training.needs)
-        # A method may read columns that it does not need.
+        # All columns: besides those it needs, a method may read optional ones if they are there.
         columns: dict[str, Sequence[Any]] = {}
         for name, values in read_columns(corpus, corpus.columns).items():
             columns[name] = values.tolist() if isinstance(values, np.ndarray) else list(values)

@@ -201,7 +201,7 @@ def run_in_parallel(
         start = time.monotonic()
         try:
             while not sweep.is_time_over(start):
-                while len(trials_by_reference) < slots.count:
+                while len(trials_by_reference) < slots.n_trials:
                     next_trial = state.next_trial()
                     if next_trial is None:
                         break
@@ -223,7 +223,7 @@ def run_in_parallel(
 class _Slots(NamedTuple):
     """The number of trials that a cluster trains at once, and the resources of each for Ray."""
 
-    count: int
+    n_trials: int
     resources: Mapping[str, int]
 
 
@@ -240,7 +240,7 @@ def _find_slots(ray: Any, cores: int) -> _Slots:  # noqa: ANN401 - the module
     cluster_resources = ray.cluster_resources()
     n_gpus = int(cluster_resources.get("GPU", 0))
     if n_gpus:
-        return _Slots(count=n_gpus, resources={"num_cpus": 1, "num_gpus": 1})
+        return _Slots(n_trials=n_gpus, resources={"num_cpus": 1, "num_gpus": 1})
     n_cores = int(cluster_resources.get("CPU", 0))
     if n_cores < cores:
         raise StsbenchError(
@@ -249,7 +249,7 @@ def _find_slots(ray: Any, cores: int) -> _Slots:  # noqa: ANN401 - the module
             parameter="cores",
             value=cores,
         )
-    return _Slots(count=n_cores // cores, resources={"num_cpus": cores})
+    return _Slots(n_trials=n_cores // cores, resources={"num_cpus": cores})
 
 
 def _check_shared_files(ray: Any, sweep: Sweep) -> None:  # noqa: ANN401 - the module

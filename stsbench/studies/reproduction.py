@@ -123,7 +123,7 @@ class Ablation(NamedTuple):
 
 
 def load_ablation(name: str, catalogue: Catalogue, *, small: bool = False) -> Ablation:
-    """Load an ablation by its name.
+    """Load an ablation by its name: its card, its table, and a line to make for each row.
 
     Args:
         name: The name of the card.
@@ -142,6 +142,7 @@ def load_ablation(name: str, catalogue: Catalogue, *, small: bool = False) -> Ab
     try:
         if bool(card.table) == (card.figure is not None):
             raise CardError("give either 'table' or [figure]")
+        # A line begins with label, published row and group, then gets its recipe or encoder.
         lines = [
             _fill_line(card, row, empty, small=small)
             for row, empty in _pair_rows_with_empty_lines(card)
@@ -319,23 +320,10 @@ def make_comparison_table(
     ):
         measured = _compute_measured(filler, columns, outcomes)
         numbers = _put_side_by_side(measured, published)
-        results = _results(outcomes)
         cells = {
             column.key: TableCell(measured=numbers.get(column.key)) for column in table_columns
         }
-        label = line.label
-        if line.irreproducible_reason:
-            label += f" {IRREPRODUCIBLE_MARK}"
-        row = Row(
-            label=label,
-            cells=cells,
-            # Added rows state which tests their training texts contain.
-            overlap=_group_results(results).overlap if results else "",
-            is_added=True,
-            is_listed=True,
-            results=results,
-        )
-
+        row = _make_row(line, cells, _results(outcomes))
         rows_by_group.setdefault(line.group, []).append(row)
     return Table(
         name=ablation.name,
@@ -345,6 +333,28 @@ def make_comparison_table(
         columns=table_columns,
         groups=[Group(title=title, rows=rows) for title, rows in rows_by_group.items()],
         notes=list(_notes(ablation)),
+    )
+
+
+def _make_row(line: AblationLine, cells: Mapping[str, TableCell], results: Sequence[Result]) -> Row:
+    """Make the table's row of a line; a symbol marks that it cannot be reproduced.
+
+    Args:
+        line: The line.
+        cells: Its cells by the key of the column.
+        results: Its results; empty if there are none.
+    """
+    label = line.label
+    if line.irreproducible_reason:
+        label += f" {IRREPRODUCIBLE_MARK}"
+    return Row(
+        label=label,
+        cells=cells,
+        # Added rows state which tests their training texts contain.
+        overlap=_group_results(results).overlap if results else "",
+        is_added=True,
+        is_listed=True,
+        results=results,
     )
 
 
@@ -422,8 +432,8 @@ def _compute_measured(
 
     Args:
         filler: Computes the numbers that the leaderboard's columns show.
-        columns: The columns; those of ``training`` are read from records, and development means
-            over a suite from the results.
+        columns: The columns. Those whose task is called ``training`` show a number from the records
+            of trainings, those of a suite's validation split its mean development score.
         outcomes: The outcomes of the line's trials, one per seed, or of its encoder.
 
     Returns:
@@ -437,6 +447,7 @@ def _compute_measured(
         spec = column.spec
         if spec is None:
             continue
+        # No task of that name is scored.
         if spec.task == "training":
             run_values = [_number_from_record(run, spec.metric) for run in runs]
             values = [value for value in run_values if value is not None]
@@ -469,7 +480,7 @@ def _development_means(
 
 
 def _number_from_record(run: TrainedRun, metric: str) -> float | None:
-    """Return a number from the record of a training.
+    """Return a number from the record of a training, for a column of an ablation.
 
     Args:
         run: The trained run.

@@ -308,7 +308,7 @@ class SweepState:
     def __init__(
         self, sweep: Sweep, on_close: Callable[[SweepRow, Trial], None] = lambda row, trial: None
     ) -> None:
-        """Read the settings that were tried earlier.
+        """Read the settings that were tried earlier; their trials are the next to train.
 
         Args:
             sweep: The sweep.
@@ -324,10 +324,9 @@ class SweepState:
 
     @cached_property
     def _study(self) -> Any:  # noqa: ANN401 - optuna's
-        """The study of the settings that were tried.
+        """Optuna's study of the settings so far, opened or created in the sweep's folder.
 
-        A card with other values, seeds or another way to decide has another study, one with
-        another name or budget the same.
+        Cards that differ in name or budget only share a study; any other difference makes another.
         """
         deciding_fields = {
             key: value
@@ -405,19 +404,19 @@ class SweepState:
         return list(best_by_recipe.values())
 
     def known_trials(self) -> list[Trial]:
-        """Return all trials that are known before anything is scored.
+        """Return the trials of all settings that can be known before more are scored.
 
-        For a search that does not learn from scores these are all of its settings; for one that
-        does, the trials that were started.
+        They are those of the settings started so far, and for a search that does not learn from
+        scores also those of the settings that it will propose. Nothing is stored.
         """
         card = self.sweep.card
-        settings_to_try = self._tried_settings()
+        known_settings = self._tried_settings()
         if not SEARCHES[card.search].learns:
-            while (proposal := propose_setting(card, settings_to_try)) is not None:
-                settings_to_try.append(proposal)
+            while (proposal := propose_setting(card, known_settings)) is not None:
+                known_settings.append(proposal)
         trials = [trial for row in self.rows for trial in row.trials]
-        # The first ones are the rows, whose trials are known.
-        for proposal in settings_to_try[len(self.rows) :]:
+        # The first settings are those of the rows.
+        for proposal in known_settings[len(self.rows) :]:
             trials += self.sweep.plan_trials_of(setting_at(card, proposal.params))
         return trials
 
@@ -427,16 +426,22 @@ class SweepState:
         return count_settings(self.sweep.card) * len(self.sweep.card.seeds)
 
 
-def winner_card(sweep: Sweep, row: SweepRow) -> tuple[str, dict[str, Any]]:
-    """Return the name and the card of a recipe with the values of a winner.
+class WinnerRecipe(NamedTuple):
+    """A new recipe with the values of a winner: its name, and its card as plain data."""
+
+    name: str
+    card: dict[str, Any]
+
+
+def winner_card(sweep: Sweep, row: SweepRow) -> WinnerRecipe:
+    """Return a recipe with the values by which a sweep's setting has won; nothing is written.
+
+    Its card states by which scores the values were chosen, and no published table is compared with
+    it.
 
     Args:
         sweep: The sweep, whose name is part of the recipe's.
         row: The best complete setting of a recipe.
-
-    Returns:
-        The name of the new recipe, and its card as plain data; the card says by which scores its
-        values were chosen, and is in no published table.
     """
     card = row.trials[0].plan.card
     decide = sweep.card.decide
@@ -455,4 +460,5 @@ def winner_card(sweep: Sweep, row: SweepRow) -> tuple[str, dict[str, Any]]:
         preset=f"the sweep '{sweep.card.name}', {reason}",
         published=[],
     )
-    return f"{row.setting.recipe}-{sweep.name}", msgspec.to_builtins(winner)
+    name = f"{row.setting.recipe}-{sweep.name}"
+    return WinnerRecipe(name, card=msgspec.to_builtins(winner))

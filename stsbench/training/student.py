@@ -134,6 +134,23 @@ def _parse_poolings(section: StudentSection, validation_pooling: str) -> list[Po
     return poolings
 
 
+def _choose_max_length(requested: int | None, limit: int | None) -> int | None:
+    """Return the number of tokens at which inputs are cut: the requested one, or else the limit.
+
+    Args:
+        requested: The recipe's maximum length; None for the checkpoint's limit.
+        limit: The longest input of the checkpoint's model; None if it has no limit.
+
+    Raises:
+        CardError: The requested length is above the limit, or below 3: two special tokens and one.
+    """
+    if requested is not None and not 3 <= requested <= (limit or requested):
+        raise CardError(
+            f"max_length {requested}: give 3 to {limit or 'any number'}, the checkpoint's limit"
+        )
+    return requested or limit
+
+
 class PoolerHead(torch.nn.Module):
     """A linear layer and tanh over the first token: BERT's pooler, SimCSE's MLP."""
 
@@ -168,7 +185,7 @@ class Student(torch.nn.Module):
         language_model: bool = False,
         device: str = "auto",
     ) -> None:
-        """Load the model to be trained.
+        """Load the model to be trained, with its tokenizer, poolings and head.
 
         Args:
             checkpoint: The checkpoint to start from, or whose configuration to start from.
@@ -176,8 +193,7 @@ class Student(torch.nn.Module):
                 dropout of the configuration; the head is that of ``cls``, fresh or the checkpoint's
                 pooler. Inputs are cut at the maximum length in tokens, special tokens included.
             start: Whether to start from fresh weights, and the number of layers.
-            validation_pooling: The pooling that embeds when weights are selected; by default that
-                of tests.
+            validation_pooling: The pooling by which weights are selected; by default that of tests.
             language_model: Load the checkpoint's masked language model head too.
             device: The device to compute on; ``auto`` chooses one.
 
@@ -186,15 +202,9 @@ class Student(torch.nn.Module):
             EncoderError: The checkpoint lacks something that is requested.
         """
         super().__init__()
-        limit = checkpoint.max_length()
-        max_length = section.max_length
-        if max_length is not None and not 3 <= max_length <= (limit or max_length):
-            raise CardError(
-                f"max_length {max_length}: give 3 to {limit or 'any number'}, the checkpoint's "
-                "limit"
-            )
         self.checkpoint = checkpoint
-        self.max_length = max_length or limit
+        self.max_length = _choose_max_length(section.max_length, limit=checkpoint.max_length())
+        """The number of tokens at which inputs are cut, special tokens included; None for none."""
         self.poolings = _parse_poolings(section, validation_pooling)
         self.pooling, self.test_pooling, self.validation_pooling = self.poolings
         self.chunk: int | None = None
@@ -203,11 +213,9 @@ class Student(torch.nn.Module):
         self.compiled = False
         """Whether the model is compiled."""
         torch_device = open_device(device)
-        loaded_model, missing = self._load_start_model(
-            _replaced_config_fields(checkpoint, section.dropout, start.layers),
-            start,
-            language_model,
-        )
+        config_fields = _replaced_config_fields(checkpoint, section.dropout, start.layers)
+        # ``missing`` are the names of the weights that the checkpoint lacks.
+        loaded_model, missing = self._load_start_model(config_fields, start, language_model)
         self.language_model = loaded_model.to(torch_device) if language_model else None
         self.model: Any = loaded_model.base_model.to(torch_device)
         self.backbone = Backbone(load_tokenizer(checkpoint), self.model, torch_device)

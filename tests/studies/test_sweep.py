@@ -77,7 +77,7 @@ def test_a_run_of_another_base_is_left_alone(sweep, developing, bert, masked_lm)
     found = sweep()
     card = msgspec.structs.replace(found.card, base=str(bert))
     setting = SweepSetting("little", {"temperature": 0.05})
-    anew = replace(found, card=card).trials(setting)
+    anew = replace(found, card=card).plan_trials_of(setting)
     assert [trial.encoder for trial in anew] == ["little+temperature=0.05@1", "little@2"]
     assert [trial.encoder for trial in found.trials(setting)] == ["little@1", "little@2"]
 

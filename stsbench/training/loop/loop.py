@@ -150,15 +150,7 @@ def train_learner(
         append_to_curve_file = open_curve(settings.folder, selection.curve)
         selection.point_callbacks.append(append_to_curve_file)
     prepare_learner(learner, plan.section)
-    try:
-        trainer = Loop(learner, settings, selection)
-    except (RuntimeError, ValueError) as error:
-        # The library raises it if a requested logger is unknown or not installed.
-        if not settings.report_to:
-            raise
-        raise TrainingError(
-            f"`report_to={', '.join(settings.report_to)}`: {join_lines(error)}"
-        ) from error
+    trainer = _make_loop(learner, settings, selection)
     with (
         _silence_library(),
         _report_full_disk(settings.folder),
@@ -178,6 +170,23 @@ def train_learner(
         selected_point=selection.best if settings.selection.keep == "best" else last_point,
         steps=step,
     )
+
+
+def _make_loop(learner: Learner, settings: LoopSettings, selection: Selection) -> Loop:
+    """Make the library's loop.
+
+    Raises:
+        TrainingError: A requested logger is unknown or not installed.
+    """
+    try:
+        return Loop(learner, settings, selection)
+    except (RuntimeError, ValueError) as error:
+        # So the library reports a logger that it cannot make.
+        if not settings.report_to:
+            raise
+        raise TrainingError(
+            f"`report_to={', '.join(settings.report_to)}`: {join_lines(error)}"
+        ) from error
 
 
 class Loop(transformers.Trainer):  # type: ignore[misc]

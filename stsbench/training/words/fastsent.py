@@ -56,28 +56,31 @@ class HuffmanTree(NamedTuple):
             counts: The frequency of each word, by falling frequency.
         """
         n_words = len(counts)
+        # While the tree is built, inner node i has the number n_words + i.
         heap = [(int(count), word) for word, count in enumerate(counts)]
         heapq.heapify(heap)
-        parents: dict[int, tuple[int, int]] = {}  # child: (inner node, 0 or 1)
+        # By the number of a word or node: its parent, an inner node from 0, and its branch there.
+        parents: dict[int, tuple[int, int]] = {}
         for node in range(n_words - 1):
-            total = 0
+            # Join the two rarest: the rarer one is at branch 0.
+            node_count = 0
             for code in (0, 1):
                 count, child = heapq.heappop(heap)
                 parents[child] = (node, code)
-                total += count
-            heapq.heappush(heap, (total, n_words + node))
-        paths: list[list[tuple[int, int]]] = [[] for _ in range(n_words)]
-        for word, path in enumerate(paths):
-            # From the word up to the root; inner nodes are numbered after the words.
+                node_count += count
+            heapq.heappush(heap, (node_count, n_words + node))
+        paths_to_root: list[list[tuple[int, int]]] = [[] for _ in range(n_words)]
+        for word, path in enumerate(paths_to_root):
             child = word
             while child in parents:
-                path.append(parents[child])
-                child = n_words + path[-1][0]
-        all_steps = [step for path in paths for step in reversed(path)]
+                node, code = parents[child]
+                path.append((node, code))
+                child = n_words + node
+        all_steps = [step for path in paths_to_root for step in reversed(path)]
         # One row per step of a path: the inner node, and the branch that is taken there.
         steps = np.array(all_steps, dtype=np.int64).reshape(-1, 2)
         points, codes = (np.ascontiguousarray(column) for column in steps.T)
-        offsets = np.cumsum([0, *map(len, paths)], dtype=np.int64)
+        offsets = np.cumsum([0, *map(len, paths_to_root)], dtype=np.int64)
         return cls(offsets=offsets, points=points, codes=codes)
 
 
@@ -210,6 +213,25 @@ def learn_block(
     return loss, count
 
 
+def _subsample(
+    tokens: TokenIds, keep_probabilities: npt.NDArray[np.float64], rng: np.random.Generator
+) -> tuple[npt.NDArray[np.int32], IndexArray]:
+    """Draw words of all sentences to keep.
+
+    Args:
+        tokens: The word ids of all sentences.
+        keep_probabilities: The probability that a word is kept, by its id.
+        rng: The generator of the draws.
+
+    Returns:
+        The ids of the kept words, and the offsets at which each sentence begins and ends.
+    """
+    is_kept = rng.random(len(tokens.ids)) < keep_probabilities[tokens.ids]
+    # The number of kept words before each word, and of all.
+    n_kept_before = np.concatenate([[0], np.cumsum(is_kept)])
+    return tokens.ids[is_kept], n_kept_before[tokens.offsets]
+
+
 Draws = tuple[npt.NDArray[np.int32], IndexArray, npt.NDArray[np.int32], IndexArray]
 """The words that predict and the words to predict: ids and offsets of each."""
 
@@ -252,17 +274,16 @@ class FastSentTraining(StandaloneMethod):
         rng = np.random.default_rng(seed)
         batch_starts = range(0, len(sentences), self.batch_size)
 
-        def subsample() -> tuple[npt.NDArray[np.int32], IndexArray]:
-            """Draw the words to keep; return their ids, and where each sentence begins and ends."""
-            is_kept = rng.random(len(tokens.ids)) < keep_probabilities[tokens.ids]
-            # The number of kept words before each word, and of all.
-            n_kept_before = np.concatenate([[0], np.cumsum(is_kept)])
-            return tokens.ids[is_kept], n_kept_before[tokens.offsets]
+        def draw_words() -> tuple[npt.NDArray[np.int32], IndexArray]:
+            """Return the ids of an epoch's words, and where each sentence begins and ends."""
+            if not self.sample:
+                return tokens.ids, tokens.offsets
+            return _subsample(tokens, keep_probabilities, rng)
 
         def batches() -> Iterator[tuple[IndexArray, Draws]]:
             """Yield the rows with neighbours in each batch, and the epoch's draws of words."""
-            input_words = subsample() if self.sample else (tokens.ids, tokens.offsets)
-            target_words = subsample() if self.sample else (tokens.ids, tokens.offsets)
+            input_words = draw_words()
+            target_words = draw_words()
             for start in batch_starts:
                 batch_documents = documents[start : start + self.batch_size]
                 center_rows = start + rows_with_neighbours(batch_documents)
@@ -274,16 +295,8 @@ class FastSentTraining(StandaloneMethod):
             rate = self.decayed_rate(n_finished, len(sentences) * self.epochs)
             center_rows, draws = batch
             # By position, as compiled functions are called fastest.
-            return learn_block(
-                center_rows,
-                *draws,
-                tree,
-                source,
-                nodes,
-                np.float32(rate),
-                self.autoencode,
-                self.mean,
-            )
+            vectors = (source, nodes, np.float32(rate))
+            return learn_block(center_rows, *draws, tree, *vectors, self.autoencode, self.mean)
 
         source_tensor = torch.from_numpy(source)
         config = FastSentConfig(size=self.size, lowercase=self.lowercase)

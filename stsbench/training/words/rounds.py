@@ -126,8 +126,8 @@ class StandaloneMethod(ABC):
         """Train, and write the encoder's folder, which ``load_encoder`` opens.
 
         The weights with the best score by ``validate`` are kept, without it the last ones. The
-        folder also holds ``checkpoints`` to resume from. A resumed training has the same weights at
-        its end: all draws are repeated, and the batches of earlier rounds are skipped.
+        folder also holds ``checkpoints`` to resume from; a resumed training ends with the same
+        weights.
 
         Args:
             columns: The corpus.
@@ -152,8 +152,7 @@ class StandaloneMethod(ABC):
         if step and prepared.is_finished():
             batches = iter(())
         # The sum of the losses of a round's steps, and the number of terms in these sums.
-        round_loss = 0.0
-        round_terms = 0
+        round_loss, round_terms = 0.0, 0
         # The batches before ``step`` are made again and skipped, because their draws decide those
         # of later batches.
         for batch in islice(batches, step, total_steps):
@@ -167,14 +166,12 @@ class StandaloneMethod(ABC):
             if step % interval == 0 or step == total_steps:
                 point = writer.close_round(step, round_loss, round_terms)
                 on_progress(writer.make_progress(step, total_steps, point["loss"], point))
-                round_loss = 0.0
-                round_terms = 0
+                round_loss, round_terms = 0.0, 0
                 if prepared.is_finished():
                     break
-        stored_point = writer.stored_point
-        # Without a score nothing was selected: the last weights are stored.
-        selected = stored_point if stored_point and stored_point["score"] is not None else None
-        return TrainingOutcome(curve=writer.curve, selected_point=selected, steps=writer.step)
+        return TrainingOutcome(
+            curve=writer.curve, selected_point=writer.selected_point, steps=writer.step
+        )
 
 
 class _CheckpointWriter:
@@ -225,6 +222,16 @@ class _CheckpointWriter:
         shutil.rmtree(self.trial_folder, ignore_errors=True)
         self.write_point = open_curve(folder, self.curve)
         """A function that adds a point to the curve's file."""
+
+    @property
+    def selected_point(self) -> dict[str, Any] | None:
+        """The step whose weights were selected, and its score; None if there are no scores.
+
+        Without scores the last weights are stored.
+        """
+        if self.stored_point and self.stored_point["score"] is not None:
+            return self.stored_point
+        return None
 
     @property
     def step(self) -> int:
