@@ -79,7 +79,7 @@ def test_a_run_of_another_base_is_left_alone(sweep, developing, bert, masked_lm)
     setting = SweepSetting("little", {"temperature": 0.05})
     anew = replace(found, card=card).plan_trials_of(setting)
     assert [trial.encoder for trial in anew] == ["little+temperature=0.05@1", "little@2"]
-    assert [trial.encoder for trial in found.trials(setting)] == ["little@1", "little@2"]
+    assert [trial.encoder for trial in found.plan_trials_of(setting)] == ["little@1", "little@2"]
 
 
 @pytest.mark.parametrize(
