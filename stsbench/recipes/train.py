@@ -192,8 +192,8 @@ def run_training(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: 
     with _writable_folder(plan):
         trainer = load_trainer(plan)
         _write_start(plan, trainer)
-        # Without its record an old run in the folder is not finished: its weights are about to be
-        # replaced.
+        # The weights of an old run in the folder are about to be replaced: without its record it
+        # no longer counts as finished.
         (plan.folder / RUN_FILE).unlink(missing_ok=True)
         outcome = trainer.train(on_progress)
         if plan.processes.rank == 0:

@@ -388,7 +388,8 @@ def make_validator(
             float(CORRELATIONS["spearman"](similarities, split.gold))
             for similarities in compute_similarities(first, second)
         ]
-        # A collapsed student embeds all sentences the same: the worst score, not an error.
+        # A collapsed student embeds all sentences the same, so that its correlation is NaN: the
+        # worst score, not an error.
         finite = [score if np.isfinite(score) else -1.0 for score in correlations]
         score = DevelopmentScore(max(finite))
         measures: dict[str, float] = {}
@@ -426,7 +427,10 @@ def find_missing(plan: TrainPlan) -> dict[str, StsbenchError]:
 
 
 def summarise_plan(plan: TrainPlan) -> dict[str, str]:
-    """Return the method, start, text, length and validations of a plan as text, for a table."""
+    """Return a plan as text by name, for a table: method, start, corpus, length, rate, validations.
+
+    Rows without text are absent, for example the start of a method that has none.
+    """
     card, training, selection = plan.card, plan.card.training, plan.card.selection
     n_rows = _count_rows(plan)
     base_recipe = f"recipe {card.base.recipe}" if card.base.recipe else ""

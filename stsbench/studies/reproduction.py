@@ -171,7 +171,9 @@ def _check_names(line: AblationLine, catalogue: Catalogue) -> None:
     if line.recipe:
         catalogue.recipe(line.recipe)
     if line.encoder:
-        catalogue.encoder(line.encoder.partition("+")[0])
+        # Without the parameters that follow a plus sign.
+        card_name = line.encoder.partition("+")[0]
+        catalogue.encoder(card_name)
 
 
 def _pair_rows_with_empty_lines(card: AblationCard) -> Iterator[tuple[AblationRow, AblationLine]]:

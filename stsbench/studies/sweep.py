@@ -90,7 +90,7 @@ class Sweep:
         base: str = "",
         text: str = "",
     ) -> Sweep:
-        """Read and check a card.
+        """Read a sweep's card, and check its values, splits, search and budget.
 
         Args:
             path: The file of the card.
@@ -112,6 +112,7 @@ class Sweep:
             ):
                 raise CardError(f"{path}: {name}: a value stands there twice")
         sweep.check_development(card.decide.task, card.decide.split, where=f"{path}: [decide]")
+        # The count is not used: counting raises if budget and search do not fit.
         count_settings(card)
         sweep._check_values()
         return sweep
@@ -238,7 +239,7 @@ class Sweep:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         path = self.folder / JOURNAL_FILE
         halving = self.card.halving
-        pruner = None  # Optuna's default, which is never asked
+        pruner = None  # without halving no training asks whether to stop
         if halving is not None:
             pruner = optuna.pruners.SuccessiveHalvingPruner(halving.first_step, halving.factor)
         try:

@@ -25,9 +25,9 @@ def save_student(
     language_model: bool = False,
     prompt: Prompt | None = None,
 ) -> None:
-    """Write a folder that stsbench, transformers and sentence-transformers load.
+    """Write a student as a folder that stsbench, transformers and sentence-transformers load.
 
-    The pooling is written in the formats of both libraries.
+    The pooling of tests is written in the formats of both stsbench and sentence-transformers.
 
     Args:
         student: The student to save.
@@ -61,6 +61,7 @@ def save_student(
         }
     cpu_weights = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     write_atomically(folder / "model.safetensors", save(cpu_weights, {"format": "pt"}))
+    # The file by which stsbench loads the folder: the kind of encoder and its parameters.
     if middle_modules:
         write_saved(folder, kind="sentence_transformer", params={})
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import Any, cast
 
 import numpy as np
@@ -442,12 +442,12 @@ class Student(torch.nn.Module):
         """
         if transform is None and not padding:
             return self.backbone.hidden_states(tokens, layers)
-        embedding_hook = (
-            nullcontext()
-            if transform is None
-            else self._embedding_hook(transform, tokens["attention_mask"])
-        )
-        with embedding_hook, padding_computed(self.model) if padding else nullcontext():
+        with ExitStack() as contexts:
+            if transform is not None:
+                # Applies the transform until the end of the block.
+                contexts.enter_context(self._embedding_hook(transform, tokens["attention_mask"]))
+            if padding:
+                contexts.enter_context(padding_computed(self.model))
             return self.backbone.padded_states(tokens, layers)
 
     def _embedding_hook(self, transform: Transform, mask: torch.Tensor) -> RemovableHandle:

@@ -446,8 +446,8 @@ class MaskedFill:
         with torch.inference_mode():
             logits = self.model(**batch).logits[0, is_masked]  # (masks, vocabulary)
             logits = logits.masked_fill(self.is_no_word, -torch.inf)
-        # For each mask its likeliest tokens: among eight at least one differs from the old word,
-        # also in case.
+        # For each mask its likeliest tokens: among eight at least one is a word that differs from
+        # the old one by more than case.
         likeliest_tokens = logits.topk(min(8, len(self.words))).indices.tolist()
         new_words = [words[position] for position in positions]
         # The input is cut at its end, so there may be fewer masks than positions: the positions

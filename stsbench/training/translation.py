@@ -181,7 +181,8 @@ class Translator:
             EncoderError: The model cannot be loaded or does not translate.
             OutputError: The cache cannot be written.
         """
-        translations = _read_translations(self.cache_path)
+        # By sentence: those of earlier runs, to which new ones are added below.
+        translations = _load_translations(self.cache_path)
         # A sentence without a letter or digit is its own translation; models make something up.
         for sentence in sentences:
             if not any(map(str.isalnum, sentence)):
@@ -208,7 +209,12 @@ class Translator:
 
     @cached_property
     def marian(self) -> tuple[Any, Any]:
-        """The tokenizer and the model, loaded when they are first needed."""
+        """The tokenizer and the model on its device, loaded at the first use.
+
+        Raises:
+            EncoderError: The checkpoint lacks weights.
+            CardError: The model cannot read ``max_tokens``.
+        """
         checkpoint = self.checkpoint
         max_tokens = self.decoding.max_tokens
         model, missing_weights = load_model(
@@ -320,14 +326,17 @@ class GumbelNoise:
         return scores / self.temperature - exponential.log().to(scores)
 
 
-def _read_translations(path: Path) -> dict[str, Translation]:
-    """Read finished translations, and drop a last line that a killed run left unfinished."""
+def _load_translations(path: Path) -> dict[str, Translation]:
+    """Read the finished translations of a cache file by sentence; empty if there is no file.
+
+    The file is repaired: a last line that a killed run left unfinished is removed from it.
+    """
     if not path.is_file():
         return {}
     content = path.read_bytes()
     complete_lines = content[: content.rfind(b"\n") + 1]
     if len(complete_lines) < len(content):
-        # A killed run may have left half a line, to which the next line would be appended.
+        # Otherwise the next line would be appended to the unfinished one.
         os.truncate(path, len(complete_lines))
     rows = [
         json.loads(line) for line in complete_lines.decode("utf-8", "surrogatepass").splitlines()

@@ -89,7 +89,11 @@ class SimCSEPlusPlus(TwoViews):
             )
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the contrast of sentences with that of dimensions."""
+        """Return the contrast of sentences plus the weighted one of dimensions, and each of them.
+
+        Args:
+            batch: What :meth:`collate` made: ``views``, the sentences twice.
+        """
         tokens = batch["views"]
         anchor, positive = self.embed_views(tokens)
         if self.off_dropout:
@@ -413,7 +417,7 @@ class DiffCSE(TwoViews):
         return {**batch, "hidden": self.hide_tokens(batch["views"], rng, rate=self.mask_rate)}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the contrastive loss with that of detecting replaced tokens.
+        """Return the contrast plus the weighted loss of detecting replaced tokens, and both.
 
         Args:
             batch: What :meth:`collate` made: ``views``, and the same with tokens hidden as

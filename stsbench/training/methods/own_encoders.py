@@ -292,8 +292,9 @@ class ISBERT(Learner):
     def save(self, folder: Path, *, chosen: int = 0) -> None:
         """Write the transformer, the convolutions and the mean as modules of sentence-transformers.
 
-        Two modules do what the library's convolutions cannot: weights of 1 that exclude padding,
-        and for an activation a layer that returns its input activated.
+        Two further modules do what the library's convolutions cannot. One before them sets the
+        states of padding to zero. One after them applies the activation, if there is one: a dense
+        layer whose weights are the identity.
 
         Args:
             folder: The folder to write.
@@ -302,7 +303,8 @@ class ISBERT(Learner):
         from sentence_transformers.sentence_transformer.modules import Dense, WordWeights
 
         n_tokens = self.student.model.get_input_embeddings().num_embeddings
-        # No word has a weight of its own: all tokens get the default of 1, padding gets none.
+        # The module multiplies each token by its word's weight, and padding by 0. No word has a
+        # weight of its own, so all tokens get the default of 1.
         vocabulary = [str(token_id) for token_id in range(n_tokens)]
         middle_modules: list[Any] = [WordWeights(vocabulary, {}), self.cnn]
         if self.activation != "none":

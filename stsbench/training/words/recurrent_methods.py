@@ -240,7 +240,7 @@ class SkipThoughtsTraining(NeighbourTraining):
         rows: Rows,
         step: int,
     ) -> float:
-        """Learn from some sentences' neighbours, and return the mean cost of a word.
+        """Take one step on the neighbours of some sentences, and return the mean cost of a word.
 
         Args:
             model: The encoder and decoders, changed in place.
@@ -249,6 +249,7 @@ class SkipThoughtsTraining(NeighbourTraining):
             rows: The sentences of the batch, (b,).
             step: The number of finished steps.
         """
+        # With this rate and epsilon PyTorch's Adam takes the same step as the released code's.
         rate = self.learning_rate * released_adam_factor(step)
         optimiser.param_groups[0].update(lr=rate, eps=released_adam_epsilon(step))
         optimiser.zero_grad()
@@ -259,19 +260,23 @@ class SkipThoughtsTraining(NeighbourTraining):
         ]
         limit_norm(gradients, nn.utils.get_total_norm(gradients), self.clip)
         optimiser.step()
-        n_words = sum(int(tokens.lengths[rows + side].sum()) for side in NEIGHBOUR_OFFSETS.values())
+        # The predicted words: all those of the sentences before and after each.
+        n_words = sum(
+            int(tokens.lengths[rows + offset].sum()) for offset in NEIGHBOUR_OFFSETS.values()
+        )
         return float(cost.detach()) / n_words
 
     def _encoder_files(
         self, model: SkipThoughts, table: GruTable, words: Sequence[str]
     ) -> WordEncoderFiles:
-        """Return the encoder without the decoders and the output layer.
+        """Return the encoder to write: word vectors and GRU, without decoders and output layer.
 
         Args:
             model: The trained model.
             table: The sizes of the encoder's layers.
             words: The vocabulary, in the order of the word vectors.
         """
+        # The released encoder has two halves of these names; here one of them is trained.
         name = "bi" if self.bidirectional else "uni"
         config = HalvesConfig(
             halves={name: table}, unknown=UNKNOWN, eos=EOS, lowercase=self.lowercase
@@ -422,24 +427,27 @@ class QuickThoughtsTraining(NeighbourTraining):
             rows: The sentences of the batch, consecutive, (b,).
             step: The number of finished steps.
         """
-        ids, lengths = make_batch(tokens, rows)
+        ids, lengths = make_batch(tokens, rows)  # (b, t) and (b,)
+        # The word vectors of each encoder, (words, w), and those of the batch's words, (b, t, w).
         tables = [half.embedding for half in halves]
-        layers = [parameter for half in halves for parameter in half.gru.parameters()]
         word_vectors = [table[ids] for table in tables]
+        gru_weights = [weight for half in halves for weight in half.gru.parameters()]
         first, second = (
             half.gru(vectors, lengths) for half, vectors in zip(halves, word_vectors, strict=True)
         )
         loss = quick_thoughts(first, second)
-        gradients = torch.autograd.grad(loss, [*layers, *word_vectors])
+        gradients = torch.autograd.grad(loss, [*gru_weights, *word_vectors])
+        # Each gradient is clipped by itself.
         for gradient in gradients:
             limit_norm([gradient], gradient.norm(), self.clip)
-        # The gradients of layers come first; those of the words follow.
-        for layer, gradient in zip(layers, gradients, strict=False):
-            layer.grad = gradient
-        for table, gradient in zip(tables, gradients[len(layers) :], strict=True):
+        gru_gradients = gradients[: len(gru_weights)]
+        word_gradients = gradients[len(gru_weights) :]
+        for weight, gradient in zip(gru_weights, gru_gradients, strict=True):
+            weight.grad = gradient
+        for table, gradient in zip(tables, word_gradients, strict=True):
             # A word that occurs several times gets the sum of its gradients.
-            rows_of_words = gradient.flatten(0, 1)
-            table.grad = torch.zeros_like(table).index_add_(0, ids.flatten(), rows_of_words)
+            gradient_rows = gradient.flatten(0, 1)
+            table.grad = torch.zeros_like(table).index_add_(0, ids.flatten(), gradient_rows)
         optimiser.param_groups[0]["eps"] = released_adam_epsilon(step)
         optimiser.step()
         return float(loss.detach())

@@ -312,6 +312,7 @@ class _CheckpointWriter:
             **measures,
             **score_measures,
         }
+        # NaN becomes minus infinity, so that it is never the best.
         key = None if selection_score is None else selection_key(selection_score)
         # Without a score the last weights are stored; those of the first round always, even if
         # their score is NaN.
