@@ -450,6 +450,7 @@ WRITERS: Mapping[str, Callable[[AnalysisResult], str]] = {
 
 
 def _to_plain(result: AnalysisResult) -> dict[str, Any]:
+    """Return a result as plain dicts and lists, with None for NaN."""
     # msgspec writes null for NaN.
     plain: dict[str, Any] = json.loads(msgspec.json.encode(result))
     return plain

@@ -350,10 +350,12 @@ class TokenFrequency(EncoderAnalysis):
 
 
 class _WordEmbeddings(NamedTuple):
+    """The vectors of words, and which of them each word has."""
+
     x: FloatArray
     """Word embeddings, (v, d)."""
     rows_by_rank: IntArray
-    """The row of x of each word, -1 for a word without one."""
+    """The row of x of each word, the most frequent word first; -1 for a word without one."""
 
 
 def _word_vectors(encoder: WordsEncoder, words: Sequence[str]) -> _WordEmbeddings:
@@ -427,8 +429,11 @@ def _embeds_without_tokens(
 
 @dataclass
 class _TokenRemovedEncoder:
+    """An encoder of bags of words whose mean excludes some words."""
+
     base: WordsEncoder
     removed_rows: frozenset[int]
+    """The rows of the excluded words among the encoder's vectors."""
     name: str
     fingerprint: str | None = None
 
@@ -444,7 +449,9 @@ class _TokenRemovedEncoder:
 def _embeds_without_words(
     subject: EncoderOnTask, encoder: WordsEncoder, removed_counts: Sequence[int]
 ) -> list[tuple[int, Embed]]:
-    """Return functions that embed without the task's most frequent words, each after their number.
+    """Return ``(n, function)`` pairs: each function embeds without the n most frequent words.
+
+    Words are counted in the task's sentences. Embeddings are stored in memory only.
 
     Args:
         subject: Has the task, in whose sentences words are counted.

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 
 class _ShiftMeasurement(NamedTuple):
+    """The cosines of one encoder, with one of its seeds, and facts of its training."""
+
     name: str
     """The encoder's name without a seed."""
     training: PlainRow

@@ -131,8 +131,11 @@ def make_eval_results(results: Sequence[Result], catalogue: Catalogue) -> EvalRe
 
 
 class _HubDataset(NamedTuple):
+    """A dataset on the Hub, as an entry of a model's page names it."""
+
     repo: str
     task: str
+    """The name of the task in the dataset: its configuration, or MTEB's name."""
     revision: str
 
 
@@ -360,6 +363,7 @@ def find_model(result: Result, catalogue: Catalogue) -> HubModel:
 
 @lru_cache(maxsize=4)
 def _count_cards_by_checkpoint(catalogue: Catalogue) -> Counter[str]:
+    """Return the number of encoder cards by their parameter ``model``, an id or a path."""
     checkpoints = [
         catalogue.encoder(name).params.get("model") for name in catalogue.paths("baselines")
     ]

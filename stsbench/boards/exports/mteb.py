@@ -84,11 +84,13 @@ def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> E
 
 
 def _export_order(result: Result) -> tuple[str, str, str, int, str]:
+    """Return the key that sorts results of a task and split by the seed of evaluation."""
     protocol_name = str(result.protocol["name"])
     return result.encoder, result.task, result.split, result.eval_seed, protocol_name
 
 
 def _result_path(result: Result, task: MtebSubset, out: Path, catalogue: Catalogue) -> Path:
+    """Return the path of MTEB's result file of a task below the folder ``out``."""
     model = find_model(result, catalogue)
     model_folder = safe_file_name(model.name.replace("/", "__").replace(" ", "_"), max_bytes=255)
     revision_folder = safe_file_name(model.revision, max_bytes=255)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from stsbench.boards.render.text import records_to_csv, to_latex, to_markdown
 from stsbench.boards.tables.layout import DisplayCell, Layout, LayoutBlock, TableLine, build_layout
-from stsbench.boards.tables.table import STANDING_KINDS, Show, Table
+from stsbench.boards.tables.table import STANDING_KINDS, Show, Table, TableColumn
 from stsbench.core.errors import DataError, ProtocolError, look_up
 from stsbench.core.wording import escape_controls
 from stsbench.plots.draw import DotPoint, draw_dots, draw_panels
@@ -184,26 +184,11 @@ def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool
         for line in block.lines
         if line.number_kind != "difference" or show == "difference"
     ]
-    dots = []
-    for line in lines:
-        for column in columns:
-            number = line.row.cell(column.key).number(line.number_kind)
-            if number is not None:
-                dot = DotPoint(
-                    group=_row_key(line),
-                    series=column.key,
-                    value=number.value,
-                    interval=number.interval,
-                    filled=line.number_kind != "published",
-                )
-                dots.append(dot)
-    x_label = (
-        "measured minus published"
-        if show == "difference"
-        else "● measured   ○ published   — 95% interval"
-    )
+    x_label = "● measured   ○ published   — 95% interval"
+    if show == "difference":
+        x_label = "measured minus published"
     return draw_panels(
-        dots,
+        list(_make_dots(lines, columns)),
         panel_titles={column.key: column.head for column in columns},
         row_labels={
             _row_key(line): _row_label(line, layout) for line in lines if not line.continues_row
@@ -213,6 +198,21 @@ def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool
         notes=layout.legend,
         has_zero_line=show == "difference",
     )
+
+
+def _make_dots(lines: Sequence[TableLine], columns: Sequence[TableColumn]) -> Iterator[DotPoint]:
+    """Yield a dot for each number: its row is the group, its column the series."""
+    for line in lines:
+        for column in columns:
+            number = line.row.cell(column.key).number(line.number_kind)
+            if number is not None:
+                yield DotPoint(
+                    group=_row_key(line),
+                    series=column.key,
+                    value=number.value,
+                    interval=number.interval,
+                    filled=line.number_kind != "published",
+                )
 
 
 def _row_key(line: TableLine) -> str:

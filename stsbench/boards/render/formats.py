@@ -19,6 +19,7 @@ Writer = Callable[[Sequence[Table], Show | None, bool], str]
 def _build_layouts(
     tables: Sequence[Table], show: Show | None, exact: bool, *, with_intervals: bool = True
 ) -> list[Layout]:
+    """Return a layout for each table; the arguments are those of :func:`build_layout`."""
     return [
         build_layout(table, show, exact=exact, with_intervals=with_intervals) for table in tables
     ]

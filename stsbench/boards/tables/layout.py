@@ -161,6 +161,7 @@ def _select_columns(
 
 
 def _has_interval(cell: TableCell) -> bool:
+    """Return whether a cell's measured number has an interval."""
     return cell.measured is not None and cell.measured.interval is not None
 
 

@@ -465,6 +465,7 @@ class _ChunkedTarFile(FileIO):
     """
 
     def read(self, size: int | None = -1, /) -> bytes:
+        """Read this number of bytes; raises ReadError for a number that no header needs."""
         if size is None or not 0 <= size <= _MAX_HEADER_BYTES:
             raise tarfile.ReadError(f"a header of {size} bytes")
         return super().read(size)

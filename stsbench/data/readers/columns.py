@@ -157,6 +157,7 @@ def find_sentences(
 
 
 def _unclear_roles(where: str, header: Sequence[str], problem: str) -> CardError:
+    """Return the error to raise if the roles of columns are not clear; it names all columns."""
     return CardError(f"{where}: {problem}; its columns are {format_names(header) or 'not named'}")
 
 

@@ -12,6 +12,7 @@ from stsbench.core.registry import Registry
 
 
 def _is_reader(reader: object) -> bool:
+    """Return whether an object can be called with the parameter ``files``."""
     try:
         return callable(reader) and "files" in inspect.signature(reader).parameters
     except (TypeError, ValueError):

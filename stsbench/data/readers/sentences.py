@@ -325,15 +325,8 @@ def read_semeval(
     gold: list[float] = []
     subsets: list[str] = []
     ungraded: list[str] = []
-    layout = FileLayout("\t", header=False, quoting=False)
     for input_file, gold_file in zip(files[::2], files[1::2], strict=True):
-        table = read_delimited(input_file.path, layout, by_name=False)
-        pairs = list(zip(table.column(0), table.column(1), strict=True))
-        if first_rows:
-            pairs = pairs[:first_rows]
-        # The irregular lines of a pinned file are those of the release itself.
-        if not input_file.pinned:
-            table.check_row_lengths()
+        pairs = _read_semeval_pairs(input_file, first_rows)
         gold_lines = read_lines(gold_file.path)
         if len(pairs) != len(gold_lines):
             raise DataError(
@@ -358,6 +351,25 @@ def read_semeval(
         subset=subsets,
         ungraded=ungraded,
     )
+
+
+def _read_semeval_pairs(input_file: DataFile, first_rows: int) -> list[tuple[str, str]]:
+    """Return the sentence pairs of an input file, the first cells of its lines.
+
+    Args:
+        input_file: Tab-separated lines without a header.
+        first_rows: The number of first lines to return; 0 for all.
+
+    Raises:
+        DataError: The file is broken, or it is not pinned and its lines differ in length.
+    """
+    layout = FileLayout("\t", header=False, quoting=False)
+    table = read_delimited(input_file.path, layout, by_name=False)
+    pairs = list(zip(table.column(0), table.column(1), strict=True))
+    # The irregular lines of a pinned file are those of the release itself.
+    if not input_file.pinned:
+        table.check_row_lengths()
+    return pairs[:first_rows] if first_rows else pairs
 
 
 def read_class_files(files: Sequence[DataFile], *, classes: Sequence[str]) -> Labelled:
