@@ -304,7 +304,13 @@ class AnalysisContext:
         return self.planned_task
 
     def subjects(self) -> Iterator[EncoderOnTask]:
-        """Yield each encoder on the task; those of all seeds of a recipe follow each other."""
+        """Yield each encoder on the task; those of all seeds of a recipe follow each other.
+
+        All are checked before the first one is loaded.
+
+        Raises:
+            StsbenchError: There is no such encoder, or it cannot be loaded.
+        """
         names = self.plan.encoders
         catalogue = self.plan.catalogue
         context = RunContext(self.plan, self.callbacks.with_raised_failures())
@@ -317,7 +323,7 @@ class AnalysisContext:
         for spec in specs:
             named_encoder = load_named(spec, catalogue=catalogue)
             embedder = context.make_embedder(named_encoder, [self.loaded_task], context.callbacks)
-            # A seed of a recipe is called by its spec, recipe@3, which the user did not write.
+            # One seed of a recipe is named by its spec, recipe@3, which the user did not write.
             yield EncoderOnTask(
                 name=named_encoder.name if spec in names else spec,
                 named_encoder=named_encoder,

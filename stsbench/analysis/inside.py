@@ -207,6 +207,8 @@ def near_vectors(x: npt.NDArray[np.floating], rows: IntArray, k: int) -> NearVec
         is_itself = rows[:, None] == np.arange(start, start + len(vectors))
         distances[is_itself] = np.inf
         products[is_itself] = -np.inf
+        # The k nearest so far and those of this block; the largest products are the smallest with
+        # the opposite sign.
         nearest_distances = _smallest(np.concatenate([nearest_distances, distances], axis=1), k)
         largest_products = -_smallest(np.concatenate([-largest_products, -products], axis=1), k)
         start += len(vectors)
@@ -405,7 +407,10 @@ def _embeds_without_tokens(
         removed_counts: The numbers of token types to exclude.
 
     Returns:
-        Each number with its function.
+        ``(n, function)`` pairs: each function embeds without the n most frequent token types.
+
+    Raises:
+        EncoderError: The encoder is no transformer, or its pooling is not the mean.
     """
     from stsbench.encoders.transformer.pooling import MeanPooling
     from stsbench.encoders.whitening import PartialMeanEncoder, frequent_tokens

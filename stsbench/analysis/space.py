@@ -101,7 +101,7 @@ class Spectrum(EncoderAnalysis):
     printed = ("encoders",)
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Measure the embeddings of one encoder."""
+        """Measure the singular values, the isotropy and the mean cosine of one encoder."""
         x = subject.embed(subject.task.task.texts())
         values = singular_values(x)
         # Embeddings that are all zero have no spectrum; 1e-300 avoids a division by zero.

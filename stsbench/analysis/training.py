@@ -61,7 +61,7 @@ class DomainShift(EncoderAnalysis):
     printed = ("encoders",)
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Measure the cosines of one encoder, and read its training text."""
+        """Measure the cosines of one encoder, and read its training text, for the comparison."""
         run = subject.named_encoder.run
         training = {
             "text": run.card.data.corpus if run is not None else None,
@@ -74,6 +74,10 @@ class DomainShift(EncoderAnalysis):
 
     def compare_encoders(self, measurements: Mapping[str, _ShiftMeasurement]) -> Tables:
         """Compute the differences from the first encoder, paired over the same items.
+
+        Args:
+            measurements: By encoder, the cosines of the same pairs; seeds of one recipe are
+                separate encoders here, and become one in the table.
 
         Raises:
             DataError: There is only one encoder.
@@ -168,7 +172,10 @@ class SweepCells(Analysis):
         results = context.results()
         for name in context.plan.encoders:
             scores_by_replacements = _group_scores(results, name)
-            if not any(scores_by_replacements):
+            has_replaced_values = any(
+                len(replacements) > 0 for replacements in scores_by_replacements
+            )
+            if not has_replaced_values:
                 raise DataError(
                     f"there are no results of '{name}' with values replaced for "
                     f"{context.planned_task.name}, as {name}+temperature=0.1",
@@ -286,10 +293,14 @@ def _factor_out_shared(
 ) -> tuple[Replacements, dict[Replacements, list[float]]]:
     """Separate the replacements that all cells share, as a sweep's ``[set]``, from the others.
 
+    Args:
+        scores_by_replacements: The scores of a recipe, one per seed, by the replaced parameters.
+
     Returns:
         The shared replacements, and the scores by the remaining replacements.
     """
     first, *further = scores_by_replacements
+    # What a single cell replaces is what was varied, so nothing of it is shared.
     shared = tuple(
         replacement
         for replacement in first

@@ -113,7 +113,8 @@ def relative_path(folder: Path, start: Path) -> str:
     """
     folder = folder.resolve()
     start = start.resolve()
-    if len(os.path.commonpath([folder, start])) < 2:
+    shares_only_root = len(os.path.commonpath([folder, start])) <= len("/")
+    if shares_only_root:
         return str(folder)
     path = Path(os.path.relpath(folder, start)).as_posix()
     return path if path.startswith(".") else f"./{path}"

@@ -102,7 +102,15 @@ class _ImageData(NamedTuple):
 
 
 def _parse_content(content: Any) -> _ImageData:  # noqa: ANN401 - whatever the pickle holds
-    """Return the features and captions of a pickle; raises many errors for other contents."""
+    """Return the features and captions of a pickle.
+
+    Args:
+        content: The unpickled dict, with stand-ins for arrays and bytes for texts.
+
+    Raises:
+        DataError: The features are no array of numbers, or a caption is no text.
+        Exception: The content has another form, in whatever way.
+    """
     # Each value is rebuilt alone, when it is needed: together they take much memory.
     stubs_by_key = {_rebuild(key): value for key, value in content.items()}
     features = _stack_features(_rebuild(stubs_by_key["features"]))
@@ -202,7 +210,10 @@ def read_pickle(path: Path) -> Any:  # noqa: ANN401 - whatever the pickle holds
 
 
 def _rebuild(value: Any) -> Any:  # noqa: ANN401 - whatever the pickle holds
-    """Return a value of a pickle with arrays, numbers and texts in place of stand-ins and bytes."""
+    """Return a value of a pickle with arrays, numbers and texts in place of stand-ins and bytes.
+
+    Mappings become dicts, lists and tuples lists, all rebuilt too; any other value stays.
+    """
     if isinstance(value, _Array):
         _, shape, dtype, is_fortran, content = value.state
         values = np.frombuffer(content, _rebuild_dtype(dtype))
@@ -214,11 +225,9 @@ def _rebuild(value: Any) -> Any:  # noqa: ANN401 - whatever the pickle holds
         return value.decode("latin-1")
     if isinstance(value, Mapping):
         return {_rebuild(key): _rebuild(nested_value) for key, nested_value in value.items()}
-    return (
-        [_rebuild(nested_value) for nested_value in value]
-        if isinstance(value, list | tuple)
-        else value
-    )
+    if isinstance(value, list | tuple):
+        return [_rebuild(nested_value) for nested_value in value]
+    return value
 
 
 def _rebuild_dtype(value: Any) -> np.dtype[Any]:  # noqa: ANN401 - as _rebuild

@@ -207,6 +207,9 @@ def _check_images(split: CaptionSplit, where: str) -> None:
     Args:
         split: The split, as a reader returned it.
         where: The beginning of a message.
+
+    Raises:
+        DataError: A column is of the wrong type or shape, or a value is not valid.
     """
     features = split.image_features
     images = split.image_of_caption

@@ -142,8 +142,10 @@ def source_files(source: FileSource | None, split: str, data: Path | None) -> li
         split: The name of the split.
         data: The user's data folder; without one the list may be empty, see :func:`locate`.
     """
-    folder = locate(source, data) if source is not None else None
-    if source is None or folder is None:
+    if source is None:
+        return []
+    folder = locate(source, data)
+    if folder is None:
         return []
     sections = source.files.get(split, [])
     return [SourceFile(folder / section.path, section) for section in sections]
@@ -198,7 +200,8 @@ def _missing_files_hint(source: FileSource, split: str, data: Path | None) -> st
     Args:
         source: The files in the card.
         split: The name of the split.
-        data: The user's data folder; None if there is none, and then files lack a place.
+        data: The user's data folder; without one, all files are missing whose folder is not
+            absolute.
     """
     folder = locate(source, data)
     names = [section.path for section in source.files.get(split, [])]
@@ -206,7 +209,8 @@ def _missing_files_hint(source: FileSource, split: str, data: Path | None) -> st
     if not missing:
         return ""
     more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-    path = f"{folder or f'DIR/{source.folder}'}/{missing[0]}{more}"
+    needed_folder = folder or f"DIR/{source.folder}"
+    path = f"{needed_folder}/{missing[0]}{more}"
     if Path(source.folder).is_absolute():
         return f"there is no file {path}; put it there, or change 'folder' in the card"
     return f"pass `data=DIR` (or set STSBENCH_DATA) with {path}"
@@ -282,6 +286,7 @@ def _load_from_archive(task: str, card: TaskCard, hub: HubSource, split: str) ->
         split: The name of the split.
 
     Raises:
+        CardError: The card does not describe the files in the archive.
         SourceError: The archive cannot be fetched, or lacks a file.
         DataError: The data differ from a fact of the card.
     """
@@ -362,6 +367,10 @@ def _load_from_rows(task: str, card: TaskCard, hub: HubSource, split: str) -> Lo
         card: The task's card.
         hub: The section of the card on the Hub.
         split: The name of the split.
+
+    Raises:
+        SourceError: The dataset has no such split, or it cannot be fetched or read.
+        DataError: The rows are not valid, or differ from a fact of the card.
     """
     from stsbench.data.hub.rows import fetch_rows
 

@@ -192,7 +192,11 @@ def _describe_task(
 
 
 def _describe_empty_classes(sections: Mapping[str, SplitSection]) -> list[str]:
-    """Return a line per split that lacks items of some classes."""
+    """Return a line per split that lacks items of some classes; empty for gold scores.
+
+    Args:
+        sections: The facts of each split, with the number of items of each class.
+    """
     lines: list[str] = []
     for name, section in sections.items():
         empty_classes = [label for label, count in section.labels.items() if not count]
@@ -407,7 +411,13 @@ class _Scale(NamedTuple):
 
 
 def _guess_scale(splits: Mapping[str, Split]) -> _Scale | None:
-    """Return the first usual scale that the gold scores fit; None if there are no gold scores."""
+    """Return the first usual scale that the gold scores fit, with a doubt if it is a guess.
+
+    If they fit none, their own range is returned; None if there are no gold scores.
+
+    Args:
+        splits: The splits as read; only pairs have gold scores.
+    """
     gold = [split.gold for split in splits.values() if isinstance(split, PairSplit)]
     if not gold:
         return None
@@ -416,8 +426,9 @@ def _guess_scale(splits: Mapping[str, Split]) -> _Scale | None:
     if (low, high) in USUAL_SCALES:
         return _Scale((low, high), doubt="")
     fitting_scales = (scale for scale in USUAL_SCALES if scale[0] <= low and high <= scale[1])
-    # If no usual scale fits, the scores' own range; a range of one value needs some width.
-    first, last = next(fitting_scales, (low, high if high > low else low + 1))
+    # A range of one value needs some width.
+    own_range = (low, high if high > low else low + 1)
+    first, last = next(fitting_scales, own_range)
     doubt = (
         f"scores from {low:g} to {high:g} were found; "
         f"the scale is taken to be {first:g} to {last:g}"
@@ -520,21 +531,24 @@ def _drop_secret_splits(split_tables: SplitTables, roles: ColumnRoles) -> SplitT
             position = table.column_position(roles.target)
             targets.update(cells[position] for cells in table.rows)
         targets_by_split[split] = targets
-    secret = {
+    # The one target of each split that has only one.
+    secret_target_by_split = {
         split: next(iter(targets))
         for split, targets in targets_by_split.items()
         if len(targets) == 1
     }
-    if len(secret) == len(targets_by_split):
+    if len(secret_target_by_split) == len(targets_by_split):
         return split_tables
     lines = [
         f"the split {split} is left out: {roles.target!r} is {target!r} in every row"
-        for split, target in secret.items()
+        for split, target in secret_target_by_split.items()
     ]
     return replace(
         split_tables,
         tables={
-            split: tables for split, tables in split_tables.tables.items() if split not in secret
+            split: tables
+            for split, tables in split_tables.tables.items()
+            if split not in secret_target_by_split
         },
         doubts=[*split_tables.doubts, *lines],
     )

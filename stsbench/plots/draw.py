@@ -128,7 +128,16 @@ def _draw_bands(axes: Axes, n_rows: int, lines_per_row: float = 1, *, has_zero_l
 def _draw_dot(
     axes: Axes, dot: DotPoint, y: float, dot_look: tuple[str, str], size: float, width: float
 ) -> None:
-    """Draw a dot, or a ring, and its interval along x; ``size`` and ``width`` are in points."""
+    """Draw a dot, or a ring, and its interval along x.
+
+    Args:
+        axes: The axes.
+        dot: The number.
+        y: The place of the dot on the y axis.
+        dot_look: The colour and the marker.
+        size: The size of the dot in points.
+        width: The width of the interval's line in points.
+    """
     colour, marker = dot_look
     if dot.interval is not None:
         axes.hlines(y, *dot.interval, color=colour, linewidth=width)
@@ -274,7 +283,16 @@ def draw_lines(
 def _draw_series(
     axes: Axes, name: str, points: Sequence[LinePoint], series_look: tuple[str, str]
 ) -> None:
-    """Draw a line through the points of a series, with an interval at each point that has one."""
+    """Draw a line through the points of a series, with an interval at each point that has one.
+
+    Not all points of a long line have a marker.
+
+    Args:
+        axes: The axes.
+        name: The name of the series, for the legend.
+        points: The points, sorted by size.
+        series_look: The colour and the marker.
+    """
     colour, marker = series_look
     for point in points:
         if point.interval is not None:
@@ -344,7 +362,14 @@ def draw_curves(curves: Sequence[Curve], *, score_label: str) -> Chart:
 
 
 def _draw_curve(axes: Axes, curve: Curve, field_name: str, curve_look: tuple[str, str]) -> None:
-    """Draw one field of a run's validations, with a ring at the kept step."""
+    """Draw one field of a run's validations, with a ring at the kept step.
+
+    Args:
+        axes: The axes.
+        curve: The run.
+        field_name: ``score`` or ``loss``; a validation without it is no point.
+        curve_look: The colour and the marker.
+    """
     value_by_step = {}
     for point in curve.points:
         value = getattr(point, field_name)

@@ -140,7 +140,16 @@ class _HubDataset(NamedTuple):
 
 
 def _find_dataset(task: str, card: TaskCard | None, catalogue: Catalogue) -> _HubDataset | None:
-    """Return the dataset on the Hub that is a task; None if there is none."""
+    """Return the dataset on the Hub that is a task; None if there is none.
+
+    It is MTEB's dataset if the data are those of a task of MTEB's, else the card's, unless that is
+    an archive of several tasks.
+
+    Args:
+        task: The id of the task.
+        card: Its card; None if it has none.
+        catalogue: The cards of tasks.
+    """
     if card is None:
         return None
     if subset := find_mteb_subset(task, catalogue):
@@ -245,13 +254,16 @@ def _evaluation_fields(score: MeasuredScore) -> dict[str, Any]:
         "deviation": score.seed_mean.deviation,
     }
     uncertainty: dict[str, Any] = {"num_samples": first_result.n}
+    # The interval of a single result is its own; that of several seeds is of their mean.
+    is_single = len(score.results) == 1
+    interval_method = first_result.interval_method if is_single else MEAN_METHOD
     if score.interval is not None:
         low, high = score.interval
         uncertainty["confidence_interval"] = {
             "lower": low,
             "upper": high,
             "confidence_level": 0.95,
-            "method": first_result.interval_method if len(score.results) == 1 else MEAN_METHOD,
+            "method": interval_method,
         }
     return {
         "evaluation_result_id": f"{first_result.task}.{first_result.split}.{first_result.cell_id}",
@@ -420,11 +432,11 @@ def average_seeds(results: Sequence[Result], catalogue: Catalogue) -> Iterator[M
         results: The results of one encoder in one state.
         catalogue: The cards of tasks.
     """
-    seeds_by_cell: dict[tuple[str, str, str], list[Result]] = {}
+    results_by_cell: dict[tuple[str, str, str], list[Result]] = {}
     for result in results:
         key = (result.task, result.split, protocol_key(result.protocol))
-        seeds_by_cell.setdefault(key, []).append(result)
-    for (task, _split, _protocol), results_by_seed in seeds_by_cell.items():
+        results_by_cell.setdefault(key, []).append(result)
+    for (task, _split, _protocol), results_by_seed in results_by_cell.items():
         first_result = results_by_seed[0]
         card = catalogue.task(task) if task in catalogue.paths("tasks") else None
         seed_mean = mean_and_deviation([result.score for result in results_by_seed])

@@ -98,7 +98,7 @@ def _result_path(result: Result, task: MtebSubset, out: Path, catalogue: Catalog
 
 
 def _model_content(result: Result, catalogue: Catalogue) -> dict[str, Any]:
-    """Return the content of MTEB's description of a model."""
+    """Return the content of MTEB's description of a model; fields that are not known are None."""
     model = find_model(result, catalogue)
     return {
         "name": model.name,

@@ -159,8 +159,8 @@ def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool
 
     Args:
         tables: The table, in a list of its own.
-        show: The numbers to show; by default measured and published ones. Differences are drawn
-            only if ``show`` is ``difference``.
+        show: The numbers to show, see :func:`build_layout`; differences are drawn only if it is
+            ``difference``.
         exact: Show exact averages instead of those rounded as in the paper.
 
     Raises:

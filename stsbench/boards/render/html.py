@@ -58,7 +58,13 @@ def to_html(tables: Sequence[Table], show: Show | None = None, *, exact: bool = 
 def render_tables(
     tables: Sequence[Table], show: Show | None = None, *, exact: bool = False
 ) -> Iterator[str]:
-    """Yield the HTML of each table, without the page around it."""
+    """Yield the HTML of each table, without the page around it.
+
+    Args:
+        tables: The tables.
+        show: The numbers of the page; by default measured and published ones and differences.
+        exact: Show exact averages instead of those rounded as in the paper.
+    """
     for number, table in enumerate(tables, start=1):
         layout = build_layout(table, show=show or "both", exact=exact, with_intervals=False)
         yield _render_table(table, layout, f"t{number}")
@@ -235,7 +241,12 @@ def _find_scales(layout: Layout) -> dict[str, Scale]:
 
 
 def _has_outliers(layout: Layout, scales: Mapping[str, Scale]) -> bool:
-    """Return whether any score lies outside the scale of its column."""
+    """Return whether any score with an interval lies outside the scale of its column.
+
+    Args:
+        layout: The layout.
+        scales: The ends of the scale of each column that has intervals, by the key of the column.
+    """
     return any(
         not low <= number.value <= high
         for key, (low, high) in scales.items()
@@ -279,8 +290,9 @@ def _describe_row(row: Row) -> Iterator[str]:
     They are always seven, of the same kinds; a text that the row does not have is empty.
     """
     traits = row.traits
-    # All three are empty for a row without published numbers.
-    paper_id, table_id, printed_label = [*row.published_key.split("/", 2), "", "", ""][:3]
+    # The key is paper/table/label; it is empty for a row without published numbers.
+    key_parts = row.published_key.split("/", 2)
+    paper_id, table_id, printed_label = [*key_parts, "", "", ""][:3]
     paper = read_sources().papers.get(paper_id)
     yield traits.backbone
     yield traits.method

@@ -106,6 +106,7 @@ class MarkupFormat(NamedTuple):
 
     def lines(self, block: LayoutBlock) -> Iterator[str]:
         """Yield the lines of a block."""
+        # Cells of rank 0 are neither best nor second best.
         markup_by_rank = ("{}", self.best, self.second)
         for line in block.lines:
             indent = self.indent if line.continues_row else ""
@@ -226,17 +227,18 @@ def _latex_lines(layout: Layout) -> Iterator[str]:
         ]
     # Many notes stand outside of the float, which a page cannot end within.
     n_note_lines = sum(1 + len(note) // 90 for note in layout.legend)
-    notes_float = n_note_lines <= MAX_NOTES
+    notes_in_float = n_note_lines <= MAX_NOTES
     for number, blocks in enumerate(parts, start=1):
         caption = layout.caption
         if len(parts) > 1:
             caption = f"{caption}, part {number} of {len(parts)}"
         yield from (r"\begin{table}", r"\centering", rf"\caption{{{escape_latex(caption)}}}")
         yield from _latex_tabular(layout, blocks)
-        if notes_float and number == len(parts):
+        is_last = number == len(parts)
+        if notes_in_float and is_last:
             yield from notes
         yield r"\end{table}"
-    if not notes_float:
+    if not notes_in_float:
         yield from ("{", *notes, "}")
 
 
@@ -426,7 +428,17 @@ def _identify_record(
 def _number_fields(
     key: str, number: TableNumber | None, row: Row, further: _FurtherFields
 ) -> dict[str, Any]:
-    """Return the fields of a record for one column: its value, deviation and interval."""
+    """Return the fields of a record for one column: its value, deviation and interval.
+
+    The columns of ranks and of letters have fields of their own. All fields are None without a
+    number.
+
+    Args:
+        key: The key of the column.
+        number: The number of the column in the row; None if it has none.
+        row: The row.
+        further: The columns that have fields for deviations and intervals.
+    """
     low, high = number.interval if number and number.interval else (None, None)
     if key == RANKS:
         return {

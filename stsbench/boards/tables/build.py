@@ -386,6 +386,7 @@ class TableRequest:
                 results_by_protocol.setdefault(key, []).append(result)
         protocol_by_key = {key: results[0].protocol for key, results in results_by_protocol.items()}
         protocols = dict(sorted(protocol_by_key.items(), key=lambda pair: protocol_key(pair[1])))
+        # By default a suite's boards show measured rows only.
         board_facts = BoardFacts(published=self.show not in (None, "measured"))
         boards = []
         for key, protocol in protocols.items():
@@ -423,19 +424,16 @@ class TableRequest:
                 no row can be ranked.
         """
         all_advice: list[DataError | str] = [*self._advise(tables), *advice]
-        if self.ranks:
-            tables = rank_tables(tables)
+        tables = rank_tables(tables) if self.ranks else list(tables)
         if self.imported:
             from stsbench.boards.mteb.board import add_imported_rows
 
-            # A single table is refused if imported rows do not fit it.
+            # Of several tables, those that imported rows do not fit stay as they are; a single one
+            # is refused.
             is_single = len(tables) == 1
-            tables = [
-                add_imported_rows(table, self.imported.results, self.catalogue)
-                if is_single or is_scored_as_mteb(table.columns)
-                else table
-                for table in tables
-            ]
+            for index, table in enumerate(tables):
+                if is_single or is_scored_as_mteb(table.columns):
+                    tables[index] = add_imported_rows(table, self.imported.results, self.catalogue)
             omitted = [*omitted, *self.imported.problems]
         tables = [table for table in tables if table.has_numbers(self.show)]
         if not tables:

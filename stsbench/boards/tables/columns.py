@@ -172,20 +172,26 @@ def _is_extra_or_suite(task: str, catalogue: Catalogue) -> bool:
 def _average_rounded(
     average_terms: AverageTerms, means: Mapping[str, float], decimals: int
 ) -> float:
-    """Return the rounded average of rounded numbers."""
+    """Return the average of a row's rounded numbers, itself rounded.
+
+    Args:
+        average_terms: The columns that the average is over.
+        means: The row's numbers by column key, means over seeds.
+        decimals: The number of decimals to round to.
+    """
     average = suite_mean(average_terms, score=lambda key: round(means[key], decimals))
     return round(average or 0.0, decimals)
 
 
 def _average_once(average_terms: AverageTerms, means: Mapping[str, float], decimals: int) -> float:
-    """Return the rounded average of exact numbers."""
+    """Return the average of a row's exact numbers, rounded; arguments as of `_average_rounded`."""
     return round(suite_mean(average_terms, means.get) or 0.0, decimals)
 
 
 def _average_exactly(
     average_terms: AverageTerms, means: Mapping[str, float], decimals: int
 ) -> float:
-    """Return the exact average of exact numbers."""
+    """Return the average of a row's exact numbers, not rounded; ``decimals`` is not used."""
     return suite_mean(average_terms, means.get) or 0.0
 
 
@@ -333,7 +339,9 @@ class TableFiller:
         metric: str = "",
         lenient: bool = False,
     ) -> Numbers:
-        """Return the printed numbers of a row, and its average.
+        """Return the printed numbers of a row by column key, and its averages, see below.
+
+        Columns without a printed number are absent.
 
         Args:
             row: The published row.
@@ -368,8 +376,8 @@ class TableFiller:
         """Return the average of a published row and its exact average, by column key.
 
         ``AVERAGE`` is the printed average; if the row has none, it is computed from the row's
-        numbers. ``EXACT`` is always computed. Each is absent if it cannot be had, and both are if
-        the table has no average.
+        numbers. ``EXACT`` is computed from them even if an average is printed. Both are absent if a
+        number is missing and none is printed, or the table has no average.
 
         Args:
             row: The published row.
@@ -557,6 +565,13 @@ def _average_spec(card: TableCard, facts: AverageFacts, metric: str) -> ColumnSp
 def _make_column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> TableColumn:
     """Return the column of a task, a suite or another table's average.
 
+    Its key is the task; with another metric or split than the usual one, these stand behind it.
+
+    Args:
+        facts: The column in the card.
+        card: The table's card, for what the column itself leaves open.
+        catalogue: The cards of tasks and suites.
+
     Raises:
         CardError: The other table has no average, or no metric can be found.
     """
@@ -644,18 +659,14 @@ def _measured_number(
     values = list(scores.values())
     if len(values) > 1:
         return TableNumber(*mean_and_deviation(values), seeds=len(values))
-    # The interval of a result is of its own score, which may not be the one that the column takes.
-    intervals = [
-        result.interval
-        for result in encoder_group.results
-        if spec
-        and (result.task, result.split) == (spec.task, spec.split)
-        and 100 * result.score == values[0]
-    ]
-    if not intervals:
-        return TableNumber(values[0])
-    low, high = intervals[0]
-    return TableNumber(values[0], interval=(100 * low, 100 * high))
+    value = values[0]
+    for result in encoder_group.results:
+        is_of_task = spec and (result.task, result.split) == (spec.task, spec.split)
+        # The interval of a result is of its own score, which may be another than the column's.
+        if is_of_task and 100 * result.score == value:
+            low, high = result.interval
+            return TableNumber(value, interval=(100 * low, 100 * high))
+    return TableNumber(value)
 
 
 def _printed_number(score: PublishedScore, row: PublishedRow) -> TableNumber:

@@ -140,7 +140,14 @@ def build_layout(
 def _select_columns(
     table: Table, show: Show, *, exact: bool, with_intervals: bool
 ) -> list[TableColumn]:
-    """Return the columns to show: one average, and no empty column of a board."""
+    """Return the columns to show: one of the two averages, and no empty column of a board.
+
+    Args:
+        table: The table.
+        show: The numbers to show; a column without any of them is empty.
+        exact: Take the exact average instead of the one rounded as in the paper.
+        with_intervals: Add a column of intervals behind an average that has any.
+    """
     omitted_average = "average" if exact else "exact"
     rows = table.rows()
     columns = []
@@ -228,6 +235,7 @@ def _format_cell(cell: TableCell, number_kind: NumberKind, column: TableColumn) 
     sign = "+" if number_kind == "difference" or column.kind == "delta" else ""
     text = f"{number.value:{sign}.{decimals}f}"
     if float(text) == 0:
+        # A rounded zero has no sign.
         text = text.lstrip("+-")
     is_misprint = bool(cell.misprint) and number_kind == "published"
     return DisplayCell(
@@ -274,7 +282,11 @@ def _rank_lines(
 
 
 def _rank_cells(cells: Mapping[int, DisplayCell], better: Literal["high", "low"]) -> dict[int, int]:
-    """Return 1 for the best and 2 for the second best cells of a column, by index of the line."""
+    """Return 1 for the best and 2 for the second best cells of a column, by index of the line.
+
+    Further cells have no rank, nor have a single number, dashes and misprints. Equal numbers, as
+    printed, share a rank.
+    """
     values = {
         line_index: float(cell.text)
         for line_index, cell in cells.items()
@@ -410,6 +422,7 @@ def shorten_labels(layout: Layout, *, max_length: int = MAX_LENGTH_WITH_PARAMS) 
         layout: The layout.
         max_length: The maximum length of a label with settings, in characters.
     """
+    # The number, such as "(1)", by the text that it replaces; filled by the functions below.
     number_by_text: dict[str, str] = {}
 
     def shorten(label: str) -> str:

@@ -233,8 +233,10 @@ def describe_clean_scores(
     heads_by_task = {
         column.spec.task: column.head for column in filler.task_columns if column.spec is not None
     }
+    # By the name of the training text, then by the head of the column.
     counts_by_name: dict[str, dict[str, str]] = {}
-    for result in [result for group in encoder_groups for result in group.results]:
+    results = [result for encoder_group in encoder_groups for result in encoder_group.results]
+    for result in results:
         if result.task not in heads_by_task:
             continue
         for clean in result.clean:

@@ -54,6 +54,7 @@ def add_intervals(table: Table, progress: ProgressCallback | None = None) -> Tab
     from stsbench.significance.means import compute_mean_intervals
 
     score_names = [_score_name(spec) for spec in spec_by_key.values()]
+    # The rows with intervals, by Python's id of the row that they replace.
     new_rows: dict[int, Row] = {}
     without_columns: list[tuple[str, Result]] = []
     without_sentences: list[tuple[str, Result]] = []
@@ -93,7 +94,15 @@ def _score_name(spec: ColumnSpec) -> str:
 
 
 def _find_means(table: Table, spec_by_key: Mapping[str, ColumnSpec]) -> Iterator[_RowMeans]:
-    """Yield the rows of a table that have means, with the tasks that each mean is over."""
+    """Yield the rows of a table that have means, with the tasks that each mean is over.
+
+    A mean is over the seeds of one task, or the average, which is over several tasks.
+
+    Args:
+        table: The table.
+        spec_by_key: The spec of each column that has one, by its key; its position here is the
+            index of the column's task.
+    """
     keys = list(spec_by_key)
     averaged_tasks = _averaged_task_indices(table, keys)
     for row in table.rows():

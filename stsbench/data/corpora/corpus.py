@@ -339,9 +339,10 @@ def select_columns(table: pa.Table, columns: Mapping[str, str | int], *, where: 
 
 
 def read_training_text(path: Path, *, header: bool, limit: int | None = None) -> pa.Table:
-    """Read a file of training text.
+    """Read a file of training text as a table with the columns of the file.
 
-    The one column of a ``.txt`` is ``text``; only a ``.csv`` quotes its cells.
+    The one column of a ``.txt`` is ``text``; only a ``.csv`` quotes its cells. Each kind of file
+    may be packed as ``.xz`` or ``.gz``.
 
     Args:
         path: The file.
@@ -374,8 +375,11 @@ def _read_content(path: Path, max_lines: int | None) -> bytes:
     """Read and unpack a file.
 
     Args:
-        path: The file.
+        path: The file, packed if its suffix is one of ``OPENERS``.
         max_lines: The number of first lines to read; None for all.
+
+    Raises:
+        DataError: The file is missing, empty, cut off, damaged, or unpacks to too much.
     """
     content = bytearray()
     try:

@@ -99,8 +99,8 @@ def make_corpus(
 
     Raises:
         UnknownName: There is no such corpus.
-        DataError: It cannot be made, its source cannot be fetched or read, or its number of rows is
-            not the card's.
+        DataError: It cannot be made, its source cannot be fetched or read, or it is made, but its
+            number of rows or its hash is not the card's; then the file stays.
         OutputError: The file already exists, or cannot be written.
     """
     cards = catalogue.corpora()

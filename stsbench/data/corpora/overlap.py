@@ -299,9 +299,10 @@ def find_overlap_matches(
 
 
 def text_key(text: str) -> bytes:
-    """Return the letters and digits of a text in lower case.
+    """Return the letters and digits of a text in lower case, as UTF-8; empty if it has none.
 
-    Texts that differ only in case, blanks and punctuation have the same key.
+    Texts that differ only in case, blanks and punctuation have the same key, and so have forms of
+    one character that Unicode counts as compatible (NFKC).
     """
     if text.isascii():
         return text.lower().encode().translate(None, _OMITTED_BYTES)

@@ -95,8 +95,10 @@ def to_form(corpus: Corpus, form: str) -> Corpus:
         DataError: The corpus lacks a column.
     """
     label_by_column = look_up("form of rows", form, FORMS)
-    corpus.require("first", "second", *(["label"] if label_by_column else []))
-    if not label_by_column:
+    corpus.require("first", "second")
+    if label_by_column:
+        corpus.require("label")
+    else:
         pairs = corpus.table.select(["first", "second"]).rename_columns(["anchor", "positive"])
         return replace(corpus, table=pairs)
     # The second sentence by label, for each first sentence.
@@ -162,6 +164,7 @@ def limit_words(corpus: Corpus, max_words: int) -> Corpus:
         CardError: The corpus is ordered text, or fewer than two rows are left.
     """
     check_unordered(corpus, key="max_words")
+    # Whether all texts of a row are short enough, so far.
     is_short = pa.chunked_array([np.ones(len(corpus), dtype=bool)])
     for name in corpus.columns:
         if name not in TEXT_COLUMNS:

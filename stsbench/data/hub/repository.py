@@ -193,7 +193,8 @@ class Repository:
         """Request the commit and the files from the Hub, whether or not they are stored.
 
         Raises:
-            SourceError: The Hub gives no valid response; the message has the reason.
+            SourceError: There is no such repository or revision, or no valid response; the message
+                has the reason.
         """
         from huggingface_hub import HfApi, constants
 
@@ -284,6 +285,8 @@ class Repository:
 
     def fetch(self, name: str, *, into: Path | None = None) -> Path:
         """Return the path of a downloaded file with the bytes of the Hub; replace a damaged copy.
+
+        A file that comes damaged is removed again.
 
         Args:
             name: The name of the file in the repository.

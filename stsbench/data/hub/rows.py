@@ -271,7 +271,11 @@ def _read_splits(
 
 
 def _readme(repository: Repository) -> dict[str, Any]:
-    """Return the metadata at the top of a dataset's README; empty if it has no README."""
+    """Return the metadata at the top of a dataset's README; empty if it has no README.
+
+    Raises:
+        SourceError: The README cannot be fetched, or its metadata are not valid.
+    """
     from huggingface_hub import DatasetCard
 
     if "README.md" not in repository.listing.files:
@@ -327,7 +331,11 @@ def _file_patterns(repository: Repository, config: str) -> list[str]:
 
 
 def _has_default(configs: Mapping[str, Any]) -> bool:
-    """Return whether one of several configurations is the default."""
+    """Return whether one of several configurations is the default.
+
+    Args:
+        configs: The declaration of each configuration in the README, by its name.
+    """
     return "default" in configs or any(entry.get("default") for entry in configs.values())
 
 

@@ -299,6 +299,9 @@ def _read_json_table(path: Path, content: bytes) -> TextTable:
     Args:
         path: The file, for messages.
         content: Its bytes.
+
+    Raises:
+        DataError: The file is one JSON list, has no row, or a line is not valid.
     """
     text = normalise_text(path, content, mixed_ends=True).removeprefix(BOM.encode())
     if text.lstrip().startswith(b"["):
@@ -332,7 +335,7 @@ def to_text_table(
 
 
 def _cell_text(value: Any) -> str | None:  # noqa: ANN401 - the values of a column have any type
-    """Return a cell as text, numbers as they are written; None if it is neither."""
+    """Return a cell as text, a number or truth value as JSON writes it; None for anything else."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):

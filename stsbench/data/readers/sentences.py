@@ -147,7 +147,11 @@ def _find_file_roles(
 
 
 def _is_complete(column_by_role: Mapping[str, ColumnKey]) -> bool:
-    """Return whether a card gives the columns of both the sentences and the target."""
+    """Return whether a card gives the columns of both the sentences and the target.
+
+    Args:
+        column_by_role: The columns that the card gives, by role: ``sentence``, ``gold`` and so on.
+    """
     has_sentences = "sentence" in column_by_role or {"sentence1", "sentence2"} <= {*column_by_role}
     return has_sentences and bool({"gold", "label"} & {*column_by_role})
 
@@ -159,6 +163,9 @@ def _split_rows(table: TextTable, column: ColumnKey | None, split_value: str) ->
         table: The table.
         column: The column with the split of each row; None if the whole table is the split.
         split_value: The value of the split in that column.
+
+    Raises:
+        DataError: The column is missing, or no row has this value.
     """
     if column is None:
         return range(len(table.rows))
