@@ -281,6 +281,7 @@ class MtebBoard:
             subset = subsets.get(result.task)
             if subset is None or result.split not in subset.splits:
                 continue
+            # The aggregation does not matter: a result holds the scores by all of them.
             if is_mteb_protocol({**result.protocol, "aggregation": "all"}):
                 part = SplitAndSubset(subset.splits[result.split], subset.subset)
                 scores = scores_by_part.setdefault((subset.name, part), [])
@@ -293,7 +294,8 @@ class MtebBoard:
                 for subset in parts.subsets
             ]
             means = [mean_and_deviation(scores).mean for scores in part_scores if scores]
-            if len(means) == len(part_scores):
+            has_all_parts = len(means) == len(part_scores)
+            if has_all_parts:
                 values[task] = 100 * statistics.fmean(means)
         return make_averaged_numbers([[task] for task in self.tasks], values) if values else {}
 

@@ -189,6 +189,14 @@ def _find_subset(task: str, card: TaskCard) -> MtebSubset | None:
 
 
 def _make_subset(name: str, subset: str, task: str, splits: Mapping[str, str]) -> MtebSubset:
+    """Return a subset of a task of MTEB's for a task of ours.
+
+    Args:
+        name: The name of MTEB's task.
+        subset: The name of the subset.
+        task: The id of our task with the same data.
+        splits: MTEB's names of splits by ours.
+    """
     mteb_task = read_mteb_facts().tasks[name]
     return MtebSubset(
         name=name,

@@ -240,6 +240,7 @@ def encode_table(results: Iterable[MtebResult]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(TABLE_COLUMNS)
+    # The first five fields of a result, all but its scores, are the first five columns.
     for result in sorted(results, key=lambda result: result[:5]):
         for (split, subset), score in sorted(result.scores.items()):
             writer.writerow([*result[:5], split, subset, f"{score:.{SCORE_DIGITS}f}"])
@@ -284,13 +285,11 @@ def join_revisions(results: Iterable[MtebResult]) -> Mapping[str, ResultsByTask]
 def _preference(result: MtebResult) -> tuple[bool, bool, bool, Version]:
     """Return the key by which MTEB prefers a result: the greatest is taken."""
     facts = read_model_facts().get(result.model)
+    is_of_described_revision = facts is not None and result.revision == facts.revision
+    has_revision = result.revision not in UNKNOWN_REVISIONS
     version = _parse_version(result.mteb_version)
-    return (
-        facts is not None and result.revision == facts.revision,
-        version is not None,
-        result.revision not in UNKNOWN_REVISIONS,
-        version or Version("0"),
-    )
+    has_version = version is not None
+    return is_of_described_revision, has_version, has_revision, version or Version("0")
 
 
 @cache
