@@ -103,9 +103,11 @@ def compare(
     seed: int = 0,
     independent: bool = False,
     margin: float | None = None,
+    plan: float | None = None,
+    all_pairs: bool = False,
     catalogue: Catalogue | None = None,
 ) -> EncoderComparison:
-    """Compare every two encoders on the items that both were scored on.
+    """Compare encoders with the first one on the items that both were scored on.
 
     Args:
         encoders: Results, of one encoder or several, or a Result; names of encoders in the results
@@ -117,6 +119,8 @@ def compare(
         independent: Treat items that share a sentence as independent.
         margin: The largest difference that does not matter, in points. Each difference is also
             judged by it: ``within``, ``not worse``, ``worse than`` or ``open``.
+        plan: A difference in points: how many items like these or seeds per encoder it needs.
+        all_pairs: Compare every two encoders, not the others with the first alone.
         catalogue: The cards to look names up in.
 
     Raises:
@@ -133,6 +137,8 @@ def compare(
         seed=seed,
         independent=independent,
         margin=margin,
+        plan=plan,
+        all_pairs=all_pairs,
     )
 
 

@@ -238,7 +238,14 @@ class EncoderComparison(Comparison):
 
 
 @validate_arguments(
-    "compare", tasks=NAMES, protocol=NAME, seed=SEED, independent=SWITCH, margin=MARGIN
+    "compare",
+    tasks=NAMES,
+    protocol=NAME,
+    seed=SEED,
+    independent=SWITCH,
+    margin=MARGIN,
+    plan=MARGIN,
+    all_pairs=SWITCH,
 )
 def build_comparison(
     encoders: Mapping[str, Sequence[Result]],
@@ -249,8 +256,10 @@ def build_comparison(
     seed: int = 0,
     independent: bool = False,
     margin: float | None = None,
+    plan: float | None = None,
+    all_pairs: bool = False,
 ) -> EncoderComparison:
-    """Compare every two encoders by their names.
+    """Compare encoders with the first one, or every two, by their names.
 
     See :func:`stsbench.significance.comparison.compare` for the parameters.
 
@@ -264,9 +273,14 @@ def build_comparison(
         seed=int(seed),
         dependence="none" if independent else "sentences",
         margin=None if margin is None else float(margin) / 100,
+        plan=None if plan is None else float(plan) / 100,
+        all_pairs=bool(all_pairs),
     )
     task_names = expand_names(tasks, catalogue) if tasks is not None else None
-    comparison = compare(encoders, tasks=task_names, protocol=protocol, effort=effort)
+    suites = {name: suite.tasks for name, suite in catalogue.suites().items()}
+    comparison = compare(
+        encoders, tasks=task_names, protocol=protocol, effort=effort, suites=suites
+    )
     return EncoderComparison(**vars(comparison))
 
 
@@ -440,8 +454,10 @@ class Results(Sequence[Result]):
         seed: int = 0,
         independent: bool = False,
         margin: float | None = None,
+        plan: float | None = None,
+        all_pairs: bool = False,
     ) -> EncoderComparison:
-        """Compare every two encoders on the items that both have; see :func:`stsbench.compare`."""
+        """Compare encoders with the first one, or every two; see :func:`stsbench.compare`."""
         results_by_name = {group.name: group.results for group in self.runs}
         return build_comparison(
             results_by_name,
@@ -451,6 +467,8 @@ class Results(Sequence[Result]):
             seed=seed,
             independent=independent,
             margin=margin,
+            plan=plan,
+            all_pairs=all_pairs,
         )
 
     def plot(self) -> Chart:

@@ -34,6 +34,8 @@ def compare_command(
     seed: opt.CompareSeed = 0,
     independent: opt.Independent = False,
     margin: opt.DifferenceMargin = None,
+    plan: opt.PlannedDifference = None,
+    all_pairs: opt.AllPairs = False,
     output: opt.CompareFormat = "terminal",
     out: opt.TableFile = None,
     plot: opt.Plot = None,
@@ -43,7 +45,8 @@ def compare_command(
 ) -> None:
     """Test which differences between encoders are significant.
 
-    The tests are paired: both encoders are scored on the same items.
+    The tests are paired: both encoders are scored on the same items. The others are compared with
+    the first one.
 
     Example: stsbench compare minilm glove-840b --tasks sts
     """
@@ -78,6 +81,8 @@ def compare_command(
         seed=seed,
         independent=independent,
         margin=margin,
+        plan=plan,
+        all_pairs=all_pairs,
     )
     if plot is not None:
         # The line about the file is printed where stdout is for people, not beside JSON or CSV.

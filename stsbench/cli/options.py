@@ -329,6 +329,13 @@ DifferenceMargin = Annotated[
     float | None,
     _option("Also test whether differences are smaller than these points.", min=0, max=100),
 ]
+PlannedDifference = Annotated[
+    float | None,
+    _option("Also print the items and seeds that a difference of these points needs.", max=100),
+]
+AllPairs = Annotated[
+    bool, _option("Compare every two encoders, not all with the first.", "--all-pairs")
+]
 Independent = Annotated[
     bool, _option("Treat items that share a sentence as independent.", "--independent")
 ]

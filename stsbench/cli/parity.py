@@ -18,7 +18,7 @@ from stsbench.cli.printing import (
     show_work,
 )
 from stsbench.cli.tables import print_rows
-from stsbench.core.errors import EXIT_DIFFERENCE, StsbenchError
+from stsbench.core.errors import EXIT_DIFFERENCE, EXIT_USER_ERROR, StsbenchError
 
 if TYPE_CHECKING:
     from stsbench.bench.plan import RunPlan
@@ -45,11 +45,12 @@ def parity_command(
     """Test whether two encoders are the same.
 
     Both embed the same sentences: those of the tasks, and long, empty and other unusual ones. The
-    exit code is 0 if they are the same, 1 if they are different.
+    exit code is 0 if they are the same, 1 if they are different, 2 if these items cannot tell.
 
     Example: stsbench parity minilm minilm+dtype=bfloat16 --tasks stsb
     """
     from stsbench.bench.plan import RunPlan
+    from stsbench.significance.parity import UNKNOWN
 
     catalogue = opt.read_cards(cards)
     store_folder = opt.resolve_store(store, no_store=no_store)
@@ -69,6 +70,8 @@ def parity_command(
         _print_parity_json(parity)
     else:
         _print_parity(parity)
+    if parity.verdict == UNKNOWN:
+        return EXIT_USER_ERROR
     return 0 if parity.same else EXIT_DIFFERENCE
 
 

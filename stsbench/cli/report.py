@@ -51,7 +51,7 @@ def report_command(
     """
     from stsbench.analysis.context import AnalysisResult, analyse, make_analysis
     from stsbench.analysis.report import ReportParts, report_html
-    from stsbench.significance.comparison import compare
+    from stsbench.significance.comparison import TestSettings, compare
 
     catalogue = opt.read_cards(cards)
     analyses = {name: make_analysis(name, parameters={}) for name in split_names(figures)}
@@ -82,7 +82,10 @@ def report_command(
     comparison = None
     if len(trusted.by_encoder) > 1:
         with _collect_error("comparison", missing):
-            comparison = compare(trusted.by_encoder)
+            suites = {name: suite.tasks for name, suite in catalogue.suites().items()}
+            comparison = compare(
+                trusted.by_encoder, effort=TestSettings(all_pairs=True), suites=suites
+            )
     print_errors("not in the report", missing)
     if trusted.notice:
         print_error(trusted.notice)

@@ -35,7 +35,7 @@ from stsbench.significance.items import (
     match_tasks,
     pair_items,
 )
-from stsbench.significance.paired import Williams, combine_williams, holm
+from stsbench.significance.paired import MCNEMAR, STUDENT, PairedShares, PairedTest, holm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +49,8 @@ class TestSettings:
         dependence: Which items are taken to vary together.
         margin: The largest difference that does not matter, never times 100; None if differences
             are not to be judged by a margin.
+        plan: The difference to plan items and seeds for, never times 100; None if there is none.
+        all_pairs: Compare every two encoders; otherwise every other one with the first.
     """
 
     n_permutations: int = 9999
@@ -56,6 +58,8 @@ class TestSettings:
     level: float = 0.05
     dependence: Dependence = "sentences"
     margin: float | None = None
+    plan: float | None = None
+    all_pairs: bool = False
 
     def rng(self, task: str) -> np.random.Generator:
         """Return the generator of a task's draws, which depend on no other task."""
@@ -66,8 +70,8 @@ class TestSettings:
 class Difference:
     """The difference of two encoders on one task or on the mean of several, never times 100.
 
-    ``interval``, ``p``, ``p_williams`` and ``p_corrected`` are None if the results' per-item
-    columns allow no such test.
+    ``interval``, ``p`` and ``p_corrected`` are None if the results' per-item columns allow no such
+    test, or if one encoder has one training seed and the other several (:attr:`lacks_seeds`).
 
     Attributes:
         first: The name of the encoder whose score is subtracted.
@@ -83,13 +87,18 @@ class Difference:
             mean over tasks.
         difference: The second score minus the first.
         compared: The first part of the scores' signature for each task, which both encoders share.
-        interval: The 95% interval of the difference over other items and other seeds.
+        interval: The 95% interval of the difference over other items and other seeds, by the
+            procedure of ``method``. It leaves 0 out exactly if ``p`` is below 0.05.
         error: Its standard error; None if unknown, or if there are too few items to estimate it.
         df: The degrees of freedom of the error; None if unknown or infinite.
-        p: The p-value by Student's t. For one task with one seed per encoder, if no items share
-            a sentence, that of the paired permutation test, which is McNemar's exact one if
-            items are right or wrong.
-        p_williams: The p-value of Williams' test, for independent items.
+        p: The p-value by the procedure of ``method``.
+        method: The procedure that gives interval and p-value: Student's t, or, for one task with
+            one seed per encoder if no items share a sentence, McNemar's mid-p-value for items that
+            are right or wrong, and permutations if these have a wider interval for few items.
+        discordant: The numbers of items that only the first and only the second encoder has right;
+            None for another method than McNemar's.
+        training_seeds: The numbers of training seeds of both, 0 for an encoder that names none;
+            for a mean those of the task that has most.
         one_run: The names of those of the two that were trained with a single seed: their
             difference says nothing about the recipe.
         p_corrected: ``p`` after Holm's correction over ``family`` tests.
@@ -100,6 +109,11 @@ class Difference:
             ``family``; None if unknown, or if no difference could be found.
         margin_verdict: The judgement by the margin of the comparison, without a correction; None
             if there is no margin.
+        required_items: How many items like these the planned difference needs with one seed per
+            encoder, by Student's t at the first level of Holm's correction; None if there is no
+            plan, if an encoder has several seeds, or if no number of items is enough.
+        required_seeds: How many seeds per encoder it needs on these items; None if there is no
+            plan, if an encoder has one seed, or if no number of seeds is enough.
     """
 
     first: str
@@ -118,13 +132,17 @@ class Difference:
     error: float | None = None
     df: float | None = None
     p: float | None = None
-    p_williams: float | None = None
+    method: str | None = None
+    discordant: tuple[int, int] | None = None
+    training_seeds: tuple[int, int] = (0, 0)
     one_run: Sequence[str] = ()
     p_corrected: float | None = None
     real: bool = False
     family: int = 0
     smallest_detectable: float | None = None
     margin_verdict: margins.MarginVerdict | None = None
+    required_items: int | None = None
+    required_seeds: int | None = None
 
     @property
     def estimate(self) -> EstimatedDifference | None:
@@ -133,6 +151,14 @@ class Difference:
             return None
         error = math.inf if self.error is None else self.error
         return EstimatedDifference(self.difference, error, math.inf if self.df is None else self.df)
+
+    @property
+    def lacks_seeds(self) -> bool:
+        """True if one of the two has one training seed and the other one several.
+
+        How trainings of the former vary is unknown, so that there is no verdict.
+        """
+        return min(self.training_seeds) == 1 < max(self.training_seeds)
 
     @property
     def is_average(self) -> bool:
@@ -147,15 +173,18 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The differences of all pairs of encoders.
+    """The differences of pairs of encoders.
 
     Attributes:
-        encoders: The names of the encoders.
+        encoders: The names of the encoders; the others are compared with the first.
         differences: The differences by task, then those of means.
         level: The corrected p-value below which a difference counts as real.
         dependence: Which items were taken to vary together.
         margin: The largest difference that does not matter, by which each one was judged, never
             times 100; None if there is none.
+        plan: The difference that items and seeds were planned for, never times 100; None if there
+            is none.
+        all_pairs: Every two encoders were compared.
         notes: Messages for the user, for example on tasks that were skipped.
     """
 
@@ -164,11 +193,13 @@ class Comparison:
     level: float
     dependence: Dependence = "sentences"
     margin: float | None = None
+    plan: float | None = None
+    all_pairs: bool = False
     notes: Sequence[str] = field(default_factory=list)
 
     def pairs(self) -> Iterator[tuple[str, str, list[Difference]]]:
         """Yield the names of each pair of encoders, first and second, with its differences."""
-        for first, second in itertools.combinations(self.encoders, 2):
+        for first, second in pair_names(self.encoders, all_pairs=self.all_pairs):
             differences = [
                 difference
                 for difference in self.differences
@@ -177,18 +208,22 @@ class Comparison:
             yield first, second, differences
 
 
+def pair_names(encoders: Sequence[str], *, all_pairs: bool) -> list[tuple[str, str]]:
+    """Return the pairs of encoders to compare: all of them, or those with the first encoder."""
+    pairs = list(itertools.combinations(encoders, 2))
+    return pairs if all_pairs else pairs[: len(encoders) - 1]
+
+
 class MeasuredDifference(NamedTuple):
     """A pair's difference on one task, with all that a mean over tasks needs.
 
     Attributes:
         difference: The difference, before any correction.
         items: The task's items; None if no paired test is known.
-        williams: Williams' test; None if there is none.
     """
 
     difference: Difference
     items: TaskItems[str] | None = None
-    williams: Williams | None = None
 
 
 def compare(
@@ -197,17 +232,18 @@ def compare(
     tasks: Sequence[str] | None = None,
     protocol: str | None = None,
     effort: TestSettings | None = None,
+    suites: Mapping[str, Sequence[str]] | None = None,
 ) -> Comparison:
-    """Compare every pair of encoders on the tasks that all of them have.
+    """Compare encoders with the first one, or every two, on the tasks that all of them have.
 
-    Holm's correction is taken over the tasks of all pairs, and by itself over the means of all
-    pairs.
+    Holm's correction is taken over the tasks of all these pairs, and by itself over their means.
 
     Args:
         encoders: The results of at least two encoders, by the encoder's name.
         tasks: The tasks to compare; None for all.
         protocol: The name of the only protocol to compare; None for all.
         effort: The settings of the tests.
+        suites: The tasks of each suite by its name, by which means are labelled.
 
     Raises:
         ProtocolError: A task was scored differently; the message names the field.
@@ -235,7 +271,7 @@ def compare(
     means: list[Difference] = []
     items_by_task: dict[str, list[TaskItems[str]]] = {}
     for pair_differences in measured_by_pair.values():
-        means.extend(_means(pair_differences))
+        means.extend(_means(pair_differences, suites or {}))
         for measured in pair_differences:
             differences.append(measured.difference)
             if measured.items:
@@ -251,6 +287,8 @@ def compare(
         level=effort.level,
         dependence=effort.dependence,
         margin=effort.margin,
+        plan=effort.plan,
+        all_pairs=effort.all_pairs,
         notes=notes,
     )
 
@@ -287,7 +325,7 @@ def _describe_equal_trainings(name: str, results_by_task: Sequence[Sequence[Resu
 
 
 def compare_on_task(cells: ResultsByEncoder, effort: TestSettings) -> Iterator[MeasuredDifference]:
-    """Yield every pair's difference on one task, before any correction.
+    """Yield each pair's difference on one task, before any correction.
 
     Args:
         cells: Each encoder's results on the task, one per seed.
@@ -297,41 +335,80 @@ def compare_on_task(cells: ResultsByEncoder, effort: TestSettings) -> Iterator[M
         DataError: Per-item columns are missing, broken, or of other items.
     """
     items = pair_items(cells, effort.dependence)
-    for (first_index, first), (second_index, second) in itertools.combinations(enumerate(cells), 2):
+    for first, second in pair_names(list(cells), all_pairs=effort.all_pairs):
         untested = _compare_without_test(cells, first, second)
         if items is None:
             yield MeasuredDifference(untested)
             continue
         estimate = estimate_mean_difference([items], first, second)
-        p = estimate.p
-        williams = None
-        if join_items([items]).dependence.are_independent:
-            williams = items.paired.williams(first_index, second_index)
-            if len(items.samples[first].scores) == len(items.samples[second].scores) == 1:
-                exact_p = items.paired.exact_p(
-                    first_index,
-                    second_index,
-                    n_permutations=effort.n_permutations,
-                    # Every pair has the same draws: a third encoder changes nothing between two.
-                    rng=effort.rng(f"{items.task} swaps"),
-                )
-                p = p if exact_p is None else exact_p
         # A probe's score is a mean of rounded folds and differs from its items' mean by rounding:
         # the interval is centred on the difference of the scores.
-        centred = estimate._replace(difference=untested.difference)
-        difference = replace(
-            _with_estimate(untested, centred), p=p, p_williams=williams.p if williams else None
-        )
-        yield MeasuredDifference(difference, items, williams)
+        difference = _with_estimate(untested, estimate._replace(difference=untested.difference))
+        test = _exact_test(items, list(cells).index(first), list(cells).index(second), effort)
+        if test is not None:
+            difference = _with_exact_test(difference, test)
+        yield MeasuredDifference(difference, items)
+
+
+def _exact_test(
+    items: TaskItems[str], first_index: int, second_index: int, effort: TestSettings
+) -> PairedTest | None:
+    """Return a test that assumes no distribution; None if items share sentences, or for seeds.
+
+    Args:
+        items: The task's items.
+        first_index: The index of the encoder whose score is subtracted.
+        second_index: The index of the other encoder.
+        effort: The settings of the tests.
+    """
+    samples = list(items.samples.values())
+    has_seeds = max(len(samples[index].scores) for index in (first_index, second_index)) > 1
+    if has_seeds or not join_items([items]).dependence.are_independent:
+        return None
+    return items.paired.exact_test(
+        first_index,
+        second_index,
+        n_permutations=effort.n_permutations,
+        # Every pair has the same draws: a third encoder changes nothing between two.
+        rng=effort.rng(f"{items.task} swaps"),
+    )
 
 
 def _with_estimate(difference: Difference, estimate: EstimatedDifference) -> Difference:
-    """Return a difference with its interval, error and degrees of freedom."""
+    """Return a difference with interval, error, degrees of freedom and p by Student's t."""
     return replace(
         difference,
         interval=estimate.interval(),
         error=_finite(estimate.error),
         df=_finite(estimate.df),
+        p=estimate.p,
+        method=STUDENT,
+    )
+
+
+def _with_exact_test(difference: Difference, test: PairedTest) -> Difference:
+    """Return a difference with the p-value and the interval of McNemar's test or permutations.
+
+    Permutations replace Student's t only if their interval is wider. The error is then the one
+    that has this interval by Student's t.
+    """
+    estimate = difference.estimate
+    if test.method == MCNEMAR or estimate is None:
+        interval, error = test.interval, difference.error
+    else:
+        low, high = estimate.interval()
+        ratio = (test.interval[1] - test.interval[0]) / (high - low) if high > low else 0.0
+        if not 1 < ratio < math.inf:
+            return difference
+        estimate = estimate._replace(error=estimate.error * ratio)
+        interval, error = estimate.interval(), estimate.error
+    return replace(
+        difference,
+        interval=interval,
+        error=error,
+        p=test.p,
+        method=test.method,
+        discordant=test.discordant,
     )
 
 
@@ -353,6 +430,7 @@ def _compare_without_test(cells: ResultsByEncoder, first: str, second: str) -> D
         n=result.n,
         compared=(compared_part(result),),
         seeds=(len(cells[first]), len(cells[second])),
+        training_seeds=(_count_training_seeds(cells[first]), _count_training_seeds(cells[second])),
         scores=(first_mean.mean, second_mean.mean),
         deviations=deviations,
         difference=second_mean.mean - first_mean.mean,
@@ -360,8 +438,14 @@ def _compare_without_test(cells: ResultsByEncoder, first: str, second: str) -> D
     )
 
 
-def _means(group: Sequence[MeasuredDifference]) -> Iterator[Difference]:
-    """Yield one pair's mean over all tasks of each protocol.
+def _count_training_seeds(results: Sequence[Result]) -> int:
+    return len({result.train_seed for result in results} - {None})
+
+
+def _means(
+    group: Sequence[MeasuredDifference], suites: Mapping[str, Sequence[str]]
+) -> Iterator[Difference]:
+    """Yield one pair's mean over all tasks of each protocol, labelled by the suite of these tasks.
 
     A task that was scored on several splits counts by the split that most other tasks have.
     """
@@ -381,7 +465,9 @@ def _means(group: Sequence[MeasuredDifference]) -> Iterator[Difference]:
         groups.setdefault(key, []).append(measured)
     for comparable in groups.values():
         if len(comparable) > 1:
-            yield mean_difference(comparable)
+            mean = mean_difference(comparable)
+            names = [name for name, tasks in suites.items() if set(tasks) == set(mean.tasks)]
+            yield replace(mean, task=f"{mean.task} ({names[0]})") if names else mean
 
 
 def mean_difference(group: Sequence[MeasuredDifference]) -> Difference:
@@ -395,19 +481,11 @@ def mean_difference(group: Sequence[MeasuredDifference]) -> Difference:
     n_tasks = len(group)
     differences = [measured.difference for measured in group]
     items = [measured.items for measured in group if measured.items is not None]
-    tests = [measured.williams for measured in group if measured.williams is not None]
     first, second = differences[0].first, differences[0].second
     mean = float(np.mean([difference.difference for difference in differences]))
-    p = p_williams = None
-    estimate = None
-    if len(items) == n_tasks:
-        estimate = estimate_mean_difference(items, first, second)
-        p = estimate.p
-    if len(tests) == n_tasks:
-        p_williams = combine_williams(tests, np.full(n_tasks, 1 / n_tasks)).p
     untested = replace(
         differences[0],
-        task=f"mean of {n_tasks}",
+        task=f"mean of {n_tasks} tasks",
         tasks=tuple(difference.task for difference in differences),
         n=sum(difference.n for difference in differences),
         compared=tuple(part for difference in differences for part in difference.compared),
@@ -419,48 +497,73 @@ def mean_difference(group: Sequence[MeasuredDifference]) -> Difference:
             float(np.mean([difference.scores[0] for difference in differences])),
             float(np.mean([difference.scores[1] for difference in differences])),
         ),
+        training_seeds=(
+            max(difference.training_seeds[0] for difference in differences),
+            max(difference.training_seeds[1] for difference in differences),
+        ),
         deviations=None,
         difference=mean,
         interval=None,
         error=None,
         df=None,
-        p=p,
-        p_williams=p_williams,
+        p=None,
+        method=None,
+        discordant=None,
     )
-    if estimate is None:
+    if len(items) < n_tasks:
         return untested
+    estimate = estimate_mean_difference(items, first, second)
     return _with_estimate(untested, estimate._replace(difference=mean))
 
 
 def _corrected(differences: Sequence[Difference], effort: TestSettings) -> list[Difference]:
     """Return the differences with Holm's correction over those that were tested.
 
-    Each one also has the smallest difference that could have been found, and the judgement by the
-    margin.
+    Each one also has the smallest difference that could have been found, the judgement by the
+    margin, and the items and seeds that the planned difference needs.
     """
+    differences = [
+        replace(difference, interval=None, error=None, df=None, p=None, method=None)
+        if difference.lacks_seeds
+        else difference
+        for difference in differences
+    ]
     p_values = [difference.p for difference in differences if difference.p is not None]
     corrected_p_values = iter(holm(p_values))
     corrected = []
     for difference in differences:
         p = None if difference.p is None else next(corrected_p_values)
-        is_real = p is not None and p < effort.level
-        smallest = verdict = None
-        estimate = difference.estimate
-        if estimate is not None:
-            first_level = effort.level / max(len(p_values), 1)
-            smallest = margins.smallest_detectable(estimate.error, estimate.df, first_level)
-            if effort.margin is not None:
-                verdict = margins.margin_verdict(estimate, effort.margin, effort.level)
         judged = replace(
             difference,
             p_corrected=p,
-            real=is_real,
+            real=p is not None and p < effort.level,
             family=len(p_values),
-            smallest_detectable=_finite(smallest),
-            margin_verdict=verdict,
         )
-        corrected.append(judged)
+        corrected.append(_with_power(_with_margin_verdict(judged, effort), effort))
     return corrected
+
+
+def _with_margin_verdict(difference: Difference, effort: TestSettings) -> Difference:
+    """Return a difference with the judgement by the margin, by the procedure of its interval."""
+    estimate = difference.estimate
+    if estimate is None or effort.margin is None:
+        return difference
+    if difference.discordant is None:
+        verdict = margins.margin_verdict(estimate, effort.margin, effort.level)
+    else:
+        shares = PairedShares(difference.n, *difference.discordant)
+        verdict = margins.interval_verdict(shares.interval(1 - 2 * effort.level), effort.margin)
+    return replace(difference, margin_verdict=verdict)
+
+
+def _with_power(difference: Difference, effort: TestSettings) -> Difference:
+    """Return a difference with what it could have found, and what the planned one needs."""
+    estimate = difference.estimate
+    if estimate is None:
+        return difference
+    first_level = effort.level / max(difference.family, 1)
+    smallest = margins.smallest_detectable(estimate.error, estimate.df, first_level)
+    return replace(difference, smallest_detectable=_finite(smallest))
 
 
 def _finite(value: float | None) -> float | None:

@@ -8,8 +8,15 @@ from stsbench.results.signature import format_each_protocol, protocol_part
 from stsbench.significance.comparison import Comparison, Difference
 from stsbench.significance.differences import MAX_DIFFERENCE
 from stsbench.significance.margins import MarginVerdict
+from stsbench.significance.paired import PERMUTATIONS
 
-DIFFERENCE_COLUMNS = ["task", "A", "B", "B - A", "95% interval", "p", "Williams", "Holm", "margin"]
+USUAL_LEVEL = 0.05
+MAX_DECIMALS = 6
+TRAINING_FIELDS = {"kfold", "base_seed"}
+"""Fields of protocols by which a classifier, a regressor or a projection is trained."""
+HOLM_P = "Holm p"
+"""The name of a p-value after Holm's correction."""
+DIFFERENCE_COLUMNS = ["task", "A", "B", "B - A", "95% interval", "p", HOLM_P, "margin"]
 
 
 def describe_comparison(comparison: Comparison) -> list[str]:
@@ -24,11 +31,27 @@ def describe_comparison(comparison: Comparison) -> list[str]:
         if single_runs:
             names = " and ".join(single_runs)
             warning = f" {names}: one training seed, so this says nothing of the recipe."
-        sentences = _sentences(first, second, differences)
+        sentences = _warnings_of_two_seeds(first, second, differences)
+        sentences += _sentences(first, second, differences)
         if comparison.margin is not None:
             sentences += _sentences_on_margin(first, second, differences, comparison.margin)
         texts.append(f"{'. '.join(sentences)}. {correction}.{warning}")
     return texts
+
+
+def _warnings_of_two_seeds(first: str, second: str, differences: Sequence[Difference]) -> list[str]:
+    """Warn of encoders with two training seeds; empty if there are none."""
+    names = [
+        name
+        for side, name in enumerate((first, second))
+        if any(difference.training_seeds[side] == 2 for difference in differences)
+    ]
+    if not names:
+        return []
+    return [
+        f"Warning: {' and '.join(names)} with two training seeds, by which equal recipes differ "
+        "significantly too often; train three or more"
+    ]
 
 
 def label_tasks(differences: Sequence[Difference]) -> Mapping[tuple[str, str], str]:
@@ -68,8 +91,11 @@ def _sentences(first: str, second: str, differences: Sequence[Difference]) -> li
             sentences.append(f"{winner} is better than {loser} on {count}{tasks}")
     if insignificant:
         sentences.append(_describe_insignificant(first, second, insignificant, len(significant)))
+    sentences += _sentences_without_verdict(first, second, differences)
     untested = [
-        labels[difference.task, difference.split] for difference in on_tasks if difference.p is None
+        labels[difference.task, difference.split]
+        for difference in on_tasks
+        if difference.p is None and not difference.lacks_seeds
     ]
     if untested:
         sentences.append(f"No paired test is known for {', '.join(untested)}")
@@ -79,6 +105,24 @@ def _sentences(first: str, second: str, differences: Sequence[Difference]) -> li
         if difference.is_average and difference.p is not None
     ]
     return sentences
+
+
+def _sentences_without_verdict(
+    first: str, second: str, differences: Sequence[Difference]
+) -> list[str]:
+    """Name the tasks and means on which one encoder has one training seed, the other several."""
+    labels = label_tasks(differences)
+    tasks_by_encoder: dict[str, list[str]] = {}
+    for difference in differences:
+        if difference.lacks_seeds:
+            name = first if difference.training_seeds[0] == 1 else second
+            label = labels[difference.task, difference.split]
+            tasks_by_encoder.setdefault(name, []).append(label)
+    return [
+        f"No verdict on {', '.join(tasks)}: one training seed of {name} against several does not "
+        "tell how its trainings vary"
+        for name, tasks in tasks_by_encoder.items()
+    ]
 
 
 def _sentences_on_margin(
@@ -162,7 +206,8 @@ def _describe_correction(comparison: Comparison) -> str:
     level = f"Level {comparison.level:g}"
     if not families:
         return level
-    return f"{level}; Holm's correction over {' and, by itself, over '.join(families)}"
+    correction = f"Holm's correction over {' and, by itself, over '.join(families)}"
+    return f"{level}; {correction}; intervals are not corrected"
 
 
 def _describe_insignificant(
@@ -173,13 +218,10 @@ def _describe_insignificant(
     detectable = _describe_detectable(insignificant)
     if n_significant:
         return f"No significant difference on the other {_count(n_tasks, 'task')}{detectable}"
-    p_values = [
-        difference.p if difference.p_corrected is None else difference.p_corrected
-        for difference in insignificant
-    ]
+    p_values = [difference.p_corrected for difference in insignificant]
     smallest = describe_p(min(p for p in p_values if p is not None))
     tasks = insignificant[0].task if n_tasks == 1 else f"any of {n_tasks} tasks"
-    p_label = "p" if n_tasks == 1 else "lowest p"
+    p_label = HOLM_P if n_tasks == 1 else f"lowest {HOLM_P}"
     return (
         f"No significant difference between {first} and {second} on {tasks} "
         f"({p_label} {smallest}){detectable}"
@@ -189,11 +231,11 @@ def _describe_insignificant(
 def _describe_mean(mean: Difference) -> str:
     better = mean.second if mean.difference > 0 else mean.first
     points = f"{100 * abs(mean.difference):.2f} points"
-    p = describe_p(mean.p if mean.p_corrected is None else mean.p_corrected)
+    p = f"{HOLM_P} {describe_p(mean.p_corrected)}"
     if mean.real:
-        return f"{better} is better by {points} in the {mean.task} tasks (p {p})"
+        return f"{better} is better by {points} in the {mean.task} ({p})"
     detectable = _describe_detectable([mean])
-    return f"No significant difference in the {mean.task} tasks: {points} (p {p}){detectable}"
+    return f"No significant difference in the {mean.task}: {points} ({p}){detectable}"
 
 
 def _count(count: int, noun: str) -> str:
@@ -223,13 +265,41 @@ def describe_notes(comparison: Comparison) -> list[str]:
     return [
         *comparison.notes,
         f"Scores are times 100; differences are of unrounded scores. Items {dependence}.",
-        "p: Student's t; for one task and one seed per side, if no two items share a sentence, "
-        "a paired permutation test (McNemar's of right or wrong).",
-        "Holm: p corrected for all comparisons above; docs/statistics.md says more.",
+        *_describe_methods(comparison.differences),
+        f"{HOLM_P}: p corrected for all comparisons above, which decides; docs/statistics.md says "
+        "more.",
+        *_describe_probes(comparison.differences),
         *notes_on_size,
         *format_each_protocol(
             part for difference in comparison.differences for part in difference.compared
         ),
+    ]
+
+
+def _describe_methods(differences: Sequence[Difference]) -> list[str]:
+    """Name the procedures of intervals and p-values, each with its tasks if there are several."""
+    labels = label_tasks(differences)
+    labels_by_method: dict[str, dict[str, None]] = {}
+    for difference in differences:
+        if difference.method is not None:
+            label = labels[difference.task, difference.split]
+            labels_by_method.setdefault(difference.method, {})[label] = None
+    methods = list(labels_by_method)
+    if len(methods) > 1:
+        methods = [f"{method} ({', '.join(tasks)})" for method, tasks in labels_by_method.items()]
+    texts = [f"Interval and p: {'; '.join(methods)}."] if methods else []
+    if PERMUTATIONS in labels_by_method:
+        texts.append("Permutations: a test whose interval is wider than that of Student's t.")
+    return texts
+
+
+def _describe_probes(differences: Sequence[Difference]) -> list[str]:
+    """Note which chance the tests of models trained on embeddings do not count; empty if none."""
+    if not any(TRAINING_FIELDS & set(difference.protocol) for difference in differences):
+        return []
+    return [
+        "Probes: interval and p count the chance of the test items, not that of the training "
+        "sample, so that equal encoders differ significantly in more than 5% of samples."
     ]
 
 
@@ -269,7 +339,6 @@ def _difference_row(difference: Difference, labels: Mapping[tuple[str, str], str
         _signed(100 * difference.difference, decimals=2),
         " to ".join(bounds) or "–",
         format_p(difference.p),
-        format_p(difference.p_williams),
         format_p(difference.p_corrected),
         difference.margin_verdict or "–",
     ]
@@ -284,11 +353,22 @@ def _signed(points: float, decimals: int) -> str:
 def describe_p(p: float | None) -> str:
     """Return a p-value as part of a sentence: ``= .051`` or ``< .001``."""
     text = format_p(p)
-    return f"< {text[1:]}" if text.startswith("<") else f"= {text}"
+    return f"{text[0]} {text[1:]}" if text[0] in "<>" else f"= {text}"
 
 
 def format_p(p: float | None) -> str:
-    """Return a p-value as printed in a table: three decimals, or ``<.001``; a dash for None."""
+    """Return a p-value as printed in a table, a dash for None.
+
+    It has three decimals below .1, two above, and is never ``0`` or ``1``: ``<.001``, ``>.99``.
+    A p-value that would round to the usual level has as many decimals as tell on which side it is.
+    """
     if p is None:
         return "–"
-    return "<.001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
+    if p < 0.001:
+        return "<.001"
+    if p > 0.99:
+        return ">.99"
+    decimals = 3 if p < 0.0995 else 2
+    while float(f"{p:.{decimals}f}") == USUAL_LEVEL != p and decimals < MAX_DECIMALS:
+        decimals += 1
+    return f"{p:.{decimals}f}".removeprefix("0")

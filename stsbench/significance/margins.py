@@ -62,6 +62,14 @@ def margin_verdict(
     return "worse than" if is_worse else "open"
 
 
+def interval_verdict(interval: tuple[float, float], margin: float) -> MarginVerdict:
+    """Judge a difference by a margin and an interval, whose level is 1 less twice the tests'."""
+    low, high = interval
+    if low > -margin:
+        return "within" if high < margin else "not worse"
+    return "worse than" if high < -margin else "open"
+
+
 def smallest_detectable(
     error: float, df: float, level: float = 0.05, power: float = POWER
 ) -> float:

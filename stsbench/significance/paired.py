@@ -3,11 +3,14 @@
 The influence of an item is how much it moves an encoder's score
 (:mod:`stsbench.numbers.statistics`). Scores, their differences and their means vary together by
 sums of products of influences over items that share a sentence. From these follow intervals,
-ranks and, by Student's t, tests. For one task with one seed per encoder, if no items share a
-sentence, the p-value is that of a permutation test, which swaps the two encoders' values of
-single items. For items that are right or wrong it is the exact test of McNemar (1947), which is
-the permutation test without its draws. For correlations, Williams' test is computed as well
-(Steiger 1980, Psychological Bulletin 87, equation 7).
+ranks and, by Student's t, tests. Two tests of this module serve one task with one seed per
+encoder, if no items share a sentence. Each has an interval of its own, which leaves 0 out exactly
+if the p-value is below 0.05:
+
+* For items that are right or wrong, McNemar's test (1947) with the mid-p-value of the binomial
+  distribution (Fagerland, Lydersen and Laake 2013), and Tango's score interval (1998) with a
+  quantile that agrees with that p-value.
+* For few items, a permutation test, which swaps the two encoders' values of single items.
 
 Fair swaps. A swap is fair if, under the null hypothesis, an item's two values could as well
 have come the other way round. Raw cosines could not: one encoder's lie around 0.3, another's
@@ -23,7 +26,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,6 +35,7 @@ import numpy.typing as npt
 
 from stsbench.numbers.statistics import (
     CORRELATIONS,
+    LEVEL,
     Float64Array,
     SubsetWeights,
     correlation_influences,
@@ -43,20 +47,29 @@ from stsbench.significance.differences import (
 
 PERMUTATION_BLOCK = 256
 """How many permutations are drawn at once."""
+MAX_PERMUTED_ITEMS = 250
+"""From this number of items on, Student's t is as good as permutations."""
+BISECTIONS = 60
+"""How often a bound of a share's interval is halved: to less than rounding."""
+STUDENT, MCNEMAR, PERMUTATIONS = "Student's t", "McNemar's mid-p", "permutations"
+"""The names of the procedures that give an interval and a p-value."""
 
 
-class Williams(NamedTuple):
-    """The result of Williams' test: a difference of two correlations, its error and p-value.
+class PairedTest(NamedTuple):
+    """A test of the difference of two scores, second minus first.
 
     Attributes:
-        difference: The difference of the correlations.
-        error: Its standard error.
+        method: The name of the procedure.
         p: The two-sided p-value.
+        interval: The 95% interval of the difference by the same procedure.
+        discordant: The numbers of items that only the first and only the second encoder has right;
+            None if items are not right or wrong.
     """
 
-    difference: float
-    error: float
+    method: str
     p: float
+    interval: tuple[float, float]
+    discordant: tuple[int, int] | None = None
 
 
 class Paired(ABC):
@@ -89,27 +102,25 @@ class Paired(ABC):
         """
         return None
 
-    def exact_p(
+    def exact_test(
         self, first: int, second: int, *, n_permutations: int, rng: np.random.Generator
-    ) -> float | None:
-        """Compute the p-value of the first seeds without assuming a distribution.
+    ) -> PairedTest | None:
+        """Test the difference of the first seeds without assuming a distribution.
 
         Items must be independent.
 
         Returns:
-            The two-sided p-value; None if there is no such test.
+            The test; None if there is none, or if ``MAX_PERMUTED_ITEMS`` make Student's t as good.
         """
+        if len(self.weights) >= MAX_PERMUTED_ITEMS:
+            return None
         permuted = self.permuted_differences(first, second, n_permutations=n_permutations, rng=rng)
-        observed = float(self.scores(second)[0] - self.scores(first)[0])
-        return None if permuted is None else permutation_p(observed, permuted)
-
-    def williams(self, first: int, second: int) -> Williams | None:
-        """Apply Williams' test to second minus first, for independent items.
-
-        Returns:
-            The test's result; None if scores are no correlations.
-        """
-        return None
+        if permuted is None:
+            return None
+        difference = float(self.scores(second)[0] - self.scores(first)[0])
+        half_width = permutation_half_width(permuted)
+        interval = difference - half_width, difference + half_width
+        return PairedTest(PERMUTATIONS, permutation_p(difference, permuted), interval)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -177,33 +188,6 @@ class PairedCorrelation(Paired):
             )
         return differences
 
-    def williams(self, first: int, second: int) -> Williams | None:
-        """Apply Williams' test to second minus first, for independent items.
-
-        The differences of several subsets are added up by weight, and their variances by squared
-        weight.
-
-        Returns:
-            The test's result; None if an encoder has several seeds, or if a subset has fewer than
-            four items.
-        """
-        n_seeds = max(len(self.values[first]), len(self.values[second]))
-        if (
-            n_seeds > 1
-            or CORRELATIONS[self.metric].scale is None
-            or min(map(len, self.subset_weights.indices)) < 4
-        ):
-            return None
-        tests = []
-        for indices in self.subset_weights.indices:
-            n_items = len(indices)
-            first_values, second_values, gold = self._scaled(first, second, indices)
-            r_first = float(first_values @ gold) / n_items
-            r_second = float(second_values @ gold) / n_items
-            r_between = float(first_values @ second_values) / n_items
-            tests.append(williams(r_first, r_second, r_between, n_items=n_items))
-        return tests[0] if len(tests) == 1 else combine_williams(tests, self.subset_weights.weights)
-
     def _scaled(
         self, first: int, second: int, indices: npt.NDArray[np.int64]
     ) -> Iterator[Float64Array]:
@@ -248,17 +232,20 @@ class PairedMean(Paired):
         swapped_sums = np.concatenate([block @ item_differences for block in blocks])
         return np.asarray((item_differences.sum() - 2 * swapped_sums) / n_items)
 
-    def exact_p(
+    def exact_test(
         self, first: int, second: int, *, n_permutations: int, rng: np.random.Generator
-    ) -> float | None:
-        """Return McNemar's p-value if each item is right or wrong; else that by random swaps."""
+    ) -> PairedTest | None:
+        """Return McNemar's test if each item is right or wrong; else that by random swaps."""
         first_values = self.values[first][0]
         second_values = self.values[second][0]
-        if np.isin([first_values, second_values], (0.0, 1.0)).all():
-            return mcnemar(
-                only_first=first_values > second_values, only_second=second_values > first_values
-            )
-        return super().exact_p(first, second, n_permutations=n_permutations, rng=rng)
+        if not np.isin([first_values, second_values], (0.0, 1.0)).all():
+            return super().exact_test(first, second, n_permutations=n_permutations, rng=rng)
+        shares = PairedShares(
+            n=len(first_values),
+            only_first=int(np.sum(first_values > second_values)),
+            only_second=int(np.sum(second_values > first_values)),
+        )
+        return PairedTest(MCNEMAR, shares.p, shares.interval(), shares[1:])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -364,58 +351,96 @@ def permutation_p(observed: float, permuted: Float64Array) -> float:
     return float((1 + n_as_large) / (1 + len(permuted)))
 
 
-def williams(r_first: float, r_second: float, r_between: float, *, n_items: int) -> Williams:
-    """Apply Williams' test to two correlations with gold scores (Steiger 1980, equation 7).
+def permutation_half_width(permuted: Float64Array) -> float:
+    """Return the largest difference whose p-value is not below 0.05 among permuted ones.
+
+    It is infinite if there are too few permutations for such a p-value.
 
     Args:
-        r_first: The correlation of the first encoder's values with gold scores.
-        r_second: That of the second encoder's values.
-        r_between: The correlation of the two encoders' values.
-        n_items: The number of items, at least 4.
+        permuted: The differences after random swaps, (n_permutations,).
     """
-    from scipy import stats
-
-    determinant = 1 - r_first**2 - r_second**2 - r_between**2 + 2 * r_first * r_second * r_between
-    mean_r = (r_first + r_second) / 2
-    numerator = (
-        2 * (n_items - 1) / (n_items - 3) * max(determinant, 0.0) + mean_r**2 * (1 - r_between) ** 3
-    )
-    error = float(np.sqrt(max(numerator, 0.0) / ((n_items - 1) * (1 + r_between))))
-    return _williams(r_second - r_first, error, upper_tail=lambda t: stats.t.sf(t, n_items - 3))
+    # p is (1 + k) / (1 + n) if k of n permuted differences are as large.
+    n_larger = math.ceil((1 - LEVEL) * (1 + len(permuted)) - TIE_TOLERANCE) - 2
+    if n_larger < 0:
+        return math.inf
+    return float(np.sort(np.abs(permuted))[-1 - n_larger]) + TIE_TOLERANCE
 
 
-def combine_williams(tests: Sequence[Williams], weights: Float64Array) -> Williams:
-    """Combine Williams' tests of independent subsets: their weighted sum, by the normal law."""
-    from scipy import stats
+class PairedShares(NamedTuple):
+    """Two encoders' shares of right items among the same n independent items.
 
-    weighted_tests = list(zip(weights, tests, strict=True))
-    difference = float(sum(weight * test.difference for weight, test in weighted_tests))
-    variance = sum((weight * test.error) ** 2 for weight, test in weighted_tests)
-    return _williams(difference, float(np.sqrt(variance)), stats.norm.sf)
-
-
-def _williams(difference: float, error: float, upper_tail: Callable[[float], float]) -> Williams:
-    if abs(difference) <= TIE_TOLERANCE:
-        return Williams(difference=0.0, error=error, p=1.0)
-    p = float(2 * upper_tail(abs(difference) / error)) if error else 0.0
-    return Williams(difference, error, p)
-
-
-def mcnemar(only_first: npt.NDArray[np.bool_], only_second: npt.NDArray[np.bool_]) -> float:
-    """Compute McNemar's exact two-sided p-value.
-
-    Args:
-        only_first: Which items only the first encoder has right, (n,).
-        only_second: Which items only the second encoder has right, (n,).
+    Attributes:
+        n: The number of items.
+        only_first: The number of items that only the first encoder has right.
+        only_second: The number of items that only the second encoder has right.
     """
-    from scipy import stats
 
-    n_only_first = int(only_first.sum())
-    n_only_second = int(only_second.sum())
-    n_discordant = n_only_first + n_only_second
-    if not n_discordant:
-        return 1.0
-    return float(stats.binomtest(n_only_first, n_discordant, 0.5).pvalue)
+    n: int
+    only_first: int
+    only_second: int
+
+    @property
+    def n_discordant(self) -> int:
+        """The number of items that only one of the two has right."""
+        return self.only_first + self.only_second
+
+    @property
+    def p(self) -> float:
+        """McNemar's two-sided mid-p-value: half of the observed outcome's probability counts."""
+        from scipy import stats
+
+        fewer = min(self.only_first, self.only_second)
+        tail = stats.binom.cdf(fewer, self.n_discordant, 0.5)
+        return min(1.0, float(2 * tail - stats.binom.pmf(fewer, self.n_discordant, 0.5)))
+
+    def interval(self, level: float = LEVEL) -> tuple[float, float]:
+        """Return the interval of the difference, the second share minus the first.
+
+        Tango's statistic (1998) at a difference of 0 is McNemar's, whose normal p-value is smaller
+        than the mid-p-value. The normal quantile is therefore multiplied by the ratio of the two,
+        so that the interval leaves 0 out exactly if p is below 1 - level. For m discordant items
+        it is multiplied by at least 1 + 1 / (2 m) at all bounds that do not decide this:
+        benchmarks/shares.py prints how often the interval then holds the true difference.
+
+        Args:
+            level: The confidence level.
+        """
+        from scipy import special
+
+        quantile = float(special.ndtri((1 + level) / 2))
+        ratio = wide_ratio = 1.0
+        if self.n_discordant:
+            statistic = abs(self.only_second - self.only_first) / self.n_discordant**0.5
+            mid_p_statistic = float(special.ndtri(1 - self.p / 2))
+            if mid_p_statistic > TIE_TOLERANCE:
+                ratio = max(statistic / mid_p_statistic, 1.0)
+            wide_ratio = max(ratio, 1 + 1 / (2 * self.n_discordant))
+        ratios = [wide_ratio, wide_ratio]
+        if self.p < 1 - level:
+            ratios[0 if self.only_second > self.only_first else 1] = ratio
+        return self._bound(quantile * ratios[0], -1.0), self._bound(quantile * ratios[1], 1.0)
+
+    def _bound(self, quantile: float, limit: float) -> float:
+        """Find the difference farthest towards a limit at which the statistic is in a quantile."""
+        accepted = (self.only_second - self.only_first) / self.n
+        rejected = limit
+        for _ in range(BISECTIONS):
+            middle = (accepted + rejected) / 2
+            if self._is_accepted(middle, quantile):
+                accepted = middle
+            else:
+                rejected = middle
+        return accepted
+
+    def _is_accepted(self, difference: float, quantile: float) -> bool:
+        """Return whether Tango's statistic for a true difference is at most a quantile."""
+        deviation = self.only_second - self.only_first - self.n * difference
+        # The share that only the first has right, most likely under this difference.
+        slope = difference * (2 * self.n - self.only_second + self.only_first) - self.n_discordant
+        root = slope**2 + 8 * self.n * self.only_first * difference * (1 - difference)
+        share = (max(root, 0.0) ** 0.5 - slope) / (4 * self.n)
+        variance = self.n * (2 * share + difference * (1 - difference))
+        return deviation**2 <= quantile**2 * max(variance, 0.0)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

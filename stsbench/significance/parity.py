@@ -3,7 +3,9 @@
 Embeddings of the same sentences that differ by rounding alone are the same. Otherwise they are the
 same for practical purposes if no score can have changed by more than a margin (its paired 95%
 interval lies within it) and no sentence is an outlier: a cause that affects few sentences, such
-as another length at which they are cut, moves no score.
+as another length at which they are cut, moves no score. They are different if a sentence is an
+outlier, or if a score has changed by more than the margin (its interval lies beyond it). If an
+interval contains the margin, the items are too few to tell.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from stsbench.numbers.intervals import LEVEL
 from stsbench.numbers.similarity import paired_cosine, unit_rows
 from stsbench.numbers.statistics import Float64Array
 from stsbench.significance.comparison import Comparison
-from stsbench.significance.margins import margin_verdict
 
 Matrix = npt.NDArray[np.floating]
 Sentences = Sequence[tuple[str, str]]
@@ -153,10 +154,9 @@ LENGTH_TOLERANCE = 0.01
 """If the median ratio of lengths differs from 1 by more, the cause is not rounding."""
 MAX_LISTED = 8
 """The maximum number of sentences to list."""
-ONE_SIDED_LEVEL = (1 - LEVEL) / 2
-"""The level of two one-sided tests that are significant if the 95% interval is in the margin."""
-SAME, PRACTICAL, DIFFERENT = "same to rounding", "same for practical purposes", "different"
-"""The possible verdicts."""
+SAME, PRACTICAL = "same to rounding", "same for practical purposes"
+DIFFERENT, UNKNOWN = "different", "cannot be told"
+"""The possible verdicts, with the two above."""
 
 
 class EmbeddingForm(NamedTuple):
@@ -205,7 +205,7 @@ class Parity:
     """The result of comparing two encoders that should be identical.
 
     Attributes:
-        verdict: ``SAME``, ``PRACTICAL`` or ``DIFFERENT``.
+        verdict: ``SAME``, ``PRACTICAL``, ``DIFFERENT`` or ``UNKNOWN``.
         reasons: The reasons for the verdict, as texts for the user.
         forms: The form of the first and of the second encoder's embeddings.
         rows: The cosines by kind of sentence; empty if forms differ.
@@ -230,7 +230,7 @@ class Parity:
     @property
     def same(self) -> bool:
         """True if the two are the same, to rounding or for practical purposes."""
-        return self.verdict != DIFFERENT
+        return self.verdict in (SAME, PRACTICAL)
 
 
 def compare_embeddings(
@@ -260,11 +260,14 @@ def compare_embeddings(
         verdict = SAME
         reasons = [f"no embedding is farther away than {FLOAT32_TOLERANCE:g} of its length"]
     else:
-        reasons = [
-            *_describe_changed_scores(comparison, margin),
-            *_describe_outliers(sentences, cosines),
-        ]
-        verdict = DIFFERENT if reasons else PRACTICAL
+        changed = list(_describe_changed_scores(comparison, margin))
+        outliers = list(_describe_outliers(sentences, cosines))
+        uncertain = list(_describe_uncertain_scores(comparison, margin))
+        reasons = [*changed, *outliers, *uncertain]
+        if changed or outliers:
+            verdict = DIFFERENT
+        else:
+            verdict = UNKNOWN if uncertain else PRACTICAL
         if not reasons:
             points = f"±{100 * margin:g} points"
             reasons = [f"each score's 95% interval of the difference lies within {points}"]
@@ -290,19 +293,35 @@ def compare_embeddings(
 
 
 def _describe_changed_scores(comparison: Comparison, margin: float) -> Iterator[str]:
-    """Yield a reason for each task whose score may have changed by more than the margin."""
+    """Yield a reason for each task whose score has changed by more than the margin."""
     for difference in comparison.differences:
-        estimate = difference.estimate
-        if estimate is None or difference.interval is None:
-            yield f"{difference.task}: no interval of the difference is known"
+        if difference.interval is None:
             continue
-        if margin_verdict(estimate, margin, ONE_SIDED_LEVEL) != "within":
-            low, high = difference.interval
-            interval = f"{100 * low:+.2f} to {100 * high:+.2f}"
+        low, high = difference.interval
+        if low > margin or high < -margin:
             yield (
-                f"{difference.task}: the difference may be {interval} points, "
+                f"{difference.task}: the difference is {_format_interval(low, high)} points, "
                 f"beyond ±{100 * margin:g}"
             )
+
+
+def _describe_uncertain_scores(comparison: Comparison, margin: float) -> Iterator[str]:
+    """Yield a reason for each task of which it is unknown if its score has changed by as much."""
+    for difference in comparison.differences:
+        if difference.interval is None:
+            yield f"{difference.task}: no interval of the difference is known"
+            continue
+        low, high = difference.interval
+        is_within = -margin < low and high < margin
+        if not is_within and low <= margin and high >= -margin:
+            yield (
+                f"{difference.task}: these {difference.n:,} items leave open if the difference is "
+                f"within ±{100 * margin:g} points: it may be {_format_interval(low, high)}"
+            )
+
+
+def _format_interval(low: float, high: float) -> str:
+    return f"{100 * low:+.2f} to {100 * high:+.2f}"
 
 
 def _describe_outliers(sentences: Sentences, cosines: Matrix) -> Iterator[str]:

@@ -74,31 +74,24 @@ def difference(
     )
 
 
-def rejected(make, n: int, metric: Literal["spearman", "pearson"]) -> tuple[float, float]:
-    """The shares of pairs that the permutation test and Williams' test call different at 5%."""
-    rng, swaps, by_williams = np.random.default_rng(11), 0, 0
+def rejected(make, n: int, metric: Literal["spearman", "pearson"]) -> float:
+    """The share of pairs that the permutation test calls different at 5%."""
+    rng, swaps = np.random.default_rng(11), 0
     for _ in range(PAIRS):
         gold, a, b = make(rng, n)
         data = correlated([a, b], gold, metric)
         swaps += permutation_p(observed(data), swapped(data, PERMUTATIONS, rng)) <= 0.05
-        test = data.williams(0, 1)
-        assert test is not None
-        by_williams += test.p <= 0.05
-    return swaps / PAIRS, by_williams / PAIRS
+    return swaps / PAIRS
 
 
 def test_the_permutation_test_calls_one_null_pair_in_twenty_different():
     low, high = chance(PAIRS)
-    swaps, by_williams = rejected(exchangeable, 120, "spearman")
-    assert low <= swaps <= high
-    # Williams' test takes values for normal; on ranks it errs, but not wildly.
-    assert low <= by_williams <= 2 * high
+    assert low <= rejected(exchangeable, 120, "spearman") <= high
 
 
-def test_it_does_so_for_encoders_of_unlike_shape_where_williams_does_not():
+def test_it_does_so_for_encoders_of_unlike_shape():
     low, high = chance(PAIRS)
-    swaps, by_williams = rejected(unlike, 300, "spearman")
-    assert low <= swaps <= high < by_williams
+    assert low <= rejected(unlike, 240, "spearman") <= high
 
 
 # Items that share sentences, and seeds.

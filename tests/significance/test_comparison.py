@@ -27,8 +27,14 @@ from stsbench.significance.comparison import (
     TestSettings,
     compare,
 )
-from stsbench.significance.descriptions import describe_comparison, difference_columns
+from stsbench.significance.descriptions import (
+    describe_comparison,
+    describe_p,
+    difference_columns,
+    format_p,
+)
 from stsbench.significance.items import one_per_seed
+from stsbench.significance.paired import PairedShares
 from tests.boards.scored import drawn, probe, sts, write
 from tests.made import SIMCSE, make_result
 from tests.significance.pairs import FEW, SUBSETS, pair
@@ -53,7 +59,7 @@ def test_the_difference_is_second_minus_first_and_turns_round():
     assert there.difference == b.score - a.score == -back.difference
     assert there.interval is not None and back.interval is not None
     assert there.interval == pytest.approx((-back.interval[1], -back.interval[0]))
-    assert (there.p, there.p_williams) == pytest.approx((back.p, back.p_williams))
+    assert there.p == pytest.approx(back.p)
     assert there.scores == (a.score, b.score) and there.n == 60 and there.seeds == (1, 1)
     alike, unlike = (
         compare({"a": [a], "b": [second]}, effort=FEW).differences[0]
@@ -75,11 +81,11 @@ def test_a_task_of_two_splits_is_in_the_mean_by_the_split_of_the_others():
             side.append(msgspec.structs.replace(one, task=task, split=split))
     found = compare(sides, effort=FEW)
     (mean,) = [one for one in found.differences if one.is_average]
-    assert (mean.task, sorted(mean.tasks)) == ("mean of 3", ["sts12", "sts13", "stsb"])
+    assert (mean.task, sorted(mean.tasks)) == ("mean of 3 tasks", ["sts12", "sts13", "stsb"])
     on_test = {one.difference for one in found.differences if one.split == "test"}
     assert mean.difference == pytest.approx(min(on_test)) and len(on_test) == 1
     named = {row[0] for row in difference_columns(found.differences)[1]}
-    assert named == {"sts12", "sts13", "stsb (test)", "stsb (validation)", "mean of 3"}
+    assert named == {"sts12", "sts13", "stsb (test)", "stsb (validation)", "mean of 3 tasks"}
 
 
 @pytest.mark.parametrize("aggregation", ["all", "mean", "wmean"])
@@ -92,7 +98,9 @@ def test_the_interval_is_students_over_shares_of_the_protocols_own_score(metric,
         "similarity": "cosine",
     }
     a, b = pair(subset=SUBSETS, protocol=protocol)
-    (found,) = compare({"a": [a], "b": [b]}, effort=FEW).differences
+    # Ten permutations are too few to decide at 5%.
+    student = replace_fields(FEW, n_permutations=10)
+    (found,) = compare({"a": [a], "b": [b]}, effort=student).differences
     parts = {"all": [range(60)]}.get(aggregation, [range(20), range(20, 60)])
     weights = {"all": [1.0], "mean": [0.5, 0.5], "wmean": [1 / 3, 2 / 3]}[aggregation]
     shares, even = np.zeros(60), np.zeros(60)
@@ -105,9 +113,8 @@ def test_the_interval_is_students_over_shares_of_the_protocols_own_score(metric,
     assert found.interval == pytest.approx(
         (found.difference - reach, found.difference + reach), abs=1e-9
     )
-    if metric == "kendall":
-        # Values that have no common scale are not swapped.
-        assert found.p == pytest.approx(2 * stats.t.sf(abs(found.difference) / error, df))
+    assert found.p == pytest.approx(2 * stats.t.sf(abs(found.difference) / error, df))
+    assert found.method == "Student's t"
 
 
 def _influence(result: Result, part: list[int], metric: str) -> np.ndarray:
@@ -142,7 +149,7 @@ def test_pairs_that_share_a_sentence_err_together_unless_asked_otherwise():
         2 * stats.t.sf(abs(found.difference) / (reach / stats.t.ppf(0.975, 14)), 14)
     )
     assert found.interval == pytest.approx((found.difference - reach, found.difference + reach))
-    assert found.p_williams is None
+    assert found.method == "Student's t"
     # One side tells the sentences: the items are the same.
     assert (
         compare({"a": [a], "b": [pair()[1]]}, effort=FEW).differences[0].interval == found.interval
@@ -192,8 +199,11 @@ def test_trainings_whose_items_are_alike_are_several_and_named():
 def test_accuracies_are_tested_by_mcnemar():
     a, b = probe("a", "mr", [1] * 30 + [0] * 10), probe("b", "mr", [1] * 20 + [0] * 18 + [1] * 2)
     (found,) = compare({"a": [a], "b": [b]}, effort=FEW).differences
-    assert found.p == pytest.approx(stats.binomtest(2, 12, 0.5).pvalue)
-    assert found.p_williams is None and found.difference == pytest.approx(-8 / 40)
+    mid_p = stats.binomtest(2, 12, 0.5).pvalue - stats.binom.pmf(2, 12, 0.5)
+    assert found.p == pytest.approx(mid_p)
+    assert (found.method, found.discordant) == ("McNemar's mid-p", (10, 2))
+    assert found.interval == PairedShares(40, 10, 2).interval()
+    assert found.difference == pytest.approx(-8 / 40)
     assert difference_columns([found])[0] == [
         "task",
         "A",
@@ -201,18 +211,21 @@ def test_accuracies_are_tested_by_mcnemar():
         "B - A",
         "95% interval",
         "p",
-        "Holm",
+        "Holm p",
     ]
 
 
 def test_a_score_a_hair_off_its_items_moves_the_interval_by_that_hair():
-    a, b = probe("a", "mr", [1] * 30 + [0] * 10), probe("b", "mr", [1] * 20 + [0] * 20)
+    a, b = (
+        shared(one, TIED)
+        for one in (probe("a", "mr", [1] * 40 + [0] * 20), probe("b", "mr", [1] * 25 + [0] * 35))
+    )
     (exact,) = compare({"a": [a], "b": [b]}, effort=FEW).differences
     rounded = msgspec.structs.replace(b, score=b.score + 0.0001)
     (found,) = compare({"a": [a], "b": [rounded]}, effort=FEW).differences
     assert exact.interval is not None and found.interval is not None
     assert np.subtract(found.interval, exact.interval) == pytest.approx([0.0001, 0.0001])
-    assert found.p == exact.p
+    assert found.p == pytest.approx(exact.p, rel=0.01)
 
 
 def test_retrieval_is_compared_by_recall_and_regressors_by_prediction():
@@ -223,7 +236,7 @@ def test_retrieval_is_compared_by_recall_and_regressors_by_prediction():
         for name, values, score in (("a", recall, 0.5), ("b", recall**2, float(np.mean(recall**2))))
     )  # fmt: skip
     (found,) = compare({"a": [a], "b": [b]}, effort=FEW).differences
-    assert found.interval is not None and found.p is not None and found.p_williams is None
+    assert found.interval is not None and found.p is not None
     gold, similarity = drawn(1)
     regressors = [
         make_result(name, "stsb-regression", float(stats.pearsonr(values, gold).statistic), items=name,
@@ -231,7 +244,7 @@ def test_retrieval_is_compared_by_recall_and_regressors_by_prediction():
         for name, values in (("a", similarity), ("b", similarity**3))
     ]  # fmt: skip
     (found,) = compare({r.encoder: [r] for r in regressors}, effort=FEW).differences
-    assert found.p_williams is not None
+    assert found.method in ("Student's t", "permutations")
 
 
 # What may be compared.
@@ -295,7 +308,7 @@ def test_the_mean_is_over_the_tasks_of_one_protocol():
     ]
     first, second = ([results[at] for results in (*two, *probes)] for at in (0, 1))
     found = by_task(compare({"a": first, "b": second}, effort=FEW))
-    assert list(found) == ["sts12", "sts13", "mr", "cr", "mean of 2"]
+    assert list(found) == ["sts12", "sts13", "mr", "cr", "mean of 2 tasks"]
     means = [d for d in compare({"a": first, "b": second}, effort=FEW).differences[4:]]
     assert [(m.tasks, m.protocol["name"]) for m in means] == [
         (("sts12", "sts13"), "simcse"),
@@ -315,7 +328,12 @@ def test_a_third_encoder_changes_only_the_correction():
     a, b = pair()
     c = msgspec.structs.replace(pair(shift=0.8)[1], encoder="c")
     two = compare({"a": [a], "b": [b]}, effort=FEW).differences[0]
-    three = compare({"a": [a], "b": [b], "c": [c]}, effort=FEW).differences
+    results = {"a": [a], "b": [b], "c": [c]}
+    with_first = compare(results, effort=FEW)
+    assert [(first, second) for first, second, _ in with_first.pairs()] == [("a", "b"), ("a", "c")]
+    assert [d.family for d in with_first.differences] == [2, 2]
+    every_pair = compare(results, effort=replace_fields(FEW, all_pairs=True))
+    three = every_pair.differences
     assert [(d.first, d.second) for d in three] == [("a", "b"), ("a", "c"), ("b", "c")]
     corrected = ("p_corrected", "real", "family", "smallest_detectable")
     of_two = {name: getattr(two, name) for name in corrected}
@@ -323,7 +341,7 @@ def test_a_third_encoder_changes_only_the_correction():
     assert (two.family, three[0].family) == (1, 3)
     assert three[0].p_corrected is not None and two.p_corrected is not None
     assert three[0].p_corrected >= two.p_corrected
-    pairs = compare({"a": [a], "b": [b], "c": [c]}, effort=FEW).pairs()
+    pairs = every_pair.pairs()
     assert [
         (first, second, [(d.first, d.second) for d in differences])
         for first, second, differences in pairs
@@ -355,7 +373,7 @@ def test_results_are_one_a_seed_in_the_order_of_seeds():
 def test_seeds_of_each_side_are_averaged_whichever_they_are():
     a, b = seeded("a", "sts12", [0, 1, 2]), seeded("b", "sts12", [7, 1])
     (found,) = compare({"a": a, "b": b}, effort=FEW).differences
-    assert found.seeds == (3, 2) and found.p_williams is None and found.one_run == ()
+    assert found.seeds == found.training_seeds == (3, 2) and found.one_run == ()
     assert found.difference == pytest.approx(
         np.mean([r.score for r in b]) - np.mean([r.score for r in a])
     )
@@ -371,14 +389,93 @@ def test_a_mean_has_as_many_seeds_as_the_task_that_has_fewest():
 
 
 def test_one_training_run_says_nothing_of_the_recipe():
-    a, b = seeded("a", "sts12", [0]), seeded("b", "sts12", [0, 1])
-    found = compare({"a": a, "b": b}, effort=FEW)
+    a, b = seeded("a", "sts12", [0]), seeded("b", "sts12", [0])
+    checkpoint = [replace(b[0], train_seed=None)]
+    found = compare({"a": a, "b": checkpoint}, effort=FEW)
     assert found.differences[0].one_run == ("a",)
     assert describe_comparison(found)[0].endswith(
         "a: one training seed, so this says nothing of the recipe."
     )
     both = describe_comparison(compare({"a": a, "b": b[:1]}, effort=FEW))[0]
     assert both.endswith("a and b: one training seed, so this says nothing of the recipe.")
+
+
+def test_one_seed_against_several_gives_no_verdict():
+    a, b = seeded("a", "sts12", [0]), seeded("b", "sts12", [0, 1, 2])
+    margin = replace_fields(FEW, margin=0.02)
+    found = compare({"a": a, "b": b}, effort=margin)
+    (row,) = found.differences
+    assert (row.training_seeds, row.family, row.real) == ((1, 3), 0, False)
+    assert (row.interval, row.p, row.p_corrected, row.error) == (None, None, None, None)
+    assert (row.margin_verdict, row.smallest_detectable, row.method) == (None, None, None)
+    assert row.difference == pytest.approx(np.mean([r.score for r in b]) - a[0].score)
+    assert describe_comparison(found) == [
+        "No verdict on sts12: one training seed of a against several does not tell how its "
+        "trainings vary. Level 0.05. a: one training seed, so this says nothing of the recipe."
+    ]
+    # A checkpoint without a seed is no recipe, and is compared as it is.
+    (checkpoint,) = compare(
+        {"a": [replace(a[0], train_seed=None)], "b": b}, effort=margin
+    ).differences
+    assert checkpoint.training_seeds == (0, 3) and checkpoint.p is not None
+    # Where one task has one seed alone, its row has no verdict, and the mean has.
+    first = [*a, *seeded("a", "sts13", [0, 1, 2])]
+    second = [*b, *seeded("b", "sts13", [0, 1, 2])]
+    rows = by_task(compare({"a": first, "b": second}, effort=margin))
+    assert [(task, row.p is None) for task, row in rows.items()] == [
+        ("sts12", True), ("sts13", False), ("mean of 2 tasks", False),
+    ]  # fmt: skip
+
+
+def test_two_seeds_a_side_are_warned_of_before_the_verdict():
+    a, b = seeded("a", "sts12", [0, 1]), seeded("b", "sts12", [0, 1, 2])
+    (sentence,) = describe_comparison(compare({"a": a, "b": b}, effort=FEW))
+    assert sentence.startswith("Warning: a with two training seeds, ")
+    (both,) = describe_comparison(compare({"a": a, "b": b[:2]}, effort=FEW))
+    assert both.startswith("Warning: a and b with two training seeds, ")
+    a = seeded("a", "sts12", [0, 1, 2])
+    assert "Warning" not in describe_comparison(compare({"a": a, "b": b}, effort=FEW))[0]
+
+
+def test_a_mean_is_named_by_the_suite_of_its_tasks():
+    two = [pair(), pair("sts13", shift=0.9)]
+    sides = {name: [results[at] for results in two] for at, name in enumerate("ab")}
+    suites = {"all": ["sts12", "sts13", "sts14"], "mine": ["sts13", "sts12"]}
+    found = compare(sides, effort=FEW, suites=suites)
+    assert found.differences[-1].task == "mean of 2 tasks (mine)"
+    assert " in the mean of 2 tasks (mine)" in describe_comparison(found)[0]
+    assert compare(sides, effort=FEW).differences[-1].task == "mean of 2 tasks"
+
+
+def test_rows_of_few_items_say_one_thing_and_name_their_procedure():
+    """Interval and p agree at 5%, whichever of Student's t and permutations is wider."""
+    methods = set()
+    for n in (5, 6, 8, 12, 40):
+        for shift in (0.2, 0.5, 1.0, 2.0, 4.0):
+            a, b = pair(n=n, shift=shift)
+            (row,) = compare(
+                {"a": [a], "b": [b]}, effort=replace_fields(FEW, n_permutations=399)
+            ).differences
+            assert row.interval is not None and row.p is not None
+            low, high = row.interval
+            assert low < high and (low > 0 or high < 0) == (row.p < 0.05)
+            estimate = row.estimate
+            assert estimate is not None and estimate.interval() == pytest.approx(row.interval)
+            methods.add(row.method)
+    assert methods == {"Student's t", "permutations"}
+
+
+@pytest.mark.parametrize(
+    ("p", "text"),
+    [
+        (None, "–"), (0.0, "<.001"), (0.00099, "<.001"), (0.001, ".001"), (0.0124, ".012"),
+        (0.0499, ".0499"), (0.04996, ".04996"), (0.05, ".050"), (0.05004, ".05004"), (0.0994, ".099"),
+        (0.0996, ".10"), (0.343, ".34"), (0.99, ".99"), (0.9991, ">.99"), (1.0, ">.99"),
+    ],
+)  # fmt: skip
+def test_a_p_value_is_printed_as_people_read_it(p, text):
+    assert format_p(p) == text
+    assert describe_p(p) == (f"= {text}" if text[0] not in "<>" else f"{text[0]} {text[1:]}")
 
 
 def test_seeds_of_training_and_evaluation_are_seeds_of_training():
@@ -464,7 +561,7 @@ def difference(
     return Difference(
         first="A1", second="B2", task=task, tasks=["t"] * tasks, split="test", protocol=SIMCSE, n=9, seeds=(1, 1),
         scores=(0.5, 0.5 + size), deviations=None, difference=size, interval=(size - 0.01, size + 0.01), error=0.005,
-        p=p, p_williams=None, p_corrected=p, real=real, family=tasks + 2 if p is not None else 0,
+        p=p, p_corrected=p, real=real, family=tasks + 2 if p is not None else 0,
     )  # fmt: skip
 
 
@@ -473,18 +570,18 @@ def difference(
     [
         (
             [difference("x", 0.02, 0.051)],
-            "No significant difference between A1 and B2 on x (p = .051). Level 0.05; Holm's correction over "
-            "1 test (1 pair of encoders, 1 task).",
+            "No significant difference between A1 and B2 on x (Holm p = .051). Level 0.05; Holm's correction over "
+            "1 test (1 pair of encoders, 1 task); intervals are not corrected.",
         ),
         (
             [
                 difference("x", 0.02, 0.3),
                 difference("y", 0.02, 0.3),
-                difference("mean of 2", 0.02, 0.2, tasks=2),
+                difference("mean of 2 tasks", 0.02, 0.2, tasks=2),
             ],
-            "No significant difference between A1 and B2 on any of 2 tasks (lowest p = .300). "
-            "No significant difference in the mean of 2 tasks: 2.00 points (p = .200). Level 0.05; Holm's correction "
-            "over 2 tests (1 pair of encoders, 2 tasks) and, by itself, over 1 test of means.",
+            "No significant difference between A1 and B2 on any of 2 tasks (lowest Holm p = .30). "
+            "No significant difference in the mean of 2 tasks: 2.00 points (Holm p = .20). Level 0.05; Holm's correction "
+            "over 2 tests (1 pair of encoders, 2 tasks) and, by itself, over 1 test of means; intervals are not corrected.",
         ),
         (
             [
@@ -492,17 +589,17 @@ def difference(
                 difference("y", -0.03, 0.001, True),
                 difference("z", 0.1, 0.3),
                 difference("u", 0.1, None),
-                difference("mean of 4", -0.004, 0.0001, True, tasks=4),
+                difference("mean of 4 tasks", -0.004, 0.0001, True, tasks=4),
             ],
             "B2 is better than A1 on 1 of 4 tasks: x (+2.00). A1 is better than B2 on 1 of 4 tasks: y (+3.00). "
             "No significant difference on the other 1 task. No paired test is known for u. "
-            "A1 is better by 0.40 points in the mean of 4 tasks (p < .001). Level 0.05; Holm's correction over "
-            "3 tests (1 pair of encoders, 3 tasks) and, by itself, over 1 test of means.",
+            "A1 is better by 0.40 points in the mean of 4 tasks (Holm p < .001). Level 0.05; Holm's correction over "
+            "3 tests (1 pair of encoders, 3 tasks) and, by itself, over 1 test of means; intervals are not corrected.",
         ),
         (
-            [difference("mean of 2", 0.004, 0.0001, True, tasks=2)],
-            "B2 is better by 0.40 points in the mean of 2 tasks (p < .001). "
-            "Level 0.05; Holm's correction over 1 test of means.",
+            [difference("mean of 2 tasks", 0.004, 0.0001, True, tasks=2)],
+            "B2 is better by 0.40 points in the mean of 2 tasks (Holm p < .001). "
+            "Level 0.05; Holm's correction over 1 test of means; intervals are not corrected.",
         ),
         ([difference("u", 0.1, None)], "No paired test is known for u. Level 0.05."),
     ],
@@ -517,9 +614,9 @@ def test_holms_correction_counts_all_pairs_and_tasks():
     for task in ("sts12", "sts13"):
         for one in (*pair(task), replace(pair(task, shift=0.8)[1], encoder="c")):
             results.setdefault(one.encoder, []).append(one)
-    found = compare(results, effort=TestSettings(n_permutations=99))
+    found = compare(results, effort=TestSettings(n_permutations=99, all_pairs=True))
     assert {d.family for d in found.differences} == {6, 3}
-    over = "Holm's correction over 6 tests (3 pairs of encoders, 2 tasks) and, by itself, over 3 tests of means."
+    over = "Holm's correction over 6 tests (3 pairs of encoders, 2 tasks) and, by itself, over 3 tests of means; intervals are not corrected."
     assert [sentence.endswith(over) for sentence in describe_comparison(found)] == [True] * 3
 
 

@@ -275,7 +275,7 @@ def test_every_row_has_its_verdict_and_what_could_be_found():
         "sts13": "open",
         "sts14": "worse than",
         "sts15": "within",
-        "mean of 4": "worse than",
+        "mean of 4 tasks": "worse than",
     }
 
 
@@ -292,7 +292,7 @@ def test_the_answers_stand_in_every_format():
             assert line[name] == str(getattr(row, name))
     heads, cells = difference_columns(judged.differences)
     assert heads[-1] == "margin" and [row[-1] for row in cells] == verdicts
-    assert difference_columns(compared(**SHIFTS).differences)[0][-1] == "Holm"
+    assert difference_columns(compared(**SHIFTS).differences)[0][-1] == "Holm p"
     for form in ("markdown", "latex"):
         text = render_comparison(judged, form)
         assert "worse than" in text and "without Holm's correction" in text
@@ -303,7 +303,7 @@ def test_sentences_name_the_tasks_by_verdict_and_what_could_be_found():
     for part in (
         "a and b differ by less than 2 points on sts15. ",
         "b is not worse than a by 2 points on sts12. ",
-        "b is worse than a by more than 2 points on sts14, the mean of 4. ",
+        "b is worse than a by more than 2 points on sts14, the mean of 4 tasks. ",
         "The margin of 2 points leaves it open on sts13. ",
     ):
         assert part in sentence
@@ -312,7 +312,7 @@ def test_sentences_name_the_tasks_by_verdict_and_what_could_be_found():
         f"{100 * (rows[task].smallest_detectable or 0):.2f} points on {task}"
         for task in ("sts12", "sts13", "sts14")
     )
-    assert f"on any of 4 tasks (lowest p = .080); found with 80% power: {listed}. " in sentence
+    assert f"on any of 4 tasks (lowest Holm p = .080); found with 80% power: {listed}. " in sentence
     assert "margin" not in "".join(describe_comparison(compared(**SHIFTS)))
     assert "differ by less than 1 point on" in describe_comparison(compared(0.01, sts12=0.0))[0]
     (partly,) = describe_comparison(compared(sts12=0.2, sts13=3.0))

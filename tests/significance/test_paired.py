@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 from sklearn.metrics import f1_score
 
 from stsbench.numbers.intervals import ItemDependence, StandardError, standard_error
@@ -27,13 +27,11 @@ from stsbench.significance.paired import (
     PairedCorrelation,
     PairedF1,
     PairedMean,
-    Williams,
-    combine_williams,
+    PairedShares,
     draw_swaps,
     holm,
-    mcnemar,
+    permutation_half_width,
     permutation_p,
-    williams,
 )
 from tests.boards.scored import probe, sts
 from tests.significance.pairs import told
@@ -121,7 +119,7 @@ def test_a_correlation_without_a_scale_is_not_permuted():
     data = PairedCorrelation(values=correlated("spearman").values, gold=np.arange(40.0),
                       subset_weights=SubsetWeights([np.arange(40)], np.ones(1)), metric="kendall")  # fmt: skip
     assert data.permuted_differences(0, 1, n_permutations=9, rng=np.random.default_rng(0)) is None
-    assert data.williams(0, 1) is None
+    assert data.exact_test(0, 1, n_permutations=9, rng=np.random.default_rng(0)) is None
     assert data.scores(0)[0] == pytest.approx(
         stats.kendalltau(data.values[0][0], data.gold).statistic
     )
@@ -154,67 +152,112 @@ def test_means_are_permuted_item_by_item():
 # Tests of hypotheses.
 
 
-def test_williams_is_steigers_formula():
-    # Three correlations over 103 items, worked by hand: |R| = 1 - .16 - .25 - .01 + 2 * .4 * .5 * .1 = 0.62,
-    # t = .1 * sqrt(102 * 1.1 / (2 * 102 / 100 * 0.62 + .45^2 * .9^3)).
-    test = williams(0.4, 0.5, 0.1, n_items=103)
-    t = 0.1 * np.sqrt(102 * 1.1 / (2 * 102 / 100 * 0.62 + 0.45**2 * 0.9**3))
-    assert t == pytest.approx(0.8913, abs=1e-4)
-    assert test.difference / test.error == pytest.approx(t, rel=1e-12)
-    assert test.p == pytest.approx(2 * (1 - stats.t.cdf(t, 100)), rel=1e-9)
-    turned = williams(0.5, 0.4, 0.1, n_items=103)
-    assert (turned.difference, turned.p) == pytest.approx((-test.difference, test.p))
-    assert williams(0.4, 0.4, 1.0, n_items=103).p == 1.0
-    assert williams(0.4, 0.5, 1.0, n_items=103)[1:] == (0.0, 0.0)
+def test_mid_p_is_mcnemars_exact_p_less_half_of_what_was_observed():
+    a = np.array([1, 1, 1, 1, 0, 0, 1, 1, 1], dtype=float)
+    b = np.array([1, 1, 1, 1, 1, 0, 0, 0, 0], dtype=float)
+    # Three items the first alone has right, one the second alone: all swaps of these four.
+    sums = [abs(sum(row)) for row in itertools.product([-1, 1], repeat=4)]
+    mid_p = np.mean([(total > 2) + (total == 2) / 2 for total in sums])
+    both, rng = PairedMean(values=[a[None], b[None]]), np.random.default_rng(0)
+    test = both.exact_test(0, 1, n_permutations=9, rng=rng)
+    assert test is not None
+    assert (test.method, test.discordant) == ("McNemar's mid-p", (3, 1))
+    assert test.p == pytest.approx(mid_p)
+    assert test.interval == PairedShares(9, 3, 1).interval()
+    assert PairedShares(9, 0, 0).p == 1.0
 
 
-def test_williams_of_parts_adds_differences_and_variances_by_weight():
-    tests, weights = [Williams(0.1, 0.02, 0.0), Williams(-0.04, 0.05, 0.0)], np.array([0.25, 0.75])
-    whole = combine_williams(tests, weights)
-    assert whole.difference == pytest.approx(0.25 * 0.1 - 0.75 * 0.04)
-    assert whole.error == pytest.approx(np.hypot(0.25 * 0.02, 0.75 * 0.05))
-    assert whole.p == pytest.approx(2 * stats.norm.sf(abs(whole.difference) / whole.error))
-    assert (
-        combine_williams(
-            [Williams(0.1, 0.1, 0.3), Williams(-0.1, 0.1, 0.3)], np.array([0.5, 0.5])
-        ).p
-        == 1.0
+def literal_tango(n: int, only_first: int, only_second: int, difference: float) -> float:
+    """The statistic with the likelihood maximised by search over what only the first has right."""
+    least = max(0.0, -difference)
+
+    def surprise(share: float) -> float:
+        probabilities = [share, share + difference, 1 - 2 * share - difference]
+        counts = [only_first, only_second, n - only_first - only_second]
+        terms = [
+            count * np.log(probability)
+            for count, probability in zip(counts, probabilities, strict=True)
+            if count
+        ]
+        return -float(sum(terms))
+
+    bounds = least + 1e-12, (1 - difference) / 2 - 1e-12
+    share = optimize.minimize_scalar(surprise, bounds=bounds, options={"xatol": 1e-12}).x
+    variance = n * (2 * share + difference * (1 - difference))
+    return float((only_second - only_first - n * difference) / variance**0.5)
+
+
+@pytest.mark.parametrize("counts", [(40, 3, 9), (100, 0, 5), (50, 10, 21), (200, 1, 1), (12, 4, 3)])
+def test_bounds_of_shares_are_where_tangos_statistic_is_the_quantile(counts):
+    shares = PairedShares(*counts)
+    n, only_first, only_second = counts
+    m = only_first + only_second
+    by_normal = abs(only_second - only_first) / m**0.5
+    by_mid_p = stats.norm.isf(shares.p / 2)
+    ratio = max(1.0, by_normal / by_mid_p) if by_mid_p > 1e-9 else 1.0
+    wide = max(ratio, 1 + 1 / (2 * m))
+    for side, bound in zip((1, -1), shares.interval(), strict=True):
+        decides = shares.p < 0.05 and side * (only_second - only_first) > 0
+        quantile = stats.norm.ppf(0.975) * (ratio if decides else wide)
+        assert literal_tango(*counts, bound) == pytest.approx(side * quantile, rel=1e-4)
+    assert PairedShares(n, only_second, only_first).interval() == pytest.approx(
+        [-bound for bound in shares.interval()[::-1]]
     )
 
 
-def williams_by_hand(data: PairedCorrelation, at: np.ndarray, metric: str) -> Williams:
-    a, b, gold = data.values[0][0, at], data.values[1][0, at], data.gold[at]
-    with_gold = correlate(a, gold, metric), correlate(b, gold, metric)
-    return williams(*with_gold, correlate(a, b, metric), n_items=len(at))
+@pytest.mark.parametrize("level", [0.95, 0.9])
+def test_intervals_of_shares_have_a_width_and_leave_zero_out_as_their_test_does(level):
+    outcomes = [
+        PairedShares(n, m - second, second)
+        for n in (1, 2, 5, 40, 500)
+        for m in range(min(n, 40) + 1)
+        for second in range(m + 1)
+    ]
+    n_significant = 0
+    for shares in outcomes:
+        low, high = shares.interval(level)
+        assert -1 <= low < high <= 1
+        difference = (shares.only_second - shares.only_first) / shares.n
+        assert low <= difference <= high
+        assert (low > 0 or high < 0) == (shares.p < 1 - level)
+        n_significant += shares.p < 1 - level
+    assert 100 < n_significant < len(outcomes) - 100
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_williams_of_data_takes_its_correlations(metric):
-    data = correlated(metric)
-    assert data.williams(0, 1) == pytest.approx(
-        williams_by_hand(data, np.arange(40), metric), abs=1e-12
-    )
-    parts = correlated(metric, parts=2)
-    each = [williams_by_hand(parts, at, metric) for at in parts.subset_weights.indices]
-    assert parts.williams(0, 1) == pytest.approx(
-        combine_williams(each, parts.subset_weights.weights), abs=1e-12
-    )
-    assert correlated(metric, seeds=2).williams(0, 1) is None
+@pytest.mark.parametrize("rate", [0.004, 0.03, 0.18])
+@pytest.mark.parametrize("n", [50, 100])
+def test_intervals_of_shares_hold_the_true_difference_as_often_as_they_say(n, rate):
+    """Summed over all outcomes: whichever encoder is right more often, and by how much."""
+    m = np.arange(int(stats.binom.ppf(1 - 1e-7, n, rate)) + 1)
+    outcomes = [(n, total - second, second) for total in m for second in range(total + 1)]
+    bounds = np.array([PairedShares(*map(int, outcome)).interval() for outcome in outcomes])
+    counts = np.array([[first, second, n - first - second] for _, first, second in outcomes])
+    for split in (0, 0.1, 0.3, 0.5, 1):
+        first, second = rate * (1 - split), rate * split
+        probabilities = stats.multinomial.pmf(counts, n, [first, second, 1 - rate])
+        held = (bounds[:, 0] <= second - first) & (second - first <= bounds[:, 1])
+        assert probabilities @ held >= 0.94
 
 
-def test_mcnemar_is_the_sum_over_all_swaps_of_the_items_that_differ():
-    a = np.array([1, 1, 1, 1, 0, 0, 1, 1, 1], dtype=bool)
-    b = np.array([1, 1, 1, 1, 1, 0, 0, 0, 0], dtype=bool)
-    # Three items the first alone has right, one the second alone.
-    signs = list(itertools.product([-1, 1], repeat=4))
-    extreme = sum(abs(sum(row)) >= 3 - 1 for row in signs)
-    assert mcnemar(a & ~b, b & ~a) == pytest.approx(extreme / len(signs))
-    both, rng = (
-        PairedMean(values=[a[None].astype(float), b[None].astype(float)]),
-        np.random.default_rng(0),
-    )
-    assert both.exact_p(0, 1, n_permutations=9, rng=rng) == pytest.approx(extreme / 16)
-    assert mcnemar(a & False, a & False) == 1.0
+def test_the_interval_of_permutations_ends_where_their_p_is_no_longer_small():
+    permuted = np.random.default_rng(0).normal(size=399)
+    half_width = permutation_half_width(permuted)
+    assert permutation_p(half_width * (1 + 1e-9), permuted) < 0.05
+    assert permutation_p(half_width * (1 - 1e-9), permuted) >= 0.05
+    # p is never below 0.05 with 19 permutations, and with 20 only above all of them.
+    assert permutation_half_width(permuted[:18]) == np.inf
+    assert permutation_half_width(permuted[:20]) == pytest.approx(np.abs(permuted[:20]).max())
+
+
+def test_from_250_pairs_on_permutations_are_not_needed():
+    rng = np.random.default_rng(0)
+    small = correlated("spearman", n=249)
+    test = small.exact_test(0, 1, n_permutations=99, rng=rng)
+    assert test is not None and (test.method, test.discordant) == ("permutations", None)
+    assert correlated("spearman", n=250).exact_test(0, 1, n_permutations=99, rng=rng) is None
+    recalls = PairedMean(values=[np.linspace(0, 1, 12)[None], np.linspace(0, 1, 12)[None] ** 2])
+    test = recalls.exact_test(0, 1, n_permutations=99, rng=rng)
+    assert test is not None and test.method == "permutations"
 
 
 def test_a_p_value_counts_ties_and_the_observed_order():

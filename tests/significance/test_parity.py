@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from stsbench.significance.comparison import Comparison, Difference
+from stsbench.significance.comparison import Comparison, Difference, compare
 from stsbench.significance.parity import (
     DIFFERENT,
     PRACTICAL,
     SAME,
+    UNKNOWN,
     EmbeddingForm,
     EncoderEmbeddings,
     compare_embeddings,
@@ -22,6 +23,7 @@ from stsbench.significance.parity import (
     neighbours,
     row_cosines,
 )
+from tests.boards.scored import probe
 
 
 def literal_cosine(x: list[float], y: list[float]) -> float:
@@ -66,7 +68,7 @@ SENTENCES = [
 BASE = RNG.normal(size=(66, 16)).astype(np.float32)
 DIFFERENCE = Difference(
     first="a", second="b", task="pets", tasks=("pets",), split="test", protocol={"name": "simcse"}, n=60, seeds=(1, 1),
-    scores=(0.8, 0.8), deviations=None, difference=0.0, interval=(-0.001, 0.002), error=0.0008, p=0.5, p_williams=None,
+    scores=(0.8, 0.8), deviations=None, difference=0.0, interval=(-0.001, 0.002), error=0.0008, p=0.5,
 )  # fmt: skip
 
 
@@ -103,16 +105,52 @@ def test_the_farther_embeddings_are_the_worse(by, expected):
 
 
 @pytest.mark.parametrize(
-    ("interval", "reason"),
+    ("interval", "expected", "reason"),
     [
-        ((-0.001, 0.006), "pets: the difference may be -0.10 to +0.60 points, beyond ±0.5"),
-        ((-0.2, -0.1), "pets: the difference may be -20.00 to -10.00 points, beyond ±0.5"),
-        (None, "pets: no interval of the difference is known"),
+        (
+            (-0.001, 0.006),
+            UNKNOWN,
+            "pets: these 60 items leave open if the difference is within ±0.5 points: it may be "
+            "-0.10 to +0.60",
+        ),
+        (
+            (-0.02, -0.005),
+            UNKNOWN,
+            "pets: these 60 items leave open if the difference is within ±0.5 points: it may be "
+            "-2.00 to -0.50",
+        ),
+        (
+            (-0.2, -0.1),
+            DIFFERENT,
+            "pets: the difference is -20.00 to -10.00 points, beyond ±0.5",
+        ),
+        ((0.006, 0.01), DIFFERENT, "pets: the difference is +0.60 to +1.00 points, beyond ±0.5"),
+        (None, UNKNOWN, "pets: no interval of the difference is known"),
     ],
 )
-def test_a_score_that_may_have_moved_tells_them_apart(interval, reason):
+def test_only_a_score_that_has_moved_by_more_than_the_margin_tells_them_apart(
+    interval, expected, reason
+):
     found = verdict(moved(0.01), interval=interval)
-    assert (found.verdict, found.reasons) == (DIFFERENT, [reason])
+    assert (found.verdict, found.reasons) == (expected, [reason])
+    assert not found.same
+
+
+def test_equal_answers_to_few_items_do_not_show_that_encoders_are_the_same():
+    """Forty items that both have right or wrong alike leave room for a difference of 8.8 points."""
+    answers = [1] * 30 + [0] * 10
+    few = compare({name: [probe(name, "mr", answers)] for name in "ab"})
+    many = compare({name: [probe(name, "mr", answers * 30)] for name in "ab"})
+    b = moved(0.07)
+    first, second = (EncoderEmbeddings(EmbeddingForm("float32", 16), side) for side in (BASE, b))
+    found = compare_embeddings(first, second, SENTENCES, few)
+    assert found.distance is not None and found.distance > 0.05
+    assert (found.verdict, found.same) == (UNKNOWN, False)
+    assert found.reasons == [
+        "mr: these 40 items leave open if the difference is within ±0.5 points: it may be "
+        "-8.76 to +8.76"
+    ]
+    assert compare_embeddings(first, second, SENTENCES, many).verdict == PRACTICAL
 
 
 def test_sentences_that_are_off_by_more_than_rounding_are_listed():

@@ -110,11 +110,13 @@ def _difference_record(difference: Difference) -> dict[str, Any]:
         "error": difference.error,
         "df": difference.df,
         "p": difference.p,
-        "p_williams": difference.p_williams,
+        "method": difference.method,
         "p_corrected": difference.p_corrected,
         "real": difference.real,
         "smallest_detectable": difference.smallest_detectable,
         "margin_verdict": difference.margin_verdict,
+        "required_items": difference.required_items,
+        "required_seeds": difference.required_seeds,
         "signature": difference.signature,
     }
 
