@@ -112,4 +112,6 @@ def print_differences(differences: Sequence[Difference]) -> None:
     from stsbench.significance.descriptions import difference_columns
 
     heads, rows = difference_columns(differences)
-    print_rows(heads, rows, right=range(1, len(heads)))
+    # Tasks and verdicts are no names and no numbers: if lines are too long, they are wrapped.
+    numbers = [index for index, head in enumerate(heads) if head not in ("task", "margin")]
+    print_rows(heads, rows, right=numbers, names=())

@@ -203,7 +203,7 @@ def _describe_correction(comparison: Comparison) -> str:
         )
     if n_means:
         families.append(f"{_count(n_means, 'test')} of means")
-    level = f"Level {comparison.level:g}"
+    level = f"Significant: {HOLM_P} below {comparison.level:g}"
     if not families:
         return level
     correction = f"Holm's correction over {' and, by itself, over '.join(families)}"
@@ -258,7 +258,7 @@ def describe_notes(comparison: Comparison) -> list[str]:
         )
     if comparison.margin is not None:
         notes_on_size.append(
-            f"margin: one-sided t tests at level {comparison.level:g} of whether B is above "
+            f"margin: one-sided tests at level {comparison.level:g} of whether B is above "
             f"A - {100 * comparison.margin:g}, and below A + {100 * comparison.margin:g}; each "
             "row by itself, without Holm's correction."
         )

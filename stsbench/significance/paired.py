@@ -399,7 +399,7 @@ class PairedShares(NamedTuple):
         Tango's statistic (1998) at a difference of 0 is McNemar's, whose normal p-value is smaller
         than the mid-p-value. The normal quantile is therefore multiplied by the ratio of the two,
         so that the interval leaves 0 out exactly if p is below 1 - level. For m discordant items
-        it is multiplied by at least 1 + 1 / (2 m) at all bounds that do not decide this:
+        it is multiplied by at least 1 + 1 / (2 m) at the bounds that do not decide this, m >= 2:
         benchmarks/shares.py prints how often the interval then holds the true difference.
 
         Args:
@@ -408,13 +408,11 @@ class PairedShares(NamedTuple):
         from scipy import special
 
         quantile = float(special.ndtri((1 + level) / 2))
-        ratio = wide_ratio = 1.0
-        if self.n_discordant:
+        ratio = 1.0
+        if self.only_first != self.only_second:
             statistic = abs(self.only_second - self.only_first) / self.n_discordant**0.5
-            mid_p_statistic = float(special.ndtri(1 - self.p / 2))
-            if mid_p_statistic > TIE_TOLERANCE:
-                ratio = max(statistic / mid_p_statistic, 1.0)
-            wide_ratio = max(ratio, 1 + 1 / (2 * self.n_discordant))
+            ratio = max(statistic / float(-special.ndtri(self.p / 2)), 1.0)
+        wide_ratio = max(ratio, 1 + 1 / (2 * max(self.n_discordant, 2)))
         ratios = [wide_ratio, wide_ratio]
         if self.p < 1 - level:
             ratios[0 if self.only_second > self.only_first else 1] = ratio

@@ -411,7 +411,7 @@ def test_one_seed_against_several_gives_no_verdict():
     assert row.difference == pytest.approx(np.mean([r.score for r in b]) - a[0].score)
     assert describe_comparison(found) == [
         "No verdict on sts12: one training seed of a against several does not tell how its "
-        "trainings vary. Level 0.05. a: one training seed, so this says nothing of the recipe."
+        "trainings vary. Significant: Holm p below 0.05. a: one training seed, so this says nothing of the recipe."
     ]
     # A checkpoint without a seed is no recipe, and is compared as it is.
     (checkpoint,) = compare(
@@ -570,7 +570,7 @@ def difference(
     [
         (
             [difference("x", 0.02, 0.051)],
-            "No significant difference between A1 and B2 on x (Holm p = .051). Level 0.05; Holm's correction over "
+            "No significant difference between A1 and B2 on x (Holm p = .051). Significant: Holm p below 0.05; Holm's correction over "
             "1 test (1 pair of encoders, 1 task); intervals are not corrected.",
         ),
         (
@@ -580,7 +580,7 @@ def difference(
                 difference("mean of 2 tasks", 0.02, 0.2, tasks=2),
             ],
             "No significant difference between A1 and B2 on any of 2 tasks (lowest Holm p = .30). "
-            "No significant difference in the mean of 2 tasks: 2.00 points (Holm p = .20). Level 0.05; Holm's correction "
+            "No significant difference in the mean of 2 tasks: 2.00 points (Holm p = .20). Significant: Holm p below 0.05; Holm's correction "
             "over 2 tests (1 pair of encoders, 2 tasks) and, by itself, over 1 test of means; intervals are not corrected.",
         ),
         (
@@ -593,15 +593,15 @@ def difference(
             ],
             "B2 is better than A1 on 1 of 4 tasks: x (+2.00). A1 is better than B2 on 1 of 4 tasks: y (+3.00). "
             "No significant difference on the other 1 task. No paired test is known for u. "
-            "A1 is better by 0.40 points in the mean of 4 tasks (Holm p < .001). Level 0.05; Holm's correction over "
+            "A1 is better by 0.40 points in the mean of 4 tasks (Holm p < .001). Significant: Holm p below 0.05; Holm's correction over "
             "3 tests (1 pair of encoders, 3 tasks) and, by itself, over 1 test of means; intervals are not corrected.",
         ),
         (
             [difference("mean of 2 tasks", 0.004, 0.0001, True, tasks=2)],
             "B2 is better by 0.40 points in the mean of 2 tasks (Holm p < .001). "
-            "Level 0.05; Holm's correction over 1 test of means; intervals are not corrected.",
+            "Significant: Holm p below 0.05; Holm's correction over 1 test of means; intervals are not corrected.",
         ),
-        ([difference("u", 0.1, None)], "No paired test is known for u. Level 0.05."),
+        ([difference("u", 0.1, None)], "No paired test is known for u. Significant: Holm p below 0.05."),
     ],
 )
 def test_a_sentence_says_which_differences_are_real(differences, sentence):

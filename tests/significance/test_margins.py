@@ -328,7 +328,7 @@ def test_one_task_and_a_mean_say_what_could_be_found():
     mean = next(row for row in means.differences if row.is_average)
     assert not mean.real
     size = f"{100 * (mean.smallest_detectable or 0):.2f} points"
-    assert f"); found with 80% power: {size}. Level" in describe_comparison(means)[0]
+    assert f"); found with 80% power: {size}. Significant" in describe_comparison(means)[0]
     notes = "".join(describe_notes(means))
     assert "significant in 80% of samples" in notes
     assert "80%" not in "".join(describe_notes(compared(sts12=3.0)))

@@ -187,7 +187,7 @@ def literal_tango(n: int, only_first: int, only_second: int, difference: float) 
     return float((only_second - only_first - n * difference) / variance**0.5)
 
 
-@pytest.mark.parametrize("counts", [(40, 3, 9), (100, 0, 5), (50, 10, 21), (200, 1, 1), (12, 4, 3)])
+@pytest.mark.parametrize("counts", [(40, 3, 9), (100, 0, 5), (50, 10, 21), (200, 1, 1), (12, 4, 3), (9, 0, 1)])
 def test_bounds_of_shares_are_where_tangos_statistic_is_the_quantile(counts):
     shares = PairedShares(*counts)
     n, only_first, only_second = counts
@@ -195,7 +195,7 @@ def test_bounds_of_shares_are_where_tangos_statistic_is_the_quantile(counts):
     by_normal = abs(only_second - only_first) / m**0.5
     by_mid_p = stats.norm.isf(shares.p / 2)
     ratio = max(1.0, by_normal / by_mid_p) if by_mid_p > 1e-9 else 1.0
-    wide = max(ratio, 1 + 1 / (2 * m))
+    wide = max(ratio, 1 + 1 / (2 * max(m, 2)))
     for side, bound in zip((1, -1), shares.interval(), strict=True):
         decides = shares.p < 0.05 and side * (only_second - only_first) > 0
         quantile = stats.norm.ppf(0.975) * (ratio if decides else wide)

@@ -137,7 +137,7 @@ def test_only_a_score_that_has_moved_by_more_than_the_margin_tells_them_apart(
 
 
 def test_equal_answers_to_few_items_do_not_show_that_encoders_are_the_same():
-    """Forty items that both have right or wrong alike leave room for a difference of 8.8 points."""
+    """Forty items that both have right or wrong alike leave room for a difference of 13 points."""
     answers = [1] * 30 + [0] * 10
     few = compare({name: [probe(name, "mr", answers)] for name in "ab"})
     many = compare({name: [probe(name, "mr", answers * 30)] for name in "ab"})
@@ -148,7 +148,7 @@ def test_equal_answers_to_few_items_do_not_show_that_encoders_are_the_same():
     assert (found.verdict, found.same) == (UNKNOWN, False)
     assert found.reasons == [
         "mr: these 40 items leave open if the difference is within ±0.5 points: it may be "
-        "-8.76 to +8.76"
+        "-13.05 to +13.05"
     ]
     assert compare_embeddings(first, second, SENTENCES, many).verdict == PRACTICAL
 
