@@ -70,7 +70,7 @@ def test_a_comparison_is_shown_as_text_as_data_and_as_a_page(folder):
     assert repr(found).splitlines() == [*found.sentences, *found.notes]
     assert len(found.sentences) == 1
     frame = found.to_frame()
-    assert list(frame.task) == ["quickstart-en", "quickstart-es-en", "mean of 2"]
+    assert list(frame.task) == ["quickstart-en", "quickstart-es-en", "mean of 2 tasks"]
     assert list(frame.difference) == [one.difference for one in found.differences]
     assert list(zip(frame.interval_low, frame.interval_high, strict=True)) == [
         d.interval for d in found.differences
@@ -84,7 +84,7 @@ def test_a_comparison_is_shown_as_text_as_data_and_as_a_page(folder):
 
 def test_differences_are_drawn(folder):
     pytest.importorskip("matplotlib", reason="needs the extra plots")
-    found = compare_encoders("plain", "other", "third", results=folder)
+    found = compare_encoders("plain", "other", "third", results=folder, all_pairs=True)
     (axes,) = found.plot().axes
     dots = {
         round(float(line.get_xdata()[0]), 6) for line in axes.lines if len(line.get_xdata()) == 1

@@ -349,7 +349,9 @@ def test_rounding_is_the_same_for_practical_purposes(faulty: Command):
 
 def test_other_forms_are_compared_by_scores_alone(stsbench: Command):
     code, facts = found(stsbench, HASHED[1], f"{HASHED[1]}+dimensions=4")
-    assert (code, facts["rows"], facts["distance"]) == (1, [], None)
+    # 300 pairs leave open if a difference of cosines of 4 dimensions is half a point.
+    assert (code, facts["rows"], facts["distance"]) == (2, [], None)
+    assert (facts["verdict"], facts["same"]) == ("cannot be told", False)
     assert (
         "embeddings of other forms (32 × float32, 4 × float32) are compared by scores alone"
         in facts["reasons"]

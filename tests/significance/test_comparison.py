@@ -601,7 +601,10 @@ def difference(
             "B2 is better by 0.40 points in the mean of 2 tasks (Holm p < .001). "
             "Significant: Holm p below 0.05; Holm's correction over 1 test of means; intervals are not corrected.",
         ),
-        ([difference("u", 0.1, None)], "No paired test is known for u. Significant: Holm p below 0.05."),
+        (
+            [difference("u", 0.1, None)],
+            "No paired test is known for u. Significant: Holm p below 0.05.",
+        ),
     ],
 )
 def test_a_sentence_says_which_differences_are_real(differences, sentence):

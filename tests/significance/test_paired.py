@@ -187,7 +187,9 @@ def literal_tango(n: int, only_first: int, only_second: int, difference: float) 
     return float((only_second - only_first - n * difference) / variance**0.5)
 
 
-@pytest.mark.parametrize("counts", [(40, 3, 9), (100, 0, 5), (50, 10, 21), (200, 1, 1), (12, 4, 3), (9, 0, 1)])
+@pytest.mark.parametrize(
+    "counts", [(40, 3, 9), (100, 0, 5), (50, 10, 21), (200, 1, 1), (12, 4, 3), (9, 0, 1)]
+)
 def test_bounds_of_shares_are_where_tangos_statistic_is_the_quantile(counts):
     shares = PairedShares(*counts)
     n, only_first, only_second = counts
