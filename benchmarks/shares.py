@@ -17,7 +17,7 @@ import numpy as np
 from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
-from stsbench.numbers.statistics import LEVEL
+from stsbench.numbers.intervals import LEVEL
 from stsbench.significance.paired import PairedShares
 
 SIZES = (50, 100, 500, 1821)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stsbench.core.errors import DataError
+from stsbench.numbers.intervals import StandardError
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.results.folder import describe_missing_columns, format_rerun_command, without_columns
 from stsbench.results.record import Result
@@ -30,6 +31,7 @@ from stsbench.significance.items import (
     ResultsByEncoder,
     TaskItems,
     estimate_mean_difference,
+    estimate_seed_spread,
     has_one_training_seed,
     join_items,
     match_tasks,
@@ -219,11 +221,11 @@ class MeasuredDifference(NamedTuple):
 
     Attributes:
         difference: The difference, before any correction.
-        items: The task's items; None if no paired test is known.
+        items: The items of the task, or of each task of a mean; empty if no paired test is known.
     """
 
     difference: Difference
-    items: TaskItems[str] | None = None
+    items: Sequence[TaskItems[str]] = ()
 
 
 def compare(
@@ -267,15 +269,14 @@ def compare(
         for measured in compare_on_task(results_by_encoder, effort):
             pair = measured.difference.first, measured.difference.second
             measured_by_pair.setdefault(pair, []).append(measured)
-    differences = []
-    means: list[Difference] = []
+    on_tasks: list[MeasuredDifference] = []
+    means: list[MeasuredDifference] = []
     items_by_task: dict[str, list[TaskItems[str]]] = {}
     for pair_differences in measured_by_pair.values():
         means.extend(_means(pair_differences, suites or {}))
+        on_tasks.extend(pair_differences)
         for measured in pair_differences:
-            differences.append(measured.difference)
-            if measured.items:
-                items_by_task.setdefault(measured.difference.task, []).append(measured.items)
+            items_by_task.setdefault(measured.difference.task, []).extend(measured.items)
     notes = matched.notes
     if effort.dependence != "none":
         notes += _describe_unknown_sentences(items_by_task, all_results)
@@ -283,7 +284,7 @@ def compare(
         notes += _describe_equal_trainings(name, [results[name] for results in matched.results])
     return Comparison(
         encoders=list(encoders),
-        differences=[*_corrected(differences, effort), *_corrected(means, effort)],
+        differences=[*_corrected(on_tasks, effort), *_corrected(means, effort)],
         level=effort.level,
         dependence=effort.dependence,
         margin=effort.margin,
@@ -347,7 +348,7 @@ def compare_on_task(cells: ResultsByEncoder, effort: TestSettings) -> Iterator[M
         test = _exact_test(items, list(cells).index(first), list(cells).index(second), effort)
         if test is not None:
             difference = _with_exact_test(difference, test)
-        yield MeasuredDifference(difference, items)
+        yield MeasuredDifference(difference, [items])
 
 
 def _exact_test(
@@ -444,7 +445,7 @@ def _count_training_seeds(results: Sequence[Result]) -> int:
 
 def _means(
     group: Sequence[MeasuredDifference], suites: Mapping[str, Sequence[str]]
-) -> Iterator[Difference]:
+) -> Iterator[MeasuredDifference]:
     """Yield one pair's mean over all tasks of each protocol, labelled by the suite of these tasks.
 
     A task that was scored on several splits counts by the split that most other tasks have.
@@ -467,7 +468,9 @@ def _means(
         if len(comparable) > 1:
             mean = mean_difference(comparable)
             names = [name for name, tasks in suites.items() if set(tasks) == set(mean.tasks)]
-            yield replace(mean, task=f"{mean.task} ({names[0]})") if names else mean
+            if names:
+                mean = replace(mean, task=f"{mean.task} ({names[0]})")
+            yield MeasuredDifference(mean, _items_of(comparable))
 
 
 def mean_difference(group: Sequence[MeasuredDifference]) -> Difference:
@@ -480,7 +483,7 @@ def mean_difference(group: Sequence[MeasuredDifference]) -> Difference:
     """
     n_tasks = len(group)
     differences = [measured.difference for measured in group]
-    items = [measured.items for measured in group if measured.items is not None]
+    items = _items_of(group)
     first, second = differences[0].first, differences[0].second
     mean = float(np.mean([difference.difference for difference in differences]))
     untested = replace(
@@ -510,28 +513,37 @@ def mean_difference(group: Sequence[MeasuredDifference]) -> Difference:
         method=None,
         discordant=None,
     )
-    if len(items) < n_tasks:
+    if not items:
         return untested
     estimate = estimate_mean_difference(items, first, second)
     return _with_estimate(untested, estimate._replace(difference=mean))
 
 
-def _corrected(differences: Sequence[Difference], effort: TestSettings) -> list[Difference]:
+def _items_of(group: Sequence[MeasuredDifference]) -> list[TaskItems[str]]:
+    """Return the items of all tasks of a group; empty if no paired test is known of one of them."""
+    if not all(measured.items for measured in group):
+        return []
+    return [items for measured in group for items in measured.items]
+
+
+def _corrected(
+    measured_differences: Sequence[MeasuredDifference], effort: TestSettings
+) -> list[Difference]:
     """Return the differences with Holm's correction over those that were tested.
 
     Each one also has the smallest difference that could have been found, the judgement by the
     margin, and the items and seeds that the planned difference needs.
     """
     differences = [
-        replace(difference, interval=None, error=None, df=None, p=None, method=None)
-        if difference.lacks_seeds
-        else difference
-        for difference in differences
+        replace(measured.difference, interval=None, error=None, df=None, p=None, method=None)
+        if measured.difference.lacks_seeds
+        else measured.difference
+        for measured in measured_differences
     ]
     p_values = [difference.p for difference in differences if difference.p is not None]
     corrected_p_values = iter(holm(p_values))
     corrected = []
-    for difference in differences:
+    for difference, measured in zip(differences, measured_differences, strict=True):
         p = None if difference.p is None else next(corrected_p_values)
         judged = replace(
             difference,
@@ -539,7 +551,8 @@ def _corrected(differences: Sequence[Difference], effort: TestSettings) -> list[
             real=p is not None and p < effort.level,
             family=len(p_values),
         )
-        corrected.append(_with_power(_with_margin_verdict(judged, effort), effort))
+        judged = _with_margin_verdict(judged, effort)
+        corrected.append(_with_power(judged, measured.items, effort))
     return corrected
 
 
@@ -556,14 +569,35 @@ def _with_margin_verdict(difference: Difference, effort: TestSettings) -> Differ
     return replace(difference, margin_verdict=verdict)
 
 
-def _with_power(difference: Difference, effort: TestSettings) -> Difference:
-    """Return a difference with what it could have found, and what the planned one needs."""
+def _with_power(
+    difference: Difference, items: Sequence[TaskItems[str]], effort: TestSettings
+) -> Difference:
+    """Return a difference with what it could have found, and what the planned one needs.
+
+    Args:
+        difference: The difference, after Holm's correction.
+        items: The items of its tasks.
+        effort: The settings of the tests.
+    """
     estimate = difference.estimate
     if estimate is None:
         return difference
-    first_level = effort.level / max(difference.family, 1)
-    smallest = margins.smallest_detectable(estimate.error, estimate.df, first_level)
-    return replace(difference, smallest_detectable=_finite(smallest))
+    level = effort.level / max(difference.family, 1)
+    smallest = margins.smallest_detectable(estimate.error, estimate.df, level)
+    required_items = required_seeds = None
+    if effort.plan is not None and difference.error is not None:
+        spread = estimate_seed_spread(items, difference.first, difference.second)
+        if spread is not None:
+            required_seeds = margins.required_seeds(*spread, effort.plan, level)
+        elif max(difference.seeds) == 1:
+            item_error = StandardError(estimate.error, estimate.df)
+            required_items = margins.required_items(item_error, difference.n, effort.plan, level)
+    return replace(
+        difference,
+        smallest_detectable=_finite(smallest),
+        required_items=required_items,
+        required_seeds=required_seeds,
+    )
 
 
 def _finite(value: float | None) -> float | None:

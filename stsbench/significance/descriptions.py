@@ -35,6 +35,8 @@ def describe_comparison(comparison: Comparison) -> list[str]:
         sentences += _sentences(first, second, differences)
         if comparison.margin is not None:
             sentences += _sentences_on_margin(first, second, differences, comparison.margin)
+        if comparison.plan is not None:
+            sentences += _sentences_on_plan(differences, comparison.plan)
         texts.append(f"{'. '.join(sentences)}. {correction}.{warning}")
     return texts
 
@@ -149,6 +151,25 @@ def _sentences_on_margin(
     return sentences
 
 
+def _sentences_on_plan(differences: Sequence[Difference], plan: float) -> list[str]:
+    """Describe which items or seeds find a difference with 80% power; empty if unknown of all."""
+    labels = label_tasks(differences)
+    requirements = []
+    for difference in differences:
+        label = labels[difference.task, difference.split]
+        if difference.required_seeds is not None:
+            requirements.append(f"{difference.required_seeds} seeds per encoder on {label}")
+        elif difference.required_items is not None:
+            items = f"{difference.required_items:,} items like the {difference.n:,} of {label}"
+            requirements.append(items)
+        elif difference.error is not None and max(difference.seeds) > 1:
+            requirements.append(f"no number of seeds on {label}")
+    if not requirements:
+        return []
+    points = _describe_margin(plan)
+    return [f"A difference of {points} is found with 80% power by {', '.join(requirements)}"]
+
+
 def _describe_margin(margin: float) -> str:
     points = f"{100 * margin:g}"
     return f"{points} point" if points == "1" else f"{points} points"
@@ -182,7 +203,8 @@ def _describe_smallest(difference: Difference) -> str:
         return NOTHING_DETECTABLE if has_too_few_items else ""
     if smallest > MAX_DIFFERENCE:
         return NOTHING_DETECTABLE
-    return f"{100 * smallest:.2f} points" if smallest else ""
+    points = f"{100 * smallest:.2f}"
+    return f"{points} points" if float(points) else ""
 
 
 def _describe_correction(comparison: Comparison) -> str:
@@ -248,7 +270,7 @@ def describe_notes(comparison: Comparison) -> list[str]:
     if comparison.dependence == "none":
         dependence = "are taken as independent"
     notes_on_size = []
-    if any(
+    if comparison.plan is not None or any(
         difference.p is not None and not difference.real and _describe_smallest(difference)
         for difference in comparison.differences
     ):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -11,7 +11,14 @@ import numpy.typing as npt
 
 from stsbench.core.errors import DataError, ProtocolError
 from stsbench.core.wording import format_some
-from stsbench.numbers.intervals import ItemDependence, cached_dependence, read_sentence_ids
+from stsbench.numbers.intervals import (
+    ItemDependence,
+    StandardError,
+    cached_dependence,
+    read_sentence_ids,
+    standard_errors,
+    widest_first,
+)
 from stsbench.numbers.statistics import (
     AGGREGATIONS,
     CORRELATIONS,
@@ -24,7 +31,12 @@ from stsbench.numbers.statistics import (
 from stsbench.results.folder import read_item_columns, without_columns
 from stsbench.results.record import Result
 from stsbench.results.signature import Fields, describe_mismatch, protocol_part
-from stsbench.significance.differences import EstimatedDifference, ScoreSample, average_samples
+from stsbench.significance.differences import (
+    EstimatedDifference,
+    ScoreSample,
+    average_samples,
+    seed_error,
+)
 from stsbench.significance.paired import Paired, PairedCorrelation, PairedF1, PairedMean
 
 SCORE_OF_COLUMN = {"correct": "accuracy", "recall": "mean_recall"}
@@ -197,9 +209,95 @@ def estimate_mean_difference(
     def mean_of(row: RowKey) -> ScoreSample:
         return average_samples([items.samples[row] for items in tasks], dependence, task_weights)
 
-    return EstimatedDifference.estimate(
+    estimate = EstimatedDifference.estimate(
         None if first is None else mean_of(first), mean_of(second), dependence, item_weights
     )
+    if first is None or estimate.error:
+        return estimate
+    return estimate._replace(error=_least_error(tasks, (first, second), estimate.df, task_weights))
+
+
+EQUAL_VALUES_ERROR = 1e-7
+"""The error of a difference of correlations if all values are equal: they are read in float32."""
+
+
+def _least_error(
+    tasks: Sequence[TaskItems[RowKey]],
+    rows: tuple[RowKey, RowKey],
+    df: float,
+    task_weights: Sequence[float] | None,
+) -> float:
+    """Return an error for two encoders between whose items there is no difference of influence.
+
+    That is no proof that they are equal. Shares have the error whose interval is Wilson's for the
+    share of items on which the two differ, if they differ on none. Correlations have the error
+    that Pearson's would have, because values may differ too little to move a rank.
+
+    Args:
+        tasks: The items of each task.
+        rows: The first and the second encoder.
+        df: The degrees of freedom of the difference, one less than the number of items.
+        task_weights: The tasks' shares of the mean; None weighs all equally.
+    """
+    if all(items.paired.is_proportion for items in tasks):
+        quantile = StandardError(1.0, df).half_width
+        return quantile / (df + 1 + quantile**2)
+    task_weights = task_weights or [1 / len(tasks)] * len(tasks)
+    influences = []
+    for items, weight in zip(tasks, task_weights, strict=True):
+        paired = items.paired
+        if isinstance(paired, PairedCorrelation):
+            paired = replace(paired, metric="pearson")
+        row_order = list(items.samples)
+        first, second = (paired.influences(row_order.index(row)).mean(axis=0) for row in rows)
+        influences.append(weight * (second - first))
+    joined = join_items(tasks, task_weights)
+    errors = standard_errors(np.concatenate(influences), joined.dependence, joined.weights)
+    return max(widest_first(errors)[0].error, EQUAL_VALUES_ERROR)
+
+
+class SeedSpread(NamedTuple):
+    """How much a difference of two encoders varies, over items and over seeds.
+
+    Attributes:
+        items: The error of the difference over items alone, with all seeds of both encoders.
+        deviation: The deviation of one encoder's score over seeds beyond what items explain, in
+            the quadratic mean of both.
+    """
+
+    items: StandardError
+    deviation: float
+
+
+def estimate_seed_spread(
+    tasks: Sequence[TaskItems[RowKey]], first: RowKey, second: RowKey
+) -> SeedSpread | None:
+    """Estimate how much a difference of two means over tasks varies over items and over seeds.
+
+    Args:
+        tasks: The items of each task.
+        first: The row whose mean is subtracted.
+        second: The other row.
+
+    Returns:
+        The spread; None if a row has one seed, or other seeds on one task than on another.
+    """
+    dependence, item_weights = join_items(tasks)
+    samples = [
+        average_samples([items.samples[row] for items in tasks], dependence)
+        for row in (first, second)
+    ]
+    errors = [seed_error(sample, dependence) for sample in samples]
+    seed_variances = [
+        error.error**2 * len(sample.scores)
+        for error, sample in zip(errors, samples, strict=True)
+        if error is not None
+    ]
+    if len(seed_variances) < len(samples):
+        return None
+    influences = samples[1].mean_influences - samples[0].mean_influences
+    item_errors = standard_errors(influences, dependence, item_weights)
+    return SeedSpread(widest_first(item_errors)[0], float(np.mean(seed_variances)) ** 0.5)
 
 
 class TestedColumn(NamedTuple):

@@ -33,9 +33,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from stsbench.numbers.intervals import LEVEL
 from stsbench.numbers.statistics import (
     CORRELATIONS,
-    LEVEL,
     Float64Array,
     SubsetWeights,
     correlation_influences,

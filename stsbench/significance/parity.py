@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.numbers.intervals import LEVEL
 from stsbench.numbers.similarity import paired_cosine, unit_rows
 from stsbench.numbers.statistics import Float64Array
 from stsbench.significance.comparison import Comparison

@@ -465,6 +465,37 @@ def test_rows_of_few_items_say_one_thing_and_name_their_procedure():
     assert methods == {"Student's t", "permutations"}
 
 
+def test_no_interval_has_zero_width_where_items_do_not_differ():
+    """Equal answers bound the share of items on which the two may differ, as Wilson's interval."""
+    answers = [1] * 45 + [0] * 15
+    tied = {name: [shared(probe(name, "mr", answers), TIED)] for name in "ab"}
+    (row,) = compare(tied, effort=FEW).differences
+    t = stats.t.ppf(0.975, 14)
+    assert row.interval == pytest.approx((-(t**2) / (15 + t**2), t**2 / (15 + t**2)))
+    assert (row.method, row.p) == ("Student's t", 1.0)
+    # Ranks that are equal have the error of Pearson's, values that are equal that of rounding.
+    a = pair()[0]
+    cubes = a.per_item["similarity"] ** 3
+    b = replace(a, encoder="b", per_item={**a.per_item, "similarity": cubes}, items="b")
+    (ranks,) = compare({"a": [a], "b": [b]}, effort=FEW).differences
+    influences = _influence(b, list(range(60)), "pearson") - _influence(
+        a, list(range(60)), "pearson"
+    )
+    assert ranks.difference == 0 and ranks.p == 1
+    assert ranks.error == pytest.approx(np.sqrt(influences @ influences / 60 / 59))
+    (equal,) = compare({"a": [a], "b": [replace(a, encoder="b")]}, effort=FEW).differences
+    assert equal.error == 1e-7 and np.ptp(equal.interval or (0, 0)) > 0
+    two = {name: [*results, *pair("sts13", shift=0.0)[:1]] for name, results in tied.items()}
+    mean = compare(
+        {
+            name: results[:1] + [replace(probe(name, "cr", answers))]
+            for name, results in two.items()
+        },
+        effort=FEW,
+    ).differences[-1]
+    assert mean.is_average and np.ptp(mean.interval or (0, 0)) > 0.01
+
+
 @pytest.mark.parametrize(
     ("p", "text"),
     [
