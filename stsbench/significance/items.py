@@ -217,6 +217,19 @@ def estimate_mean_difference(
     return estimate._replace(error=_least_error(tasks, (first, second), estimate.df, task_weights))
 
 
+def least_share_error(df: float) -> float:
+    """Return the error of a difference of two shares that no item moves.
+
+    Its interval by Student's t is as wide as Wilson's for the share of items on which two encoders
+    differ, if they differ on none.
+
+    Args:
+        df: The degrees of freedom of the difference, one less than the number of items.
+    """
+    quantile = StandardError(1.0, df).half_width
+    return quantile / (df + 1 + quantile**2)
+
+
 EQUAL_VALUES_ERROR = 1e-7
 """The error of a difference of correlations if all values are equal: they are read in float32."""
 
@@ -229,9 +242,8 @@ def _least_error(
 ) -> float:
     """Return an error for two encoders between whose items there is no difference of influence.
 
-    That is no proof that they are equal. Shares have the error whose interval is Wilson's for the
-    share of items on which the two differ, if they differ on none. Correlations have the error
-    that Pearson's would have, because values may differ too little to move a rank.
+    That is no proof that they are equal. Shares have :func:`least_share_error`. Correlations have
+    the error that Pearson's would have, because values may differ too little to move a rank.
 
     Args:
         tasks: The items of each task.
@@ -240,8 +252,7 @@ def _least_error(
         task_weights: The tasks' shares of the mean; None weighs all equally.
     """
     if all(items.paired.is_proportion for items in tasks):
-        quantile = StandardError(1.0, df).half_width
-        return quantile / (df + 1 + quantile**2)
+        return least_share_error(df)
     task_weights = task_weights or [1 / len(tasks)] * len(tasks)
     influences = []
     for items, weight in zip(tasks, task_weights, strict=True):

@@ -41,6 +41,7 @@ from stsbench.significance.items import (
     estimate_mean_difference,
     has_one_training_seed,
     join_items,
+    least_share_error,
 )
 from stsbench.significance.paired import holm
 
@@ -588,6 +589,8 @@ def _tests(
             estimator.variances_of_differences(influences) * estimator.n_items / item_df
         )
         variances = item_variances + seed_variances[:, None] + seed_variances[None, :]
+        # Equal influences of all items are no proof that shares differ by a constant.
+        variances = np.where(variances == 0, least_share_error(item_df) ** 2, variances)
         terms = item_variances**2 / item_df + seed_terms[:, None] + seed_terms[None, :]
         with np.errstate(divide="ignore", invalid="ignore"):
             df = np.where(terms > 0, variances**2 / terms, item_df)
