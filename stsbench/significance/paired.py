@@ -436,9 +436,9 @@ class PairedShares(NamedTuple):
         # The share that only the first has right, most likely under this difference.
         slope = difference * (2 * self.n - self.only_second + self.only_first) - self.n_discordant
         root = slope**2 + 8 * self.n * self.only_first * difference * (1 - difference)
-        share = (max(root, 0.0) ** 0.5 - slope) / (4 * self.n)
+        share = (math.sqrt(max(root, 0.0)) - slope) / (4 * self.n)
         variance = self.n * (2 * share + difference * (1 - difference))
-        return deviation**2 <= quantile**2 * max(variance, 0.0)
+        return bool(deviation**2 <= quantile**2 * max(variance, 0.0))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
