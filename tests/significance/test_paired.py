@@ -201,7 +201,9 @@ def test_bounds_of_shares_are_where_tangos_statistic_is_the_quantile(counts):
     for side, bound in zip((1, -1), shares.interval(), strict=True):
         decides = shares.p < 0.05 and side * (only_second - only_first) > 0
         quantile = stats.norm.ppf(0.975) * (ratio if decides else wide)
-        assert literal_tango(*counts, bound) == pytest.approx(side * quantile, rel=1e-4)
+        assert literal_tango(n, only_first, only_second, bound) == pytest.approx(
+            side * quantile, rel=1e-4
+        )
     assert PairedShares(n, only_second, only_first).interval() == pytest.approx(
         [-bound for bound in shares.interval()[::-1]]
     )
