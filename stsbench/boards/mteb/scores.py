@@ -294,6 +294,7 @@ def _preference(result: MtebResult) -> tuple[bool, bool, bool, Version]:
 
 @cache
 def _parse_version(text: str) -> Version | None:
+    """Return a version of MTEB; None for a text that is none, such as that of an unknown one."""
     try:
         return Version(text)
     except InvalidVersion:

@@ -336,7 +336,15 @@ def read_table_card(name: str) -> TableCard:
 
 @cache
 def _read_table_file(path: Path, modified_ns: int) -> TableCard:
-    """Read a card again only after the file has changed: the time is a part of the cache's key."""
+    """Read and check the card of a table; only after its file has changed is it read again.
+
+    Args:
+        path: The file.
+        modified_ns: The time of its last change, which makes the cache's key another one.
+
+    Raises:
+        CardError: The file is not valid.
+    """
     card = convert(parse_toml(path), TableCard, where=str(path))
     for problem in (*_find_form_problems(card), *_find_name_problems(card)):
         raise CardError(f"{path}: {problem}")

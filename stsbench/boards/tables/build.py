@@ -320,7 +320,16 @@ class TableRequest:
         return self._finish(boards, selected.omitted, self._no_results_error(name))
 
     def _make_mteb_board(self, name: str, suite: Suite, selected: ComparableResults) -> TableSet:
-        """Make the board of a benchmark of MTEB's, with its public results."""
+        """Make the board of a benchmark of MTEB's, with its public results.
+
+        Args:
+            name: The key of the suite.
+            suite: The suite, which names the benchmark.
+            selected: Own results on its tasks.
+
+        Raises:
+            DataError: The board has no number to show.
+        """
         from stsbench.boards.mteb.board import MtebBoard
 
         board = MtebBoard(benchmark=suite.mteb, catalogue=self.catalogue)

@@ -177,7 +177,11 @@ class RowFilter:
         return ", ".join(words)
 
     def _find_column(self, table: Table) -> TableColumn:
-        """Return the column to sort by."""
+        """Return the column to sort by, whose key or head the user gives in any case of letters.
+
+        Raises:
+            UnknownName: The table has no such column.
+        """
         for column in table.columns:
             if self.sort.lower() in (column.key.lower(), column.head.lower()):
                 return column

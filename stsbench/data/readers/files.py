@@ -414,7 +414,7 @@ class _SplitText(NamedTuple):
 
 
 def read_delimited(path: Path, layout: FileLayout, *, by_name: bool) -> TextTable:
-    """Read a file of delimited text; errors are those of :func:`read_table`.
+    """Read a file of delimited text as a table, whose rows may be none below a header.
 
     Without a delimiter in its layout, each possible one is tried.
 
@@ -422,6 +422,10 @@ def read_delimited(path: Path, layout: FileLayout, *, by_name: bool) -> TextTabl
         path: The file.
         layout: The layout in its card.
         by_name: Whether columns are named, so that there is a header unless the layout denies it.
+
+    Raises:
+        CardError: The layout's delimiter cannot separate cells.
+        DataError: The file is missing, broken, or holds no row at all.
     """
     text = read_text(path, mixed_ends=True).removeprefix(BOM)
     splits: dict[str, _SplitText] = {}
