@@ -377,7 +377,8 @@ def _add_test(
     notes = _describe_limits(verdict, settings.margin)
     if not test.covers_training:
         notes.append("training noise is not covered")
-    return replace(verdict, reason="; ".join([verdict.reason, *notes]))
+    reason = "; ".join([verdict.reason, *notes])
+    return replace(verdict, reason=reason, covers_training=test.covers_training)
 
 
 def _finite(value: float) -> float | None:

@@ -89,6 +89,8 @@ class Verdict:
     """The smallest true fall that the test finds in 80% of looks; None if it finds none."""
     margin_verdict: MarginVerdict | None = None
     """The judgement of the difference by the margin; None without a margin or a test."""
+    covers_training: bool = True
+    """False if the encoder may have been trained again, and the test does not count that."""
     is_mean: bool = False
     """Whether the scores are means over the tasks of a suite."""
     not_verified: str = ""
@@ -185,7 +187,10 @@ class CheckReport:
         """How often tests raise a false alarm, at most, as part of a sentence."""
         looks = "looks" if self.looks == 1 else f"series of {self.looks} looks"
         rate = f"one false alarm in {1 / self.level:.0f} {looks}"
-        return f"at most {rate} (level {self.level / self.looks:.2g} per look)"
+        text = f"at most {rate} (level {self.level / self.looks:.2g} per look)"
+        if not all(verdict.covers_training for verdict in self.verdicts):
+            text += " if nothing was trained again"
+        return text
 
 
 def report_unreadable(new: CheckSide, old: CheckSide | None = None) -> list[Verdict]:

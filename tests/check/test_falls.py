@@ -224,13 +224,16 @@ def test_one_seed_a_side_is_judged_by_items_and_says_what_that_leaves_out(
     settings = TestSettings(n_permutations=199)
     new = sampled(noise, state="new", train_seed=train_seed)
     old = sampled(0.0, state="old", train_seed=train_seed)
-    verdict = only(gate([new], [old], settings=settings))
+    report = gate([new], [old], settings=settings)
+    verdict = only(report)
     assert (verdict.outcome, verdict.test) == (outcome, "paired test")
+    assert not verdict.covers_training
+    assert report.summary.endswith("(level 0.05 per look) if nothing was trained again")
     assert verdict.reason.endswith("; training noise is not covered")
     assert verdict.smallest_fall is not None and verdict.train_seed == train_seed
     # One and the same encoder is not trained in between.
     same = only(gate([sampled(noise, state="old")], [sampled(0.0, state="old")], settings=settings))
-    assert "training noise" not in same.reason
+    assert "training noise" not in same.reason and same.covers_training
 
 
 def test_a_known_deviation_takes_the_place_of_seeds():
