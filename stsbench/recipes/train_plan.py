@@ -459,8 +459,11 @@ def _count_rows(plan: TrainPlan) -> int | None:
         return n_rows
     if not section.upsample:
         return section.rows
-    # The drawn rows are repeated to about the length of the corpus.
-    return n_rows and n_rows // section.rows * section.rows
+    if n_rows is None:
+        return None
+    # The drawn rows are repeated, all of them equally often, to about the length of the corpus.
+    n_repetitions = n_rows // section.rows
+    return n_repetitions * section.rows
 
 
 def _describe_length(plan: TrainPlan, n_rows: int | None) -> str:

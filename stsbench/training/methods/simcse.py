@@ -85,7 +85,10 @@ class SimCSE(ContrastiveLearner):
     trained with it, and is not saved (section 4)."""
 
     def __post_init__(self) -> None:
-        """Check that the settings fit each other, and choose the loss."""
+        """Check that the settings fit each other, and choose the columns and the loss.
+
+        For two encoders the student is copied; a ``copied`` decoder gets weights of its own.
+        """
         self.needs = COLUMNS_BY_VIEWS[self.views]
         # A third column has hard negatives of each row, so that even a batch of one row has
         # negatives; otherwise all are from the joint batch.

@@ -105,11 +105,11 @@ def _compiled(function: F) -> F:
 
 @_compiled
 def _learn_word(
-    sources: npt.NDArray[np.int32],
+    word_ids: npt.NDArray[np.int32],
     points: IndexArray,
     codes: IndexArray,
-    source: FloatArray,
-    nodes: FloatArray,
+    word_vectors: FloatArray,
+    node_vectors: FloatArray,
     rate: np.float32,
     use_mean: bool,
 ) -> float:
@@ -120,24 +120,24 @@ def _learn_word(
     taken on the node's vector at once, on the words' vectors after the whole path.
 
     Args:
-        sources: The ids of the sentence's words, (t,).
+        word_ids: The ids of the sentence's words, (t,).
         points: The inner nodes on the word's path, (depth,).
         codes: The branches that the path takes there, 0 left and 1 right, (depth,).
-        source: The source vectors (words, d), changed in place.
-        nodes: The vectors of the inner nodes (words, d), changed in place.
+        word_vectors: The source vectors of all words, (words, d), changed in place.
+        node_vectors: The vectors of the inner nodes (words, d), changed in place.
         rate: The learning rate.
         use_mean: Average the source vectors instead of summing them.
     """
-    share = np.float32(1.0) / np.float32(max(len(sources), 1))
-    state = np.zeros(source.shape[1], np.float32)
-    for word in sources:
-        state += source[word]
+    share = np.float32(1.0) / np.float32(max(len(word_ids), 1))
+    state = np.zeros(word_vectors.shape[1], np.float32)
+    for word in word_ids:
+        state += word_vectors[word]
     if use_mean:
         state *= share
-    error = np.zeros(source.shape[1], np.float32)
+    error = np.zeros(word_vectors.shape[1], np.float32)
     loss = 0.0
     for depth in range(len(points)):
-        node = nodes[points[depth]]
+        node = node_vectors[points[depth]]
         product = np.float32(0.0)
         for dimension in range(len(state)):
             product += state[dimension] * node[dimension]
@@ -160,8 +160,8 @@ def _learn_word(
     # their number. For the mean it divides nothing, where the gradient would.
     if not use_mean:
         error *= share
-    for word in sources:
-        source[word] += error
+    for word in word_ids:
+        word_vectors[word] += error
     return loss
 
 
@@ -173,8 +173,8 @@ def learn_block(
     targets: npt.NDArray[np.int32],
     target_offsets: IndexArray,
     tree: HuffmanTree,
-    source: FloatArray,
-    nodes: FloatArray,
+    word_vectors: FloatArray,
+    node_vectors: FloatArray,
     rate: np.float32,
     autoencode: bool,
     use_mean: bool,
@@ -188,8 +188,8 @@ def learn_block(
         targets: The words to predict: the same as ``ids``, or another draw of them.
         target_offsets: The start of each sentence in ``targets``.
         tree: The Huffman tree of the words.
-        source: The source vectors (words, d), changed in place.
-        nodes: The vectors of the inner nodes (words, d), changed in place.
+        word_vectors: The source vectors of all words, (words, d), changed in place.
+        node_vectors: The vectors of the inner nodes (words, d), changed in place.
         rate: The learning rate.
         autoencode: Predict the sentence's own words too.
         use_mean: Average the source vectors instead of summing them.
@@ -200,14 +200,20 @@ def learn_block(
     loss = 0.0
     count = 0
     for row in center_rows:
-        sources = ids[offsets[row] : offsets[row + 1]]
+        sentence_ids = ids[offsets[row] : offsets[row + 1]]
         for neighbour in (row - 1, row, row + 1):
             if neighbour == row and not autoencode:
                 continue
             for word in targets[target_offsets[neighbour] : target_offsets[neighbour + 1]]:
                 path = slice(tree.offsets[word], tree.offsets[word + 1])
                 loss += _learn_word(
-                    sources, tree.points[path], tree.codes[path], source, nodes, rate, use_mean
+                    sentence_ids,
+                    tree.points[path],
+                    tree.codes[path],
+                    word_vectors,
+                    node_vectors,
+                    rate,
+                    use_mean,
                 )
                 count += 1
     return loss, count
