@@ -71,7 +71,7 @@ def _convert_published(
         convert_skip_thoughts(source, out)
     else:
         # The option allows 1 and 2 only; its type is int, and the function's the two literals.
-        convert_infersent(source, out, version=1 if version == 1 else 2, vectors=vectors)
+        convert_infersent(source, out, version=1 if version == 1 else 2, vectors_file=vectors)
 
 
 def _expand_vocabulary(source: Path, out: Path, vectors: str, limit: int | None) -> None:

@@ -458,7 +458,9 @@ class Description(NamedTuple):
     """A kind of encoder, its parameters besides ``model``, and the files that they are from."""
 
     kind: str
+    """The kind, a key of ``KINDS``."""
     params: dict[str, Any]
+    """The parameters of the encoder besides ``model``."""
     is_saved: bool = False
     """``stsbench.json`` holds all of it."""
     has_modules: bool = True
@@ -466,6 +468,7 @@ class Description(NamedTuple):
     sts_prompt: str = ""
     """The name of a prompt for STS in the files that is not their default; empty if none is."""
     family: ModelFamily = UNDOCUMENTED
+    """The documentation of the checkpoint's family, in a card."""
 
     def assumptions(self, params: Mapping[str, Any]) -> list[str]:
         """Return at most one note, on settings that neither the files nor the user have chosen.

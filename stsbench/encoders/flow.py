@@ -294,17 +294,24 @@ class FlowMethod(EmbeddingTransform):
     """
 
     levels: PositiveInt = 2
+    """The number of levels; half of the channels leave after all but the last."""
     depth: PositiveInt = 3
+    """The number of steps per level."""
     width: PositiveInt = 32
+    """The size of the hidden layers of the coupling networks."""
     epochs: PositiveFloat = 1.0
+    """How often the pairs are read; a share of 1 reads that share of them."""
     learning_rate: PositiveFloat = 1e-3
     batch_pairs: PositiveInt = 32
+    """The number of pairs in a batch."""
     weight_decay: NonNegativeFloat = 0.01
     decay: Decay = "tf"
     """The weights that decay: in the authors' TensorFlow code all (no name of theirs is excluded),
     in the PyTorch port all but the biases of the last layers."""
     clip: PositiveFloat = 1.0
+    """The length at which the gradient of all parameters together is clipped."""
     epsilon: PositiveFloat = 1e-6
+    """Added to the denominator of Adam's step."""
     seed: Annotated[int, msgspec.Meta(ge=0)] = 1234
     dropout: bool = False
     """The base's own dropout is on while fitting, as in both codes."""

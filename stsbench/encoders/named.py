@@ -25,9 +25,11 @@ class NamedEncoder:
     """An encoder under its name in results, with its card and the card's hash if it has one."""
 
     name: str
+    """The name in results, with the replaced parameters."""
     encoder: Encoder
     card: EncoderCard | None = None
     card_digest: str | None = None
+    """The hash of the card; that of the run for an encoder of a recipe."""
     run: TrainedRun | None = None
     """The training of an encoder that is loaded by its recipe's name."""
     claimed_run: TrainedRun | None = None

@@ -207,6 +207,7 @@ class Network:
     through_head: bool = False
     """Whether the output of the model's own head is needed."""
     tokenizer: Any = None
+    """The checkpoint's tokenizer, to compare the network in a runtime with torch on sentences."""
 
     @cached_property
     def torch_model(self) -> Any:  # noqa: ANN401 - transformers is untyped

@@ -74,7 +74,9 @@ class TrainedRun(msgspec.Struct, frozen=True, kw_only=True):
     chosen: _SelectedCheckpoint | None = None
     """The checkpoint whose weights were kept; None if it was not selected by a score."""
     curve: list[RunPoint] = []
+    """The validations during the training."""
     steps: int = 0
+    """The number of steps that were taken."""
     run: _Run = _Run()
     record: dict[str, Any] = {}
     """All values of the record."""
@@ -228,7 +230,9 @@ class TrainingStart(msgspec.Struct, frozen=True, kw_only=True):
     teachers: dict[str, str] = {}
     """The fingerprints of other encoders whose embeddings it learns from, by name."""
     devices: int = 1
+    """The number of devices that it is trained on."""
     command: str = ""
+    """The command that began it; empty if it is not known."""
 
     @classmethod
     def read(cls, folder: Path) -> TrainingStart | None:

@@ -45,6 +45,7 @@ BATCHES_AHEAD = 2
 """The number of batches in progress at a time on a device with a memory of its own."""
 ProgressCallback = Callable[[int, int], None]
 """A function that is called with (done, total) during the work, in tokens or sentences."""
+BoolArray = npt.NDArray[np.bool_]
 NoticeCallback = Callable[[str], None]
 """A function that is called with a message for the user that is no error."""
 
@@ -227,11 +228,7 @@ class Engine:
         if not is_missing.any():
             return
         plan = _make_plan(self.encoder, texts, tokens)
-        batches = []
-        for rows in plan.select_batches(share):
-            # A batch is computed only for requested sentences, but then for further ones too.
-            if is_missing[rows].any():
-                batches.append(rows[~is_stored[rows]])
+        batches = _select_rows(plan.select_batches(share), is_missing, is_stored)
         writer = _StoreWriter(
             self,
             texts=texts,
@@ -357,6 +354,7 @@ class _StoreWriter:
     """Check embeddings as they come, and add them to the store of an engine."""
 
     engine: Engine
+    """The engine, whose store and callbacks are used."""
     texts: Sequence[str]
     """All distinct texts of the plan; rows are indices of them."""
     keys: Keys
@@ -468,6 +466,21 @@ def tokenize_texts(encoder: TokenEncoder, texts: Sequence[str]) -> TokenIds:
             "embed_tokens it must return the TokenIds of each sentence (stsbench.encoders.base)"
         )
     return tokens
+
+
+def _select_rows(
+    batches: Sequence[IndexArray], is_missing: BoolArray, is_stored: BoolArray
+) -> list[IndexArray]:
+    """Return the rows to embed of each batch that has a missing text.
+
+    A batch is computed only for such texts, but then for all of its texts that are not stored.
+
+    Args:
+        batches: The rows of the texts of each planned batch.
+        is_missing: For each text, whether it is requested and not stored, (n,).
+        is_stored: For each text, whether the store has it, (n,).
+    """
+    return [rows[~is_stored[rows]] for rows in batches if is_missing[rows].any()]
 
 
 def _make_plan(

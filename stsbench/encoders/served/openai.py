@@ -384,9 +384,16 @@ class OpenAIEncoder:
                     take_answer=take_answer,
                     stop=stop,
                 )
-                if not self._history.probe and probe in repeated.embeddings:
-                    embedding = repeated.embeddings[probe].astype("<f4").tobytes()
-                    self._write_history(History(self._history.changes, embedding))
+                self._store_probe(repeated.embeddings.get(probe))
+
+    def _store_probe(self, embedding: FloatArray | None) -> None:
+        """Write the probe's embedding (d,) into the model's history, unless it has one already.
+
+        Nothing is written if there is none.
+        """
+        if embedding is not None and not self._history.probe:
+            probe = embedding.astype("<f4").tobytes()
+            self._write_history(History(self._history.changes, probe))
 
     def _check_server(self) -> None:
         """Check that requests can be sent.

@@ -15,11 +15,15 @@ from stsbench.encoders.base import FloatArray
 
 
 class _Row(msgspec.Struct):
+    """The embedding of one text: numbers or base64, and the number of the text."""
+
     index: int
     embedding: str | list[float | None] | None
 
 
 class _Rows(msgspec.Struct):
+    """The answer by OpenAI's protocol: the embeddings, and the name of the model."""
+
     data: list[_Row]
     model: Any = None
 
@@ -43,6 +47,7 @@ class ServerApi(NamedTuple):
     description_path: str
     """The path of the server's description of its models."""
     response_type: Any
+    """The type that the JSON of a response is converted to."""
     request_fields: tuple[str, ...]
     """The field of the texts, and others that a user may not add."""
     identifying_keys: tuple[str, ...]

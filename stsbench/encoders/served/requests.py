@@ -28,7 +28,9 @@ class RequestLimits(NamedTuple):
     """The size of one request; a text of more tokens goes alone."""
 
     texts: int
+    """The maximum number of texts."""
     tokens: int
+    """The maximum number of tokens."""
 
 
 def plan_requests(

@@ -19,7 +19,7 @@ from stsbench.encoders.base import FloatArray
 from stsbench.encoders.cached_files import cached_digest
 from stsbench.encoders.weights import read_tensors
 from stsbench.encoders.words.recurrent import (
-    VERSIONS,
+    RELEASES,
     BiLstm,
     GruHalvesEncoder,
     GruTable,
@@ -43,7 +43,7 @@ END_WORD = "<eos>"
 
 
 def convert_infersent(
-    source: Path, out: Path, *, version: Literal[1, 2], vectors: str = ""
+    source: Path, out: Path, *, version: Literal[1, 2], vectors_file: str = ""
 ) -> Path:
     """Convert ``infersent1.pkl`` (GloVe) or ``infersent2.pkl`` (fastText) to a folder.
 
@@ -51,7 +51,7 @@ def convert_infersent(
         source: The released file.
         out: The folder to write.
         version: The version of InferSent.
-        vectors: The file of word vectors; empty for the one that it was trained with.
+        vectors_file: The file of word vectors; empty for the one that it was trained with.
 
     Returns:
         The path of the folder's ``stsbench.json``.
@@ -70,12 +70,12 @@ def convert_infersent(
     shape = () if input_weights is None else tuple(input_weights.shape)
     if len(shape) != 2 or shape[0] % 4:
         raise EncoderError(f"{source}: has no 'enc_lstm.weight_ih_l0' of an LSTM; is it InferSent?")
-    vectors_path = find_vectors(vectors) if vectors else None
+    vectors_path = find_vectors(vectors_file) if vectors_file else None
     config = InferSentConfig(
         version=version,
         word_size=shape[1],
         hidden=shape[0] // 4,
-        vectors=vectors or VERSIONS[version].vectors,
+        vectors=vectors_file or RELEASES[version].vectors_file,
         vectors_sha256=cached_digest(vectors_path) if vectors_path else "",
     )
     network = fill_network(lambda: BiLstm(config.word_size, config.hidden), tensors, where=source)
@@ -119,7 +119,7 @@ def convert_skip_thoughts(source: Path, out: Path) -> Path:
     config = HalvesConfig(
         halves=halves, unknown=UNKNOWN_WORD, eos=END_WORD if END_WORD in rows_by_word else ""
     )
-    network = fill_network(lambda: config.network(len(rows_by_word)), tensors, where=source)
+    network = fill_network(lambda: config.make_network(len(rows_by_word)), tensors, where=source)
     return write_word_folder(
         out,
         kind="skip_thoughts",
@@ -195,7 +195,7 @@ def _theano_gru(archive: np.lib.npyio.NpzFile, prefix: str) -> dict[str, FloatAr
 
 
 def expand_vocabulary(
-    encoder: GruHalvesEncoder, vectors: str, out: Path, *, limit: int | None = None
+    encoder: GruHalvesEncoder, vectors_file: str, out: Path, *, limit: int | None = None
 ) -> Path:
     """Write a copy of an encoder whose vocabulary also has the words of a file of word vectors.
 
@@ -205,7 +205,7 @@ def expand_vocabulary(
 
     Args:
         encoder: A saved encoder of Skip-Thoughts' kind, with a word table for each half.
-        vectors: The file of word vectors, such as word2vec's.
+        vectors_file: The file of word vectors, such as word2vec's.
         out: The folder to write.
         limit: The number of word vectors to read, from the file's start; None for all.
 
@@ -215,7 +215,7 @@ def expand_vocabulary(
     Raises:
         EncoderError: The vocabularies share too few words.
     """
-    path = find_vectors(vectors)
+    path = find_vectors(vectors_file)
     word_vectors = open_vectors(path, sha256=cached_digest(path), limit=limit)
     file_words = [word for block in read_blocks(path, limit) for word in block.words]
     rows_by_word = word_vectors.find_known(file_words)

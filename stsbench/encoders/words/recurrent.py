@@ -251,10 +251,12 @@ class GruTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The sizes of one GRU and its word table."""
 
     word_size: Size
+    """The size of a word vector."""
     hidden: Size
     """The size of the state of each direction."""
     bidirectional: bool = False
     cell: GruCell = "torch"
+    """The library whose steps the GRU takes, ``torch`` or ``tensorflow``."""
 
     @property
     def size(self) -> int:
@@ -292,7 +294,7 @@ class HalvesConfig(SavedConfig, frozen=True, kw_only=True):
     eos: str = ""
     """The word for a sentence's end; empty if the vocabulary has none."""
 
-    def network(self, n_words: int) -> nn.ModuleDict:
+    def make_network(self, n_words: int) -> nn.ModuleDict:
         """Make the halves for a vocabulary of this size, without weights."""
         return nn.ModuleDict({name: GruHalf(n_words, half) for name, half in self.halves.items()})
 
@@ -335,7 +337,7 @@ class RecurrentEncoder(SavedWordEncoder):
             return None
         return str(next(_device_layers(self.network)[0].parameters()).device)
 
-    def embed_planned(
+    def embed_in_batches(
         self, tokens: TokenIds, embed: Callable[[Tensor, Tensor], Tensor], *, d: int
     ) -> FloatArray:
         """Embed sentences in batches of similar length, or of ``batch`` sentences, longest first.
@@ -418,7 +420,7 @@ class GruHalvesEncoder(RecurrentEncoder):
 
     def make_network(self) -> nn.Module:
         """Make the halves."""
-        return self.config.network(len(self.words))
+        return self.config.make_network(len(self.words))
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d): those of the halves side by side, each half of length 1.
@@ -452,7 +454,7 @@ class GruHalvesEncoder(RecurrentEncoder):
             word_rows = [self.vocabulary.get(word, unknown_row) for word in words]
             rows_of_sentences.append(word_rows + end_rows)
         d = sum(self.config.halves[name].size for name in self.halves)
-        return self.embed_planned(TokenIds.from_lists(rows_of_sentences), embed, d=d)
+        return self.embed_in_batches(TokenIds.from_lists(rows_of_sentences), embed, d=d)
 
 
 class QuickThoughtsEncoder(GruHalvesEncoder):
@@ -468,15 +470,23 @@ RELEASED_BATCH = 64
 class InferSentRelease(NamedTuple):
     """The settings of a release of InferSent."""
 
-    bos: str
-    eos: str
+    start_word: str
+    """The word before each sentence."""
+    end_word: str
+    """The word behind each sentence."""
     padding: Padding
-    vectors: str
+    """How its maximum over time treats padding, a key of :data:`MAXIMA`."""
+    vectors_file: str
+    """The name of the file of word vectors that it was trained with."""
 
 
-VERSIONS = {
-    1: InferSentRelease(bos="<s>", eos="</s>", padding="zeros", vectors="glove.840B.300d.txt"),
-    2: InferSentRelease(bos="<p>", eos="</p>", padding="masked", vectors="crawl-300d-2M.vec"),
+RELEASES = {
+    1: InferSentRelease(
+        start_word="<s>", end_word="</s>", padding="zeros", vectors_file="glove.840B.300d.txt"
+    ),
+    2: InferSentRelease(
+        start_word="<p>", end_word="</p>", padding="masked", vectors_file="crawl-300d-2M.vec"
+    ),
 }
 
 
@@ -526,8 +536,8 @@ class InferSentEncoder(RecurrentEncoder):
             DataError: The word vectors are not those that the folder names.
         """
         super().__init__(model, name, revision, tokens, device)
-        self.version = VERSIONS[self.config.version]
-        self.padding: Padding = padding or self.version.padding
+        self.release = RELEASES[self.config.version]
+        self.padding: Padding = padding or self.release.padding
         look_up("padding", self.padding, MAXIMA)
         self.batch = RELEASED_BATCH if self.padding == "batch" else None
         expected_sha256 = self.config.vectors_sha256
@@ -582,7 +592,7 @@ class InferSentEncoder(RecurrentEncoder):
         A sentence is the zero vector if not even the word for its end has a vector.
         """
         words = [
-            [self.version.bos, *self.split_words(sentence), self.version.eos]
+            [self.release.start_word, *self.split_words(sentence), self.release.end_word]
             for sentence in sentences
         ]
         rows_of_sentences, vectors = self.vectors.make_table(words)
@@ -594,7 +604,7 @@ class InferSentEncoder(RecurrentEncoder):
             embeddings: Tensor = self.network(table[ids].to(device), lengths)
             return embeddings
 
-        return self.embed_planned(
+        return self.embed_in_batches(
             TokenIds.from_lists(rows_of_sentences), embed, d=2 * self.config.hidden
         )
 

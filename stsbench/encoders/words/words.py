@@ -97,7 +97,9 @@ class Tokeniser(NamedTuple):
     """How to make a tokeniser, and the packages whose version may change its words."""
 
     make: Callable[[], WordSplit]
+    """Returns the function that splits a sentence into words."""
     libraries: tuple[str, ...] = ()
+    """The packages whose version may change its words."""
 
 
 TOKENISERS: Mapping[str, Tokeniser] = {
@@ -118,6 +120,7 @@ class SavedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """``config.json`` of a saved encoder of words."""
 
     lowercase: bool = False
+    """Lowercase sentences before they are split into words."""
 
 
 class SavedWordEncoder:
@@ -268,6 +271,7 @@ class BagEncoder(ABC):
     """
 
     mean: bool
+    """Embed with the mean in place of the sum."""
 
     @abstractmethod
     def bags(self, sentences: Sequence[str]) -> Bags:
@@ -370,7 +374,7 @@ class WordsEncoder(BagEncoder):
 
     def bags(self, sentences: Sequence[str]) -> Bags:
         """Return the rows of the words that make each sentence's mean."""
-        return self.recipe.bags(sentences, self.vectors.find_known)
+        return self.recipe.make_bags(sentences, self.vectors.find_known)
 
     def take(self, rows: IndexArray) -> FloatArray:
         """Return the vectors of these rows, (len(rows), d)."""
@@ -412,8 +416,10 @@ def sbert_bags(sentences: Sequence[str], lookup: Lookup) -> Bags:
 class BagRecipe(NamedTuple):
     """How sentences become bags of words, and the packages whose version may change them."""
 
-    bags: Callable[[Sequence[str], Lookup], Bags]
+    make_bags: Callable[[Sequence[str], Lookup], Bags]
+    """Returns the rows of each sentence's words, from the sentences and a lookup of words."""
     libraries: tuple[str, ...] = ()
+    """The packages whose version may change the bags."""
 
 
 RECIPES: Mapping[str, BagRecipe] = {

@@ -19,7 +19,7 @@ from stsbench.core.errors import TrainingError
 from stsbench.encoders.cached_files import cached_digest
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.words.recurrent import (
-    VERSIONS,
+    RELEASES,
     BiLstm,
     InferSentConfig,
     Padding,
@@ -267,10 +267,10 @@ class InferSentTraining(StandaloneMethod):
             TrainingError: All labels are the same.
         """
         tokenize = make_tokeniser(self.tokens, lowercase=self.lowercase)
-        release = VERSIONS[self.version]
+        release = RELEASES[self.version]
         texts = [*columns["first"], *columns["second"]]
         ids_by_text, table = vectors.make_table(
-            [[release.bos, *tokenize(text), release.eos] for text in texts]
+            [[release.start_word, *tokenize(text), release.end_word] for text in texts]
         )
         # The last row of the table is zero.
         tokens = TokenIds.from_lists([ids or [len(table) - 1] for ids in ids_by_text])

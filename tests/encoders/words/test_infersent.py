@@ -27,7 +27,7 @@ def folder(tmp_path, version):
 def literal(encoder, sentence: str) -> tuple[np.ndarray, int]:
     """The states' maximum in float64, by the equations of an LSTM, and the number of words."""
     weights = {k: t.double().numpy() for k, t in encoder.tensors().items()}
-    around = [encoder.version.bos, *sentence.split(), encoder.version.eos]
+    around = [encoder.release.start_word, *sentence.split(), encoder.release.end_word]
     rows = encoder.vectors.find(around)
     words = encoder.vectors.take(rows[rows >= 0]).astype(float)
     ends = [_lstm(weights, words, ""), _lstm(weights, words[::-1], "_reverse")[::-1]]

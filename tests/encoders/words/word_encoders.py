@@ -97,7 +97,7 @@ def write_halves(folder: Path, kind: str) -> Path:
     config = HalvesConfig(halves=halves, unknown="UNK", eos="<eos>")
     tensors = {
         name: waves(t.shape, i)
-        for i, (name, t) in enumerate(config.network(len(WORDS)).state_dict().items())
+        for i, (name, t) in enumerate(config.make_network(len(WORDS)).state_dict().items())
     }
     write_word_folder(folder, kind=kind, config=config, tensors=tensors, words=WORDS)
     return folder
