@@ -121,26 +121,36 @@ def make_suites() -> str:
         "# with MTEB's public results has MTEB's mean, which takes subsets and splits together.",
     ]
     for benchmark, parts_by_task in facts.benchmarks.items():
-        keys = [(task, subset) for task, parts in parts_by_task.items() for subset in parts.subsets]
-        missing = [key for key in keys if key not in task_by_subset]
-        tasks = [task_by_subset[key] for key in keys if key in task_by_subset]
+        tasks: list[str] = []
+        missing: list[str] = []
+        has_plain_mean = all(
+            len(parts.subsets) * len(parts.splits) == 1 for parts in parts_by_task.values()
+        )
+        for name, parts in parts_by_task.items():
+            keys = [(name, subset) for subset in parts.subsets]
+            known_tasks = [task_by_subset[key] for key in keys if key in task_by_subset]
+            if len(known_tasks) < len(keys) and (name, "") in task_by_subset:
+                # A card of ours has all subsets, also those that the benchmark leaves out.
+                tasks.append(task_by_subset[name, ""])
+                has_plain_mean = False
+                continue
+            tasks += known_tasks
+            if len(known_tasks) < len(keys):
+                missing.append(name)
         if not tasks:
             print(f"{benchmark}: no task is ours")
             continue
-        is_plain = all(
-            len(parts.subsets) * len(parts.splits) == 1 for parts in parts_by_task.values()
-        )
         lines += [
             "",
             f"[{suite_key(benchmark)}]",
             f'name = "{benchmark}, STS"',
             f"tasks = {json.dumps(tasks)}",
-            f"average = {json.dumps(is_plain and not missing)}",
+            f"average = {json.dumps(has_plain_mean and not missing)}",
             f'mteb = "{benchmark}"',
         ]
         if missing:
-            names = ", ".join(dict.fromkeys(task for task, _ in missing))
-            lines.append(f'note = "Without tasks that have no card here: {names}."')
+            names = ", ".join(missing)
+            lines.append(f'note = "Without tasks or subsets that have no card here: {names}."')
     return "\n".join(lines) + "\n"
 
 

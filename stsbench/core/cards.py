@@ -97,10 +97,17 @@ class HubSource(StrictRecord, frozen=True, kw_only=True):
     classes: list[str] = []
     """The values of the label column in the order of the classes; empty without labels."""
     config: str = ""
+    configs: list[str] = []
+    """Configurations that are the subsets of the task, in their order; empty if it is of one."""
     scale: float = 1.0
     archive: str = ""
     """A tar file in the repository with the local files; its top folder is ``archive_folder``."""
     archive_folder: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse both keys of configurations; msgspec makes the ValueError one of the card."""
+        if self.config and self.configs:
+            raise ValueError("give either 'config' or 'configs', not both")
 
 
 class TaskCard(StrictRecord, frozen=True, kw_only=True):

@@ -153,7 +153,7 @@ def _find_dataset(task: str, card: TaskCard | None, catalogue: Catalogue) -> _Hu
     if card is None:
         return None
     if subset := find_mteb_subset(task, catalogue):
-        name = subset.name if subset.subset == DEFAULT_SUBSET else subset.subset
+        name = subset.name if subset.subset in ("", DEFAULT_SUBSET) else subset.subset
         return _HubDataset(subset.repo, task=name, revision=subset.revision)
     if card.hub is None or card.hub.archive:
         return None

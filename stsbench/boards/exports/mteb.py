@@ -125,8 +125,7 @@ def _match_task(result: Result, catalogue: Catalogue) -> _TaskMatch:
         task = find_mteb_subset(result.task, catalogue)
     if task is None:
         return _TaskMatch(task=None, problem="its data are not those of a task of MTEB's")
-    has_correlations = {"spearman.all", "pearson.all"} <= set(result.scores)
-    if result.protocol.get("similarity") != "cosine" or not has_correlations:
+    if not task.find_scores(result):
         return _TaskMatch(task=None, problem="MTEB scores by the Spearman correlation of cosines")
     if result.split not in task.splits:
         return _TaskMatch(task=None, problem=f"MTEB has no split '{result.split}' of it")
@@ -144,7 +143,11 @@ def _select_complete(cells: Sequence[_MtebCell], omitted: dict[str, None]) -> It
     """
     for cell in cells:
         task, result = cell
-        n_subsets = sum(other_cell.result.split == result.split for other_cell in cells)
+        n_subsets = sum(
+            len(other_cell.task.find_scores(other_cell.result))
+            for other_cell in cells
+            if other_cell.result.split == result.split
+        )
         if n_subsets == task.n_subsets:
             yield cell
         else:
@@ -159,19 +162,22 @@ def _task_content(cells: Sequence[_MtebCell]) -> dict[str, Any]:
     """Return the content of MTEB's result file of a task."""
     scores_by_split: dict[str, list[dict[str, Any]]] = {}
     for task, result in cells:
-        pearson = round(result.scores["pearson.all"], SCORE_DIGITS)
-        spearman = round(result.scores["spearman.all"], SCORE_DIGITS)
-        scores = {
-            # MTEB computes these by the model's own similarity, which is the cosine by default.
-            "pearson": pearson,
-            "spearman": spearman,
-            "cosine_pearson": pearson,
-            "cosine_spearman": spearman,
-            "main_score": spearman,
-            "hf_subset": task.subset,
-            "languages": task.languages,
-        }
-        scores_by_split.setdefault(task.splits[result.split], []).append(scores)
+        split_scores = scores_by_split.setdefault(task.splits[result.split], [])
+        for subset, score in task.find_scores(result).items():
+            pearson = round(score.pearson, SCORE_DIGITS)
+            spearman = round(score.spearman, SCORE_DIGITS)
+            split_scores.append(
+                {
+                    # MTEB computes these by the model's own similarity, by default the cosine.
+                    "pearson": pearson,
+                    "spearman": spearman,
+                    "cosine_pearson": pearson,
+                    "cosine_spearman": spearman,
+                    "main_score": spearman,
+                    "hf_subset": subset,
+                    "languages": task.languages_by_subset[subset],
+                }
+            )
     first_task = cells[0].task
     newest_cell = max(cells, key=lambda cell: str(cell.result.run.get("created", "")))
     return {

@@ -28,7 +28,6 @@ from stsbench.boards.mteb.scores import (
 )
 from stsbench.boards.tables.columns import (
     Numbers,
-    is_mteb_protocol,
     is_scored_as_mteb,
     make_averaged_numbers,
 )
@@ -281,11 +280,9 @@ class MtebBoard:
             subset = subsets.get(result.task)
             if subset is None or result.split not in subset.splits:
                 continue
-            # The aggregation does not matter: a result holds the scores by all of them.
-            if is_mteb_protocol({**result.protocol, "aggregation": "all"}):
-                part = SplitAndSubset(subset.splits[result.split], subset.subset)
-                scores = scores_by_part.setdefault((subset.name, part), [])
-                scores.append(result.scores["spearman.all"])
+            for name, score in subset.find_scores(result).items():
+                part = SplitAndSubset(subset.splits[result.split], name)
+                scores_by_part.setdefault((subset.name, part), []).append(score.spearman)
         values = {}
         for task, parts in self.tasks.items():
             part_scores = [
@@ -339,7 +336,9 @@ def add_imported_rows(table: Table, imported: Sequence[MtebResult], catalogue: C
         for column in table.columns:
             spec = column.spec
             subset = subsets.get(spec.task) if spec is not None else None
-            if spec is None or subset is None or subset.name not in results:
+            # A column of a task with all of MTEB's subsets is scored over all pairs at once.
+            is_known = subset is not None and subset.subset and subset.name in results
+            if spec is None or subset is None or not is_known:
                 continue
             split = subset.splits.get(spec.split, spec.split)
             parts = BenchmarkTask(subsets=[subset.subset], splits=[split])

@@ -15,6 +15,7 @@ import msgspec
 from stsbench.core.cards import TaskCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.toml import StrictRecord, parse_toml
+from stsbench.results.record import Result
 
 FOLDER = Path(__file__).parent
 DEFAULT_SUBSET = "default"
@@ -124,15 +125,22 @@ def read_suspects() -> Mapping[tuple[str, str], str]:
     return {(suspect.model, suspect.task): suspect.reason for suspect in read_data_facts().suspect}
 
 
+class SubsetScore(NamedTuple):
+    """The correlations of one subset, from -1 to 1."""
+
+    spearman: float
+    pearson: float
+
+
 class MtebSubset(NamedTuple):
-    """A subset of a task of MTEB's, and the task of ours with the same pairs and text."""
+    """A subset of a task of MTEB's, or all, and the task of ours with the same pairs and text."""
 
     name: str
     """MTEB's name of the task."""
     subset: str
+    """MTEB's name of the subset; empty if the task of ours has all subsets of MTEB's."""
     repo: str
     revision: str
-    languages: list[str]
     task: str
     """The task of ours."""
     splits: Mapping[str, str]
@@ -141,7 +149,30 @@ class MtebSubset(NamedTuple):
     @property
     def n_subsets(self) -> int:
         """The number of subsets of MTEB's task."""
-        return len(read_mteb_facts().tasks[self.name].subsets)
+        return len(self.languages_by_subset)
+
+    @property
+    def languages_by_subset(self) -> Mapping[str, list[str]]:
+        """The languages of each subset of MTEB's task, such as ``deu-Latn``."""
+        return read_mteb_facts().tasks[self.name].subsets
+
+    def find_scores(self, result: Result) -> Mapping[str, SubsetScore]:
+        """Return the correlations of a result of the task of ours, by subset of MTEB's.
+
+        They are over all pairs of a subset. Empty if the result was not scored by cosines.
+        """
+        if result.protocol.get("similarity") != "cosine":
+            return {}
+        if not self.subset:
+            return {
+                subset: SubsetScore(scores["spearman"], pearson=scores["pearson"])
+                for subset, scores in result.per_subset.items()
+                if {"spearman", "pearson"} <= scores.keys()
+            }
+        if not {"spearman.all", "pearson.all"} <= result.scores.keys():
+            return {}
+        score = SubsetScore(result.scores["spearman.all"], pearson=result.scores["pearson.all"])
+        return {self.subset: score}
 
 
 @lru_cache(maxsize=4)
@@ -181,6 +212,8 @@ def _find_subset(task: str, card: TaskCard) -> MtebSubset | None:
         is_same_data = (card.hub.repo, card.hub.revision) == (mteb_task.repo, mteb_task.revision)
         if not is_same_data:
             continue
+        if {*card.hub.configs} == mteb_task.subsets.keys():
+            return _make_subset(name, "", task, card.hub.splits)
         if len(mteb_task.subsets) == 1:
             return _make_subset(name, next(iter(mteb_task.subsets)), task, card.hub.splits)
         if card.hub.config in mteb_task.subsets:
@@ -203,7 +236,6 @@ def _make_subset(name: str, subset: str, task: str, splits: Mapping[str, str]) -
         subset=subset,
         repo=mteb_task.repo,
         revision=mteb_task.revision,
-        languages=mteb_task.subsets[subset],
         task=task,
         splits=splits,
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stsbench.boards.published.rows import (
     METRICS,
@@ -738,13 +738,8 @@ def is_scored_as_mteb(columns: Sequence[TableColumn]) -> bool:
     return all(_is_mteb_spec(column.spec) for column in columns if column.spec is not None)
 
 
-def is_mteb_protocol(protocol: Mapping[str, Any]) -> bool:
-    """Return whether MTEB scores by a protocol of these fields, whatever its name."""
-    return {**protocol, "name": MTEB_PROTOCOL["name"]} == MTEB_PROTOCOL
-
-
 def _is_mteb_spec(spec: ColumnSpec) -> bool:
     """Return whether MTEB computes the scores of a column; the protocol's name does not matter."""
     if spec.protocol_fields:
-        return is_mteb_protocol(spec.protocol_fields)
+        return {**spec.protocol_fields, "name": MTEB_PROTOCOL["name"]} == MTEB_PROTOCOL
     return spec.metric == "spearman" and published_protocol(spec.protocol).aggregation == "all"

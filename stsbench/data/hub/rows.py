@@ -102,11 +102,16 @@ def fetch_rows(source: HubSource, split: str) -> HubRows:
     column_by_role = _source_columns(source, str(repository))
     # Several splits of the Hub may make one of ours: "train+validation".
     hub_splits = source.splits[split]
-    with _open_builder(repository, source.config) as builder:
-        names = [name.strip() for name in re.split(r"[+,]", hub_splits)]
-        where = f"{repository}, split '{hub_splits}'"
-        _check_names(names, builder.info.splits, where, noun="split")
-        table = _read_splits(repository, builder, names, column_by_role)
+    names = [name.strip() for name in re.split(r"[+,]", hub_splits)]
+    where = f"{repository}, split '{hub_splits}'"
+    parts = []
+    for config in source.configs or [source.config]:
+        with _open_builder(repository, config) as builder:
+            _check_names(names, builder.info.splits, where, noun="split")
+            table = _read_splits(repository, builder, names, column_by_role)
+        # Of several configurations, each is a subset by its name.
+        subset = config if source.configs else ""
+        parts.append(TableRows(table, positions=range(len(table.rows)), subset=subset))
     is_gold = "label" not in column_by_role
     sentence_columns = [
         name for role, name in column_by_role.items() if role.startswith("sentence")
@@ -116,9 +121,8 @@ def fetch_rows(source: HubSource, split: str) -> HubRows:
         target=column_by_role["gold" if is_gold else "label"],
         is_gold=is_gold,
     )
-    all_rows = TableRows(table, positions=range(len(table.rows)))
     split_data = to_split(
-        [all_rows],
+        parts,
         roles,
         subset=column_by_role.get("subset"),
         classes=source.classes,

@@ -274,13 +274,17 @@ def test_every_card_reads_the_layout_that_it_says_its_dataset_has(hub: Hub, repo
             row[top] = {field: value} if field else value
     split, hubs = next(iter(source.splits.items()))
     parts = re.split(r"[+,]", hubs)
-    config = source.config or "default"
-    declared = "".join(f"  - split: {part}\n    path: {config}/{part}-*\n" for part in parts)
-    facts = f"---\nconfigs:\n- config_name: {config}\n  data_files:\n{declared}---\n"
-    files = {f"{config}/{part}-00000-of-00001.parquet": parquet(rows) for part in parts}
-    commit = hub.add("dataset", repo, {"README.md": facts.encode(), **files}).commit
+    configs = source.configs or [source.config or "default"]
+    facts = "---\nconfigs:\n"
+    files = {}
+    for config in configs:
+        declared = "".join(f"  - split: {part}\n    path: {config}/{part}-*\n" for part in parts)
+        facts += f"- config_name: {config}\n  data_files:\n{declared}"
+        files |= {f"{config}/{part}-00000-of-00001.parquet": parquet(rows) for part in parts}
+    commit = hub.add("dataset", repo, {"README.md": f"{facts}---\n".encode(), **files}).commit
     found, read = fetched(split, **{**msgspec.structs.asdict(source), "revision": "unpinned"})
-    assert (found.n, read) == (len(ROWS) * len(parts), commit)
+    assert (found.n, read) == (len(ROWS) * len(parts) * len(configs), commit)
+    assert list(dict.fromkeys(found.subset)) == (source.configs or [""])
     assert found.gold[:2].tolist() == [3.4 * source.scale, 5.0 * source.scale]
 
 
