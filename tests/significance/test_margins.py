@@ -25,11 +25,13 @@ from stsbench.significance.descriptions import (
 )
 from stsbench.significance.differences import EstimatedDifference, ScoreSample
 from stsbench.significance.margins import (
+    interval_verdict,
     margin_verdict,
     required_items,
     required_seeds,
     smallest_detectable,
 )
+from stsbench.significance.paired import PairedShares
 from tests.boards.scored import probe, sts
 from tests.significance.pairs import FEW, pair
 
@@ -94,6 +96,43 @@ def test_within_at_half_the_level_is_an_interval_within_the_margin(df):
         low, high = estimate.interval()
         is_within = -MARGIN <= low <= high <= MARGIN
         assert (margin_verdict(estimate, MARGIN, 0.025) == "within") is is_within
+
+
+@pytest.mark.parametrize(
+    ("interval", "verdict"),
+    [
+        ((-0.004, 0.004), "within"),
+        ((-0.004, 0.005), "not worse"),
+        ((-0.005, 0.004), "open"),
+        ((-0.02, -0.005), "open"),
+        ((-0.02, -0.006), "worse than"),
+        ((0.01, 0.02), "not worse"),
+    ],
+)
+def test_an_interval_answers_on_a_margin_that_it_does_not_contain(interval, verdict):
+    assert interval_verdict(interval, MARGIN) == verdict
+
+
+def test_answers_to_right_or_wrong_items_come_from_their_own_interval():
+    answers = [1] * 300 + [0] * 300
+    other = [0, *answers[1:599], 1]
+    results = {name: [probe(name, "mr", one)] for name, one in (("a", answers), ("b", other))}
+    # Student's interval of one item each way is too narrow for so few.
+    low, high = PairedShares(600, 1, 1).interval(0.9)
+    for margin in (0.004, 0.007, 0.009):
+        (row,) = compare(results, effort=replace(FEW, margin=margin)).differences
+        assert row.discordant == (1, 1)
+        assert row.margin_verdict == interval_verdict((low, high), margin)
+        assert row.margin_verdict == ("within" if margin > high else "open")
+    assert row.error is not None and 1.65 * row.error < 0.004 < 0.007 < high < 0.009
+
+
+def test_what_tests_of_probes_do_not_count_is_noted():
+    probes = {name: [probe(name, "mr", [1, 0, 1, 1])] for name in "ab"}
+    assert (
+        sum("training sample" in note for note in describe_notes(compare(probes, effort=FEW))) == 1
+    )
+    assert "training sample" not in "".join(describe_notes(compared(sts12=0.2)))
 
 
 # Samples whose true difference is known.
