@@ -448,7 +448,7 @@ class RayRun:
         encoder_jobs = job.encoder_jobs
         self.tracker.finish(job_id, succeeded=isinstance(outcome, workers.JobResult))
         if isinstance(outcome, workers.JobResult):
-            self._accept_result(job, outcome)
+            self.accept_result(job, outcome)
         # A second error of an encoder that has failed is neither reported nor tried again.
         elif not encoder_jobs.has_failed:
             if job.tries < ray_cluster.MAX_TRIES and may_succeed_again(outcome):
@@ -479,7 +479,7 @@ class RayRun:
         self.context.callbacks.on_failure(label, error)
         self.tracker.failed_cells += len(job.cells or encoder_jobs.cells_to_score)
 
-    def _accept_result(self, job: Job, job_result: workers.JobResult) -> None:
+    def accept_result(self, job: Job, job_result: workers.JobResult) -> None:
         """Write and report what a job has brought about, and keep it as the job's ``result``.
 
         These are its messages, the embeddings of an unshared store, which are written to this

@@ -372,7 +372,7 @@ def test_a_result_without_per_item_columns_is_written_too(place, monkeypatch):
     cells = [cell for cell in encoder_plan.cells if cell.task == bare.task]
     jobs = EncoderJobs(encoder_plan=encoder_plan, cells_to_score=cells)
     job = jobs.make_job("scoring", lambda: JobResult(), cells=cells)
-    RayRun(context, None)._accept_result(job, JobResult(results=[bare]))
+    RayRun(context, None).accept_result(job, JobResult(results=[bare]))
     assert [result.task for result in read_states(place / "others").results] == [bare.task]
 
 
