@@ -12,7 +12,7 @@ from stsbench.boards.published.rows import (
     read_misprints,
     read_published_protocols,
 )
-from stsbench.boards.tables.columns import make_column_spec, scores_by_seed
+from stsbench.boards.tables.column_scores import make_column_spec, scores_by_seed
 from stsbench.check.lock import CheckSide
 from stsbench.check.verdicts import (
     SMALL_TASK_ITEMS,

@@ -26,11 +26,8 @@ from stsbench.boards.mteb.scores import (
     join_revisions,
     read_public_results,
 )
-from stsbench.boards.tables.columns import (
-    Numbers,
-    is_scored_as_mteb,
-    make_averaged_numbers,
-)
+from stsbench.boards.tables.column_scores import is_scored_as_mteb
+from stsbench.boards.tables.columns import Numbers, make_averaged_numbers
 from stsbench.boards.tables.rows import average_sort_key
 from stsbench.boards.tables.table import (
     AVERAGE,

@@ -15,13 +15,13 @@ from stsbench.boards.published.rows import (
     read_sources,
     read_table_card,
 )
-from stsbench.boards.tables.columns import (
+from stsbench.boards.tables.column_scores import (
     MTEB_PROTOCOL,
-    TableFiller,
     column_part,
     is_scored_as_mteb,
     select_column_results,
 )
+from stsbench.boards.tables.columns import TableFiller
 from stsbench.boards.tables.filters import RowFilter
 from stsbench.boards.tables.rows import (
     AddedRow,

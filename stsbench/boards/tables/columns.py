@@ -1,4 +1,4 @@
-"""The columns of a table, and the numbers that results and published rows have for them."""
+"""The columns of a table, and the numbers that results and published rows have in its cells."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple
 
 from stsbench.boards.published.rows import (
     METRICS,
@@ -15,7 +14,6 @@ from stsbench.boards.published.rows import (
     AverageFacts,
     ColumnFacts,
     Metric,
-    ProtocolFacts,
     PublishedRow,
     PublishedScore,
     TableCard,
@@ -23,8 +21,14 @@ from stsbench.boards.published.rows import (
     list_rows,
     read_misprints,
     read_published_protocols,
-    read_sources,
     read_table_card,
+)
+from stsbench.boards.tables.column_scores import (
+    ScoreBySeed,
+    find_printed_score,
+    is_extra_or_suite,
+    make_column_spec,
+    scores_by_seed,
 )
 from stsbench.boards.tables.table import (
     AVERAGE,
@@ -38,135 +42,15 @@ from stsbench.boards.tables.table import (
 )
 from stsbench.core.cards import Overlap
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, ProtocolError, look_up, suggest
+from stsbench.core.errors import CardError, look_up, suggest
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.results.groups import EncoderResults, suite_mean
-from stsbench.results.record import Result, score_name
-from stsbench.results.signature import ComparedPart, compared_part, protocol_part
+from stsbench.results.record import score_name
 
-Seeds = tuple[int | None, int]
-"""The seeds of training and of evaluation."""
-ScoreBySeed = Mapping[Seeds, float]
 Numbers = dict[str, TableNumber]
 """Numbers by column key."""
-UNKNOWN_PROTOCOL = ProtocolFacts(metric="")
 STS_EVALUATORS = ("sts", "relatedness")
 """The evaluators of tasks whose test sentences are those of STS and SICK."""
-
-
-def scores_by_seed(encoder_group: EncoderResults, spec: ColumnSpec) -> ScoreBySeed:
-    """Return an encoder's scores for a column, in points; results of other protocols have none."""
-    return {
-        result.seeds: 100 * (_find_score(result, spec) or 0.0)
-        for result in select_column_results(encoder_group.results, spec)
-    }
-
-
-def takes_own_score(result: Result, spec: ColumnSpec) -> bool:
-    """Return whether the score that a column takes from a result is ``result.score``.
-
-    A result also holds scores by other metrics and aggregations (``result.scores``), which a
-    column may take; its interval and per-item columns are of its own score alone.
-    """
-    is_of_task = (result.task, result.split) == (spec.task, spec.split)
-    if not is_of_task or _find_score(result, spec) != result.score:
-        return False
-    # Two aggregations may give the same number, so the name of the score must agree too.
-    aggregation = read_published_protocols().get(spec.protocol, UNKNOWN_PROTOCOL).aggregation
-    return not aggregation or score_name(result.protocol) == f"{spec.metric}.{aggregation}"
-
-
-def select_column_results(results: Sequence[Result], spec: ColumnSpec) -> list[Result]:
-    """Return the results that a column takes a score from: the first for each pair of seeds."""
-    result_by_seeds: dict[Seeds, Result] = {}
-    for result in results:
-        is_of_task = (result.task, result.split) == (spec.task, spec.split)
-        if is_of_task and _find_score(result, spec) is not None:
-            result_by_seeds.setdefault(result.seeds, result)
-    return list(result_by_seeds.values())
-
-
-def _find_score(result: Result, spec: ColumnSpec) -> float | None:
-    """Return the score of a result that belongs in a column; None if the result has no such score.
-
-    Task and split are not compared. A column with ``protocol_fields`` takes ``result.score`` of
-    results with exactly this protocol. Any other column names a published protocol, and takes the
-    score by its metric and aggregation.
-    """
-    if spec.protocol_fields:
-        has_protocol = protocol_part(result.protocol) == protocol_part(spec.protocol_fields)
-        return result.score if has_protocol else None
-    protocol_facts = read_published_protocols().get(spec.protocol)
-    if protocol_facts is None:
-        return None
-    required_fields = dict(protocol_facts.fields.get(spec.evaluator, {}))
-    # Published protocols of STS differ only in aggregation, and each STS result holds the scores
-    # by all aggregations, whichever its own is.
-    has_aggregations = bool(protocol_facts.aggregation)
-    if not has_aggregations:
-        required_fields["name"] = spec.protocol
-    elif "aggregation" not in result.protocol:
-        return None
-    if any(result.protocol.get(key) != value for key, value in required_fields.items()):
-        return None
-    if not has_aggregations:
-        return result.scores.get(spec.metric)
-    score = result.scores.get(f"{spec.metric}.{protocol_facts.aggregation}")
-    if score is None and spec.has_no_subsets:
-        return result.scores.get(f"{spec.metric}.all")
-    return score
-
-
-def column_part(result: Result, spec: ColumnSpec) -> ComparedPart:
-    """Return the first part of the signature of the score that a column takes of a result."""
-    part = compared_part(result)
-    if spec.protocol_fields:
-        return part
-    fields = {"name": spec.protocol, "metric": spec.metric}
-    if aggregation := published_protocol(spec.protocol).aggregation:
-        fields["aggregation"] = aggregation
-    return part.with_protocol(**fields)
-
-
-def make_column_spec(
-    facts: ColumnFacts, protocol: str, metric: str, catalogue: Catalogue
-) -> ColumnSpec:
-    """Describe the scores that a column takes.
-
-    Args:
-        facts: The column in the card. Its task may also be a suite, or a task that only papers
-            have, which then has no evaluator.
-        protocol: The name of the protocol.
-        metric: The name of the metric.
-        catalogue: The cards of tasks and suites.
-    """
-    if _is_extra_or_suite(facts.task, catalogue):
-        return ColumnSpec(
-            facts.task,
-            split=facts.split,
-            published_split=facts.split,
-            protocol=protocol,
-            metric=metric,
-            evaluator="",
-            has_no_subsets=True,
-        )
-    card = catalogue.task(facts.task)
-    # Published scores say "test" also if a task is scored on its only split.
-    split = card.score_split if facts.split == "test" else facts.split
-    return ColumnSpec(
-        facts.task,
-        split=split,
-        published_split=facts.split,
-        protocol=protocol,
-        metric=metric,
-        evaluator=card.evaluator,
-        has_no_subsets=not any(split_card.subsets for split_card in card.splits.values()),
-    )
-
-
-def _is_extra_or_suite(task: str, catalogue: Catalogue) -> bool:
-    """Return whether a column's task has no card: a task of a paper only, or a suite."""
-    return task in read_sources().extras or task in catalogue.suites()
 
 
 def _average_rounded(
@@ -358,7 +242,7 @@ class TableFiller:
             spec = column.spec
             if spec and metric:
                 spec = spec._replace(metric=metric)
-            score = _find_printed_score(row, spec, other_protocol, lenient=lenient)
+            score = find_printed_score(row, spec, other_protocol, lenient=lenient)
             if score is None:
                 continue
             # On a board, a row without an encoder fills the column of another table's average only
@@ -399,7 +283,7 @@ class TableFiller:
         first_spec = self.task_columns[0].spec
         metric = first_spec.metric if first_spec and not facts.composite else "mixed"
         spec = _average_spec(self.card, facts, metric)
-        if score := _find_printed_score(row, spec, other_protocol, lenient=True):
+        if score := find_printed_score(row, spec, other_protocol, lenient=True):
             averages[AVERAGE] = _printed_number(score, row)
         return averages
 
@@ -588,8 +472,8 @@ def _make_column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> T
         key = f"{facts.task}.{facts.metric or facts.split}"
     # A result's own score is the better the higher it is, whatever a user's evaluator calls it.
     metric_facts = Metric() if card.fields else METRICS[metric]
-    is_extra_or_suite = _is_extra_or_suite(facts.task, catalogue)
-    task_name = facts.task if is_extra_or_suite else catalogue.task(facts.task).name
+    has_card = not is_extra_or_suite(facts.task, catalogue)
+    task_name = catalogue.task(facts.task).name if has_card else facts.task
     spec = make_column_spec(facts, protocol, metric, catalogue)
     return TableColumn(
         key=key,
@@ -672,74 +556,3 @@ def _measured_number(
 def _printed_number(score: PublishedScore, row: PublishedRow) -> TableNumber:
     """Return a published score as a number of a table, with the key of its row."""
     return TableNumber(score.value, score.deviation, score.decimals, published_key=row.key)
-
-
-def _find_printed_score(
-    row: PublishedRow, spec: ColumnSpec | None, other_protocol: str | None, *, lenient: bool
-) -> PublishedScore | None:
-    """Return the score of a published row that a column takes; None if it has none.
-
-    Args:
-        row: The published row.
-        spec: The scores that the column takes; None if it takes none.
-        other_protocol: The protocol to look for; None for the column's own.
-        lenient: Return None if the row has scores of other protocols only.
-
-    Raises:
-        ProtocolError: The row has scores of other protocols only, unless ``lenient``.
-    """
-    if spec is None:
-        return None
-    protocol = published_protocol(spec.protocol if other_protocol is None else other_protocol)
-    candidates = [
-        score
-        for score in row.scores
-        if (score.task, score.split, score.metric) == (spec.task, spec.published_split, spec.metric)
-    ]
-    for score in candidates:
-        if (score.protocol, score.aggregation) == (protocol.name, protocol.aggregation):
-            return score
-    if candidates and not lenient:
-        raise ProtocolError(
-            f"published row '{row.key}': {spec.task} is scored by "
-            f"'{candidates[0].protocol or UNKNOWN}', its column by '{protocol.name or UNKNOWN}'; "
-            "the table must say so in the row"
-        )
-    return None
-
-
-class PublishedProtocol(NamedTuple):
-    """How published scores name a protocol of ours."""
-
-    name: str
-    aggregation: str
-
-
-def published_protocol(protocol: str) -> PublishedProtocol:
-    """Return the name and aggregation that published scores of a protocol have."""
-    if protocol == UNKNOWN:
-        return PublishedProtocol(name="", aggregation="unknown")
-    return PublishedProtocol(
-        protocol, read_published_protocols().get(protocol, UNKNOWN_PROTOCOL).aggregation
-    )
-
-
-MTEB_PROTOCOL = {
-    "name": "mteb",
-    "metric": "spearman",
-    "aggregation": "all",
-    "similarity": "cosine",
-}
-"""How MTEB scores STS: one correlation for each task or language, with its prompts for a model."""
-
-
-def is_scored_as_mteb(columns: Sequence[TableColumn]) -> bool:
-    """Return whether MTEB computes the scores of such columns, whatever the protocol's name."""
-    return all(_is_mteb_spec(column.spec) for column in columns if column.spec is not None)
-
-
-def _is_mteb_spec(spec: ColumnSpec) -> bool:
-    """Return whether MTEB computes the scores of a column; the protocol's name does not matter."""
-    if spec.protocol_fields:
-        return {**spec.protocol_fields, "name": MTEB_PROTOCOL["name"]} == MTEB_PROTOCOL
-    return spec.metric == "spearman" and published_protocol(spec.protocol).aggregation == "all"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from stsbench.boards.tables.columns import (
+from stsbench.boards.tables.column_scores import (
     published_protocol,
     select_column_results,
     takes_own_score,

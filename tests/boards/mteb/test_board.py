@@ -15,7 +15,7 @@ from stsbench.boards.mteb.facts import read_mteb_facts
 from stsbench.boards.mteb.scores import MtebResult, MtebResults, SplitAndSubset
 from stsbench.boards.render.formats import render
 from stsbench.boards.tables.build import TableRequest, build_table
-from stsbench.boards.tables.columns import is_scored_as_mteb
+from stsbench.boards.tables.column_scores import is_scored_as_mteb
 from stsbench.boards.tables.layout import build_layout
 from stsbench.boards.tables.table import Row, Table
 from stsbench.core.cards import Suite
