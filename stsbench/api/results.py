@@ -269,7 +269,7 @@ def build_comparison(
     if len(encoders) < 2:
         only_encoder = f"; there is '{next(iter(encoders))}' alone" if encoders else ""
         raise StsbenchError(f"compare needs at least two encoders{only_encoder}")
-    effort = TestSettings(
+    settings = TestSettings(
         seed=int(seed),
         dependence="none" if independent else "sentences",
         margin=None if margin is None else float(margin) / 100,
@@ -279,7 +279,7 @@ def build_comparison(
     task_names = expand_names(tasks, catalogue) if tasks is not None else None
     suites = {name: suite.tasks for name, suite in catalogue.suites().items()}
     comparison = compare(
-        encoders, tasks=task_names, protocol=protocol, effort=effort, suites=suites
+        encoders, tasks=task_names, protocol=protocol, settings=settings, suites=suites
     )
     return EncoderComparison(**vars(comparison))
 

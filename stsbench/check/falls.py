@@ -188,7 +188,7 @@ def _test_items(pools: Sequence[CellPool], settings: TestSettings) -> FallTest:
     if len(paired) == len(pairs):
         difference = mean_difference(paired) if len(paired) > 1 else paired[0].difference
         if difference.p is not None:
-            return FallTest(difference.p, "paired test", difference.estimate)
+            return FallTest(difference.p, f"paired test, {difference.method}", difference.estimate)
     # Rows of lock files: the cells without a Result.
     locked_cells = [cell for pair in pairs for cell in pair if cell.result is None]
     if any(cell.paired is None for cell in locked_cells):

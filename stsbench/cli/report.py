@@ -84,7 +84,7 @@ def report_command(
         with _collect_error("comparison", missing):
             suites = {name: suite.tasks for name, suite in catalogue.suites().items()}
             comparison = compare(
-                trusted.by_encoder, effort=TestSettings(all_pairs=True), suites=suites
+                trusted.by_encoder, settings=TestSettings(all_pairs=True), suites=suites
             )
     print_errors("not in the report", missing)
     if trusted.notice:

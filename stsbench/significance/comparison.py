@@ -233,7 +233,7 @@ def compare(
     *,
     tasks: Sequence[str] | None = None,
     protocol: str | None = None,
-    effort: TestSettings | None = None,
+    settings: TestSettings | None = None,
     suites: Mapping[str, Sequence[str]] | None = None,
 ) -> Comparison:
     """Compare encoders with the first one, or every two, on the tasks that all of them have.
@@ -244,14 +244,14 @@ def compare(
         encoders: The results of at least two encoders, by the encoder's name.
         tasks: The tasks to compare; None for all.
         protocol: The name of the only protocol to compare; None for all.
-        effort: The settings of the tests.
+        settings: The settings of the tests.
         suites: The tasks of each suite by its name, by which means are labelled.
 
     Raises:
         ProtocolError: A task was scored differently; the message names the field.
         DataError: No task is common to all, or per-item columns are missing or broken.
     """
-    effort = effort or TestSettings()
+    settings = settings or TestSettings()
     matched = match_tasks(encoders, tasks=tasks, protocol=protocol)
     all_results = [
         result
@@ -266,7 +266,7 @@ def compare(
         )
     measured_by_pair: dict[tuple[str, str], list[MeasuredDifference]] = {}
     for results_by_encoder in matched.results:
-        for measured in compare_on_task(results_by_encoder, effort):
+        for measured in compare_on_task(results_by_encoder, settings):
             pair = measured.difference.first, measured.difference.second
             measured_by_pair.setdefault(pair, []).append(measured)
     on_tasks: list[MeasuredDifference] = []
@@ -278,18 +278,18 @@ def compare(
         for measured in pair_differences:
             items_by_task.setdefault(measured.difference.task, []).extend(measured.items)
     notes = matched.notes
-    if effort.dependence != "none":
+    if settings.dependence != "none":
         notes += _describe_unknown_sentences(items_by_task, all_results)
     for name in encoders:
         notes += _describe_equal_trainings(name, [results[name] for results in matched.results])
     return Comparison(
         encoders=list(encoders),
-        differences=[*_corrected(on_tasks, effort), *_corrected(means, effort)],
-        level=effort.level,
-        dependence=effort.dependence,
-        margin=effort.margin,
-        plan=effort.plan,
-        all_pairs=effort.all_pairs,
+        differences=[*_corrected(on_tasks, settings), *_corrected(means, settings)],
+        level=settings.level,
+        dependence=settings.dependence,
+        margin=settings.margin,
+        plan=settings.plan,
+        all_pairs=settings.all_pairs,
         notes=notes,
     )
 
@@ -325,18 +325,20 @@ def _describe_equal_trainings(name: str, results_by_task: Sequence[Sequence[Resu
     ]
 
 
-def compare_on_task(cells: ResultsByEncoder, effort: TestSettings) -> Iterator[MeasuredDifference]:
+def compare_on_task(
+    cells: ResultsByEncoder, settings: TestSettings
+) -> Iterator[MeasuredDifference]:
     """Yield each pair's difference on one task, before any correction.
 
     Args:
         cells: Each encoder's results on the task, one per seed.
-        effort: The settings of the tests.
+        settings: The settings of the tests.
 
     Raises:
         DataError: Per-item columns are missing, broken, or of other items.
     """
-    items = pair_items(cells, effort.dependence)
-    for first, second in pair_names(list(cells), all_pairs=effort.all_pairs):
+    items = pair_items(cells, settings.dependence)
+    for first, second in pair_names(list(cells), all_pairs=settings.all_pairs):
         untested = _compare_without_test(cells, first, second)
         if items is None:
             yield MeasuredDifference(untested)
@@ -345,14 +347,14 @@ def compare_on_task(cells: ResultsByEncoder, effort: TestSettings) -> Iterator[M
         # A probe's score is a mean of rounded folds and differs from its items' mean by rounding:
         # the interval is centred on the difference of the scores.
         difference = _with_estimate(untested, estimate._replace(difference=untested.difference))
-        test = _exact_test(items, list(cells).index(first), list(cells).index(second), effort)
+        test = _exact_test(items, list(cells).index(first), list(cells).index(second), settings)
         if test is not None:
             difference = _with_exact_test(difference, test)
         yield MeasuredDifference(difference, [items])
 
 
 def _exact_test(
-    items: TaskItems[str], first_index: int, second_index: int, effort: TestSettings
+    items: TaskItems[str], first_index: int, second_index: int, settings: TestSettings
 ) -> PairedTest | None:
     """Return a test that assumes no distribution; None if items share sentences, or for seeds.
 
@@ -360,7 +362,7 @@ def _exact_test(
         items: The task's items.
         first_index: The index of the encoder whose score is subtracted.
         second_index: The index of the other encoder.
-        effort: The settings of the tests.
+        settings: The settings of the tests.
     """
     samples = list(items.samples.values())
     has_seeds = max(len(samples[index].scores) for index in (first_index, second_index)) > 1
@@ -369,9 +371,9 @@ def _exact_test(
     return items.paired.exact_test(
         first_index,
         second_index,
-        n_permutations=effort.n_permutations,
+        n_permutations=settings.n_permutations,
         # Every pair has the same draws: a third encoder changes nothing between two.
-        rng=effort.rng(f"{items.task} swaps"),
+        rng=settings.rng(f"{items.task} swaps"),
     )
 
 
@@ -527,7 +529,7 @@ def _items_of(group: Sequence[MeasuredDifference]) -> list[TaskItems[str]]:
 
 
 def _corrected(
-    measured_differences: Sequence[MeasuredDifference], effort: TestSettings
+    measured_differences: Sequence[MeasuredDifference], settings: TestSettings
 ) -> list[Difference]:
     """Return the differences with Holm's correction over those that were tested.
 
@@ -548,50 +550,50 @@ def _corrected(
         judged = replace(
             difference,
             p_corrected=p,
-            real=p is not None and p < effort.level,
+            real=p is not None and p < settings.level,
             family=len(p_values),
         )
-        judged = _with_margin_verdict(judged, effort)
-        corrected.append(_with_power(judged, measured.items, effort))
+        judged = _with_margin_verdict(judged, settings)
+        corrected.append(_with_power(judged, measured.items, settings))
     return corrected
 
 
-def _with_margin_verdict(difference: Difference, effort: TestSettings) -> Difference:
+def _with_margin_verdict(difference: Difference, settings: TestSettings) -> Difference:
     """Return a difference with the judgement by the margin, by the procedure of its interval."""
     estimate = difference.estimate
-    if estimate is None or effort.margin is None:
+    if estimate is None or settings.margin is None:
         return difference
     if difference.discordant is None:
-        verdict = margins.margin_verdict(estimate, effort.margin, effort.level)
+        verdict = margins.margin_verdict(estimate, settings.margin, settings.level)
     else:
         shares = PairedShares(difference.n, *difference.discordant)
-        verdict = margins.interval_verdict(shares.interval(1 - 2 * effort.level), effort.margin)
+        verdict = margins.interval_verdict(shares.interval(1 - 2 * settings.level), settings.margin)
     return replace(difference, margin_verdict=verdict)
 
 
 def _with_power(
-    difference: Difference, items: Sequence[TaskItems[str]], effort: TestSettings
+    difference: Difference, items: Sequence[TaskItems[str]], settings: TestSettings
 ) -> Difference:
     """Return a difference with what it could have found, and what the planned one needs.
 
     Args:
         difference: The difference, after Holm's correction.
         items: The items of its tasks.
-        effort: The settings of the tests.
+        settings: The settings of the tests.
     """
     estimate = difference.estimate
     if estimate is None:
         return difference
-    level = effort.level / max(difference.family, 1)
+    level = settings.level / max(difference.family, 1)
     smallest = margins.smallest_detectable(estimate.error, estimate.df, level)
     required_items = required_seeds = None
-    if effort.plan is not None and difference.error is not None:
+    if settings.plan is not None and difference.error is not None:
         spread = estimate_seed_spread(items, difference.first, difference.second)
         if spread is not None:
-            required_seeds = margins.required_seeds(*spread, effort.plan, level)
+            required_seeds = margins.required_seeds(*spread, settings.plan, level)
         elif max(difference.seeds) == 1:
             item_error = StandardError(estimate.error, estimate.df)
-            required_items = margins.required_items(item_error, difference.n, effort.plan, level)
+            required_items = margins.required_items(item_error, difference.n, settings.plan, level)
     return replace(
         difference,
         smallest_detectable=_finite(smallest),

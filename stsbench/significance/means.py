@@ -434,7 +434,9 @@ class Standings(NamedTuple, Generic[RowKey]):
     has_exact_letters: bool
 
 
-def rank_rows(rows: RowResults[RowKey], *, effort: TestSettings | None = None) -> Standings[RowKey]:
+def rank_rows(
+    rows: RowResults[RowKey], *, settings: TestSettings | None = None
+) -> Standings[RowKey]:
     """Rank encoders by their mean over tasks, and test which of them differ significantly.
 
     Two rows are compared by their difference on the tasks that both have: a task that one lacks
@@ -443,19 +445,19 @@ def rank_rows(rows: RowResults[RowKey], *, effort: TestSettings | None = None) -
 
     Args:
         rows: Each row's results by task, one per seed; empty for a task that the row lacks.
-        effort: The settings of the tests.
+        settings: The settings of the tests.
 
     Raises:
         ProtocolError: A task was scored differently; the message names the field.
         DataError: Per-item columns are broken.
     """
-    effort = effort or TestSettings()
+    settings = settings or TestSettings()
     check_comparable(rows)
-    row_items = RowItems(rows, effort.dependence)
+    row_items = RowItems(rows, settings.dependence)
     keys = [key for key in rows if row_items.common_tasks(key)]
     tests = compare_all_pairs(row_items, keys)
     n_above = np.sum(tests.differences > TIE_TOLERANCE, axis=1)
-    is_different = _significant_differences(tests.p_values, effort.level)
+    is_different = _significant_differences(tests.p_values, settings.level)
     best_first = sorted(range(len(keys)), key=lambda index: int(n_above[index]))
     display = assign_letters(is_different[np.ix_(best_first, best_first)])
     letters = dict(zip(best_first, display.letters, strict=True))
@@ -477,7 +479,7 @@ def rank_rows(rows: RowResults[RowKey], *, effort: TestSettings | None = None) -
     return Standings(
         rows=standings,
         tests=int(np.triu(np.isfinite(tests.p_values), 1).sum()),
-        level=effort.level,
+        level=settings.level,
         results_without_columns=row_items.results_without_columns,
         results_without_sentences=row_items.results_without_sentences,
         single_seed_rows=single_seed_rows,

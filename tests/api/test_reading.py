@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_encoders_are_compared_by_name_by_folder_and_as_results(folder, tmp_path):
     held = stsbench.read_results(folder)
     mine = {name: [one for one in held if one.encoder == name] for name in ("plain", "other")}
-    wanted = compare(mine, tasks=TASKS.split(","), effort=TestSettings(seed=3))
+    wanted = compare(mine, tasks=TASKS.split(","), settings=TestSettings(seed=3))
     ways = [
         compare_encoders("plain", "other", results=folder, tasks=TASKS, seed=3),
         compare_encoders(mine["plain"], Results(mine["other"]), tasks=TASKS, seed=3),

@@ -226,7 +226,7 @@ def test_one_seed_a_side_is_judged_by_items_and_says_what_that_leaves_out(
     old = sampled(0.0, state="old", train_seed=train_seed)
     report = gate([new], [old], settings=settings)
     verdict = only(report)
-    assert (verdict.outcome, verdict.test) == (outcome, "paired test")
+    assert (verdict.outcome, verdict.test) == (outcome, "paired test, Student's t")
     assert not verdict.covers_training
     assert report.summary.endswith("(level 0.05 per look) if nothing was trained again")
     assert verdict.reason.endswith("; training noise is not covered")

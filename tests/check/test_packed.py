@@ -65,7 +65,7 @@ def differences(results: list[Result], similarity: Any) -> tuple[float | None, .
         results[0], per_item={**results[0].per_item, "similarity": similarity}
     )
     (found,) = compare(
-        {"a": [first], "b": [results[1]]}, effort=TestSettings(n_permutations=999)
+        {"a": [first], "b": [results[1]]}, settings=TestSettings(n_permutations=999)
     ).differences
     return found.p, *(found.interval or ())
 

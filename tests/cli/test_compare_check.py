@@ -142,7 +142,7 @@ def test_check_against_a_lock_file_and_reports(stsbench):
         *worse[:-2], "--junit", "j.xml", "--summary", "s.md", "--github", "--rule", "statistical"
     )
     assert code == 1
-    assert "::error title=bad%3A sts12 (simcse)::regression" in out and "(paired test)" in out
+    assert "::error title=bad%3A sts12 (simcse)::regression" in out and "(paired test, " in out
     assert Path("s.md").read_text().count("### stsbench check: ") == 2
     suite = ElementTree.parse("j.xml").getroot()[0]
     assert (suite.get("failures"), suite.get("errors")) == ("1", "1")

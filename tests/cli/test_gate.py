@@ -341,7 +341,7 @@ def test_a_real_fall_of_two_points_is_caught_against_a_lock(stsbench, protocol):
             "check", "after", "--against", against, "--rule", "statistical", "--json"
         )
         (verdict,) = json.loads(out)["verdicts"]
-        assert code == 1 and "(paired test)" in verdict["reason"] and verdict["p"] < 0.01
+        assert code == 1 and "(paired test, " in verdict["reason"] and verdict["p"] < 0.01
         verdicts.append(verdict["p"])
     assert verdicts[0] == pytest.approx(verdicts[1], abs=1e-3)
     # A lock without the items says what it cannot do: the intervals find nothing, which excuses no fall.

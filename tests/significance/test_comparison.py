@@ -54,21 +54,21 @@ def by_task(comparison: Comparison) -> dict[str, Difference]:
 
 def test_the_difference_is_second_minus_first_and_turns_round():
     a, b = pair()
-    (there,) = compare({"a": [a], "b": [b]}, effort=FEW).differences
-    (back,) = compare({"b": [b], "a": [a]}, effort=FEW).differences
+    (there,) = compare({"a": [a], "b": [b]}, settings=FEW).differences
+    (back,) = compare({"b": [b], "a": [a]}, settings=FEW).differences
     assert there.difference == b.score - a.score == -back.difference
     assert there.interval is not None and back.interval is not None
     assert there.interval == pytest.approx((-back.interval[1], -back.interval[0]))
     assert there.p == pytest.approx(back.p)
     assert there.scores == (a.score, b.score) and there.n == 60 and there.seeds == (1, 1)
     alike, unlike = (
-        compare({"a": [a], "b": [second]}, effort=FEW).differences[0]
+        compare({"a": [a], "b": [second]}, settings=FEW).differences[0]
         for second in (a, pair(shift=2.0)[1])
     )
     assert (alike.real, unlike.real) == (False, True)
     assert unlike.p_corrected is not None
     at_its_level = replace_fields(FEW, level=unlike.p_corrected)
-    (unlike,) = compare({"a": [a], "b": [pair(shift=2.0)[1]]}, effort=at_its_level).differences
+    (unlike,) = compare({"a": [a], "b": [pair(shift=2.0)[1]]}, settings=at_its_level).differences
     assert not unlike.real
 
 
@@ -79,7 +79,7 @@ def test_a_task_of_two_splits_is_in_the_mean_by_the_split_of_the_others():
         shift = 2.0 if split == "validation" else 0.4
         for side, one in zip(sides.values(), pair(shift=shift), strict=True):
             side.append(msgspec.structs.replace(one, task=task, split=split))
-    found = compare(sides, effort=FEW)
+    found = compare(sides, settings=FEW)
     (mean,) = [one for one in found.differences if one.is_average]
     assert (mean.task, sorted(mean.tasks)) == ("mean of 3 tasks", ["sts12", "sts13", "stsb"])
     on_test = {one.difference for one in found.differences if one.split == "test"}
@@ -100,7 +100,7 @@ def test_the_interval_is_students_over_shares_of_the_protocols_own_score(metric,
     a, b = pair(subset=SUBSETS, protocol=protocol)
     # Ten permutations are too few to decide at 5%.
     student = replace_fields(FEW, n_permutations=10)
-    (found,) = compare({"a": [a], "b": [b]}, effort=student).differences
+    (found,) = compare({"a": [a], "b": [b]}, settings=student).differences
     parts = {"all": [range(60)]}.get(aggregation, [range(20), range(20, 60)])
     weights = {"all": [1.0], "mean": [0.5, 0.5], "wmean": [1 / 3, 2 / 3]}[aggregation]
     shares, even = np.zeros(60), np.zeros(60)
@@ -135,13 +135,13 @@ TIED = np.stack([np.arange(60) // 4, 100 + np.arange(60)], axis=1)
 def test_only_tasks_whose_results_tell_no_sentence_are_to_be_scored_again():
     told = [shared(one, TIED) for one in pair()]
     silent = pair("sts13", n=40)
-    (note,) = compare({"a": [told[0], silent[0]], "b": [told[1], silent[1]]}, effort=FEW).notes
+    (note,) = compare({"a": [told[0], silent[0]], "b": [told[1], silent[1]]}, settings=FEW).notes
     assert note.startswith("sts13: taken as independent") and "sts12" not in note
 
 
 def test_pairs_that_share_a_sentence_err_together_unless_asked_otherwise():
     a, b = (shared(one, TIED) for one in pair())
-    (found,) = compare({"a": [a], "b": [b]}, effort=FEW).differences
+    (found,) = compare({"a": [a], "b": [b]}, settings=FEW).differences
     shares = _influence(b, list(range(60)), "spearman") - _influence(a, list(range(60)), "spearman")
     sums = shares.reshape(15, 4).sum(axis=1) / 60
     reach = stats.t.ppf(0.975, 14) * np.sqrt(sums @ sums * 15 / 14)
@@ -152,10 +152,11 @@ def test_pairs_that_share_a_sentence_err_together_unless_asked_otherwise():
     assert found.method == "Student's t"
     # One side tells the sentences: the items are the same.
     assert (
-        compare({"a": [a], "b": [pair()[1]]}, effort=FEW).differences[0].interval == found.interval
+        compare({"a": [a], "b": [pair()[1]]}, settings=FEW).differences[0].interval
+        == found.interval
     )
-    alone = compare({"a": [a], "b": [b]}, effort=dataclasses.replace(FEW, dependence="none"))
-    without_texts = compare(dict(zip("ab", ([one] for one in pair()), strict=True)), effort=FEW)
+    alone = compare({"a": [a], "b": [b]}, settings=dataclasses.replace(FEW, dependence="none"))
+    without_texts = compare(dict(zip("ab", ([one] for one in pair()), strict=True)), settings=FEW)
     assert alone.differences == without_texts.differences and alone.notes == []
     assert without_texts.notes == [
         "sts12: taken as independent, for no result says which items share a sentence; "
@@ -167,13 +168,14 @@ def test_pairs_that_share_a_sentence_err_together_unless_asked_otherwise():
 def test_tasks_that_share_all_pairs_tell_no_more_than_one():
     a, b = (shared(one, TIED) for one in pair())
     other = [msgspec.structs.replace(one, task="stsb") for one in (a, b)]
-    one, again, mean = compare({"a": [a, other[0]], "b": [b, other[1]]}, effort=FEW).differences
+    one, again, mean = compare({"a": [a, other[0]], "b": [b, other[1]]}, settings=FEW).differences
     assert mean.interval == pytest.approx(one.interval) and mean.difference == pytest.approx(
         one.difference
     )
     # As independent tasks they would seem to tell twice as much.
     apart = compare(
-        {"a": [a, other[0]], "b": [b, other[1]]}, effort=dataclasses.replace(FEW, dependence="none")
+        {"a": [a, other[0]], "b": [b, other[1]]},
+        settings=dataclasses.replace(FEW, dependence="none"),
     )
     assert np.ptp(apart.differences[2].interval or (0, 0)) < 0.8 * np.ptp(mean.interval or (0, 0))
     assert again.difference == one.difference
@@ -183,7 +185,7 @@ def test_trainings_whose_items_are_alike_are_several_and_named():
     a, b = pair()
     alike = [msgspec.structs.replace(a, train_seed=seed) for seed in (1, 2, 3)]
     drawn_again = [msgspec.structs.replace(b, eval_seed=seed) for seed in (0, 1)]
-    found = compare({"a": alike, "b": drawn_again}, effort=FEW)
+    found = compare({"a": alike, "b": drawn_again}, settings=FEW)
     assert (found.differences[0].seeds, found.differences[0].deviations) == ((3, 1), None)
     assert difference_columns(found.differences)[1][0][1] == f"{100 * a.score:.2f}"
     assert found.differences[0].one_run == ()
@@ -191,14 +193,14 @@ def test_trainings_whose_items_are_alike_are_several_and_named():
         found.notes
         == [
             "a: several training seeds have the same items on sts12; are they one training?",
-            *compare({"a": [a], "b": [b]}, effort=FEW).notes,
+            *compare({"a": [a], "b": [b]}, settings=FEW).notes,
         ][::-1]
     )
 
 
 def test_accuracies_are_tested_by_mcnemar():
     a, b = probe("a", "mr", [1] * 30 + [0] * 10), probe("b", "mr", [1] * 20 + [0] * 18 + [1] * 2)
-    (found,) = compare({"a": [a], "b": [b]}, effort=FEW).differences
+    (found,) = compare({"a": [a], "b": [b]}, settings=FEW).differences
     mid_p = stats.binomtest(2, 12, 0.5).pvalue - stats.binom.pmf(2, 12, 0.5)
     assert found.p == pytest.approx(mid_p)
     assert (found.method, found.discordant) == ("McNemar's mid-p", (10, 2))
@@ -220,9 +222,9 @@ def test_a_score_a_hair_off_its_items_moves_the_interval_by_that_hair():
         shared(one, TIED)
         for one in (probe("a", "mr", [1] * 40 + [0] * 20), probe("b", "mr", [1] * 25 + [0] * 35))
     )
-    (exact,) = compare({"a": [a], "b": [b]}, effort=FEW).differences
+    (exact,) = compare({"a": [a], "b": [b]}, settings=FEW).differences
     rounded = msgspec.structs.replace(b, score=b.score + 0.0001)
-    (found,) = compare({"a": [a], "b": [rounded]}, effort=FEW).differences
+    (found,) = compare({"a": [a], "b": [rounded]}, settings=FEW).differences
     assert exact.interval is not None and found.interval is not None
     assert np.subtract(found.interval, exact.interval) == pytest.approx([0.0001, 0.0001])
     assert found.p == pytest.approx(exact.p, rel=0.01)
@@ -235,7 +237,7 @@ def test_retrieval_is_compared_by_recall_and_regressors_by_prediction():
                     per_item={"recall": values}, items=name, n=12)
         for name, values, score in (("a", recall, 0.5), ("b", recall**2, float(np.mean(recall**2))))
     )  # fmt: skip
-    (found,) = compare({"a": [a], "b": [b]}, effort=FEW).differences
+    (found,) = compare({"a": [a], "b": [b]}, settings=FEW).differences
     assert found.interval is not None and found.p is not None
     gold, similarity = drawn(1)
     regressors = [
@@ -243,7 +245,7 @@ def test_retrieval_is_compared_by_recall_and_regressors_by_prediction():
                     protocol={"name": "senteval", "metric": "pearson"}, per_item={"gold": gold, "prediction": values})
         for name, values in (("a", similarity), ("b", similarity**3))
     ]  # fmt: skip
-    (found,) = compare({r.encoder: [r] for r in regressors}, effort=FEW).differences
+    (found,) = compare({r.encoder: [r] for r in regressors}, settings=FEW).differences
     assert found.method in ("Student's t", "permutations")
 
 
@@ -272,32 +274,32 @@ def test_retrieval_is_compared_by_recall_and_regressors_by_prediction():
 def test_scores_made_differently_are_refused_with_the_field_that_differs(change, message):
     a, b = pair()
     with pytest.raises(ProtocolError, match="cannot be compared") as error:
-        compare({"a": [a], "b": [msgspec.structs.replace(b, **change)]}, effort=FEW)
+        compare({"a": [a], "b": [msgspec.structs.replace(b, **change)]}, settings=FEW)
     assert message in str(error.value)
 
 
 def test_what_only_one_has_is_left_out_and_said():
     a, b = pair()
     more = probe("a", "mr", [True, False])
-    found = compare({"a": [a, more], "b": [b]}, effort=FEW)
+    found = compare({"a": [a, more], "b": [b]}, settings=FEW)
     assert [d.task for d in found.differences] == ["sts12"]
     assert found.notes[0] == "Skipped: not scored for every encoder: mr"
     with pytest.raises(DataError, match="'a' and 'b' have no task in common"):
-        compare({"a": [more], "b": [b]}, effort=FEW)
+        compare({"a": [more], "b": [b]}, settings=FEW)
     with pytest.raises(DataError, match="by protocol 'wmean'"):
-        compare({"a": [a], "b": [b]}, protocol="wmean", effort=FEW)
+        compare({"a": [a], "b": [b]}, protocol="wmean", settings=FEW)
 
 
 def test_protocols_that_both_have_are_compared_each_with_itself():
     wmean = {**SIMCSE, "name": "wmean", "aggregation": "wmean"}
     a, b = pair(subset=SUBSETS)
     c, d = pair(subset=SUBSETS, protocol=wmean)
-    found = compare({"a": [a, c], "b": [d, b]}, effort=FEW)
+    found = compare({"a": [a, c], "b": [d, b]}, settings=FEW)
     assert [(x.protocol["name"], x.difference) for x in found.differences] == [
         ("simcse", b.score - a.score),
         ("wmean", d.score - c.score),
     ]
-    assert len(compare({"a": [a, c], "b": [b, d]}, protocol="wmean", effort=FEW).differences) == 1
+    assert len(compare({"a": [a, c], "b": [b, d]}, protocol="wmean", settings=FEW).differences) == 1
 
 
 def test_the_mean_is_over_the_tasks_of_one_protocol():
@@ -307,9 +309,9 @@ def test_the_mean_is_over_the_tasks_of_one_protocol():
         for task in ("mr", "cr")
     ]
     first, second = ([results[at] for results in (*two, *probes)] for at in (0, 1))
-    found = by_task(compare({"a": first, "b": second}, effort=FEW))
+    found = by_task(compare({"a": first, "b": second}, settings=FEW))
     assert list(found) == ["sts12", "sts13", "mr", "cr", "mean of 2 tasks"]
-    means = [d for d in compare({"a": first, "b": second}, effort=FEW).differences[4:]]
+    means = [d for d in compare({"a": first, "b": second}, settings=FEW).differences[4:]]
     assert [(m.tasks, m.protocol["name"]) for m in means] == [
         (("sts12", "sts13"), "simcse"),
         (("mr", "cr"), "senteval"),
@@ -327,12 +329,12 @@ def test_the_mean_is_over_the_tasks_of_one_protocol():
 def test_a_third_encoder_changes_only_the_correction():
     a, b = pair()
     c = msgspec.structs.replace(pair(shift=0.8)[1], encoder="c")
-    two = compare({"a": [a], "b": [b]}, effort=FEW).differences[0]
+    two = compare({"a": [a], "b": [b]}, settings=FEW).differences[0]
     results = {"a": [a], "b": [b], "c": [c]}
-    with_first = compare(results, effort=FEW)
+    with_first = compare(results, settings=FEW)
     assert [(first, second) for first, second, _ in with_first.pairs()] == [("a", "b"), ("a", "c")]
     assert [d.family for d in with_first.differences] == [2, 2]
-    every_pair = compare(results, effort=replace_fields(FEW, all_pairs=True))
+    every_pair = compare(results, settings=replace_fields(FEW, all_pairs=True))
     three = every_pair.differences
     assert [(d.first, d.second) for d in three] == [("a", "b"), ("a", "c"), ("b", "c")]
     corrected = ("p_corrected", "real", "family", "smallest_detectable")
@@ -372,7 +374,7 @@ def test_results_are_one_a_seed_in_the_order_of_seeds():
 
 def test_seeds_of_each_side_are_averaged_whichever_they_are():
     a, b = seeded("a", "sts12", [0, 1, 2]), seeded("b", "sts12", [7, 1])
-    (found,) = compare({"a": a, "b": b}, effort=FEW).differences
+    (found,) = compare({"a": a, "b": b}, settings=FEW).differences
     assert found.seeds == found.training_seeds == (3, 2) and found.one_run == ()
     assert found.difference == pytest.approx(
         np.mean([r.score for r in b]) - np.mean([r.score for r in a])
@@ -384,26 +386,26 @@ def test_seeds_of_each_side_are_averaged_whichever_they_are():
 def test_a_mean_has_as_many_seeds_as_the_task_that_has_fewest():
     a = [*seeded("a", "sts12", [0, 1, 2]), *seeded("a", "sts13", [0, 1])]
     b = [*seeded("b", "sts12", [0]), *seeded("b", "sts13", [0, 1, 2])]
-    *_, mean = compare({"a": a, "b": b}, effort=FEW).differences
+    *_, mean = compare({"a": a, "b": b}, settings=FEW).differences
     assert mean.is_average and mean.seeds == (2, 1)
 
 
 def test_one_training_run_says_nothing_of_the_recipe():
     a, b = seeded("a", "sts12", [0]), seeded("b", "sts12", [0])
     checkpoint = [replace(b[0], train_seed=None)]
-    found = compare({"a": a, "b": checkpoint}, effort=FEW)
+    found = compare({"a": a, "b": checkpoint}, settings=FEW)
     assert found.differences[0].one_run == ("a",)
     assert describe_comparison(found)[0].endswith(
         "a: one training seed, so this says nothing of the recipe."
     )
-    both = describe_comparison(compare({"a": a, "b": b[:1]}, effort=FEW))[0]
+    both = describe_comparison(compare({"a": a, "b": b[:1]}, settings=FEW))[0]
     assert both.endswith("a and b: one training seed, so this says nothing of the recipe.")
 
 
 def test_one_seed_against_several_gives_no_verdict():
     a, b = seeded("a", "sts12", [0]), seeded("b", "sts12", [0, 1, 2])
     margin = replace_fields(FEW, margin=0.02)
-    found = compare({"a": a, "b": b}, effort=margin)
+    found = compare({"a": a, "b": b}, settings=margin)
     (row,) = found.differences
     assert (row.training_seeds, row.family, row.real) == ((1, 3), 0, False)
     assert (row.interval, row.p, row.p_corrected, row.error) == (None, None, None, None)
@@ -415,13 +417,13 @@ def test_one_seed_against_several_gives_no_verdict():
     ]
     # A checkpoint without a seed is no recipe, and is compared as it is.
     (checkpoint,) = compare(
-        {"a": [replace(a[0], train_seed=None)], "b": b}, effort=margin
+        {"a": [replace(a[0], train_seed=None)], "b": b}, settings=margin
     ).differences
     assert checkpoint.training_seeds == (0, 3) and checkpoint.p is not None
     # Where one task has one seed alone, its row has no verdict, and the mean has.
     first = [*a, *seeded("a", "sts13", [0, 1, 2])]
     second = [*b, *seeded("b", "sts13", [0, 1, 2])]
-    rows = by_task(compare({"a": first, "b": second}, effort=margin))
+    rows = by_task(compare({"a": first, "b": second}, settings=margin))
     assert [(task, row.p is None) for task, row in rows.items()] == [
         ("sts12", True), ("sts13", False), ("mean of 2 tasks", False),
     ]  # fmt: skip
@@ -429,22 +431,22 @@ def test_one_seed_against_several_gives_no_verdict():
 
 def test_two_seeds_a_side_are_warned_of_before_the_verdict():
     a, b = seeded("a", "sts12", [0, 1]), seeded("b", "sts12", [0, 1, 2])
-    (sentence,) = describe_comparison(compare({"a": a, "b": b}, effort=FEW))
+    (sentence,) = describe_comparison(compare({"a": a, "b": b}, settings=FEW))
     assert sentence.startswith("Warning: a with two training seeds, ")
-    (both,) = describe_comparison(compare({"a": a, "b": b[:2]}, effort=FEW))
+    (both,) = describe_comparison(compare({"a": a, "b": b[:2]}, settings=FEW))
     assert both.startswith("Warning: a and b with two training seeds, ")
     a = seeded("a", "sts12", [0, 1, 2])
-    assert "Warning" not in describe_comparison(compare({"a": a, "b": b}, effort=FEW))[0]
+    assert "Warning" not in describe_comparison(compare({"a": a, "b": b}, settings=FEW))[0]
 
 
 def test_a_mean_is_named_by_the_suite_of_its_tasks():
     two = [pair(), pair("sts13", shift=0.9)]
     sides = {name: [results[at] for results in two] for at, name in enumerate("ab")}
     suites = {"all": ["sts12", "sts13", "sts14"], "mine": ["sts13", "sts12"]}
-    found = compare(sides, effort=FEW, suites=suites)
+    found = compare(sides, settings=FEW, suites=suites)
     assert found.differences[-1].task == "mean of 2 tasks (mine)"
     assert " in the mean of 2 tasks (mine)" in describe_comparison(found)[0]
-    assert compare(sides, effort=FEW).differences[-1].task == "mean of 2 tasks"
+    assert compare(sides, settings=FEW).differences[-1].task == "mean of 2 tasks"
 
 
 def test_rows_of_few_items_say_one_thing_and_name_their_procedure():
@@ -454,7 +456,7 @@ def test_rows_of_few_items_say_one_thing_and_name_their_procedure():
         for shift in (0.2, 0.5, 1.0, 2.0, 4.0):
             a, b = pair(n=n, shift=shift)
             (row,) = compare(
-                {"a": [a], "b": [b]}, effort=replace_fields(FEW, n_permutations=399)
+                {"a": [a], "b": [b]}, settings=replace_fields(FEW, n_permutations=399)
             ).differences
             assert row.interval is not None and row.p is not None
             low, high = row.interval
@@ -469,7 +471,7 @@ def test_no_interval_has_zero_width_where_items_do_not_differ():
     """Equal answers bound the share of items on which the two may differ, as Wilson's interval."""
     answers = [1] * 45 + [0] * 15
     tied = {name: [shared(probe(name, "mr", answers), TIED)] for name in "ab"}
-    (row,) = compare(tied, effort=FEW).differences
+    (row,) = compare(tied, settings=FEW).differences
     t = stats.t.ppf(0.975, 14)
     assert row.interval == pytest.approx((-(t**2) / (15 + t**2), t**2 / (15 + t**2)))
     assert (row.method, row.p) == ("Student's t", 1.0)
@@ -477,13 +479,13 @@ def test_no_interval_has_zero_width_where_items_do_not_differ():
     a = pair()[0]
     cubes = a.per_item["similarity"] ** 3
     b = replace(a, encoder="b", per_item={**a.per_item, "similarity": cubes}, items="b")
-    (ranks,) = compare({"a": [a], "b": [b]}, effort=FEW).differences
+    (ranks,) = compare({"a": [a], "b": [b]}, settings=FEW).differences
     influences = _influence(b, list(range(60)), "pearson") - _influence(
         a, list(range(60)), "pearson"
     )
     assert ranks.difference == 0 and ranks.p == 1
     assert ranks.error == pytest.approx(np.sqrt(influences @ influences / 60 / 59))
-    (equal,) = compare({"a": [a], "b": [replace(a, encoder="b")]}, effort=FEW).differences
+    (equal,) = compare({"a": [a], "b": [replace(a, encoder="b")]}, settings=FEW).differences
     assert equal.error == 1e-7 and np.ptp(equal.interval or (0, 0)) > 0
     two = {name: [*results, *pair("sts13", shift=0.0)[:1]] for name, results in tied.items()}
     mean = compare(
@@ -491,7 +493,7 @@ def test_no_interval_has_zero_width_where_items_do_not_differ():
             name: results[:1] + [replace(probe(name, "cr", answers))]
             for name, results in two.items()
         },
-        effort=FEW,
+        settings=FEW,
     ).differences[-1]
     assert mean.is_average and np.ptp(mean.interval or (0, 0)) > 0.01
 
@@ -512,8 +514,8 @@ def test_a_p_value_is_printed_as_people_read_it(p, text):
 def test_seeds_of_training_and_evaluation_are_seeds_of_training():
     a = [msgspec.structs.replace(one, eval_seed=seed, items=f"{one.train_seed}{seed}")
          for one in seeded("a", "sts12", [0, 1]) for seed in (0, 1)]  # fmt: skip
-    (found,) = compare({"a": a, "b": [pair()[1]]}, effort=FEW).differences
-    (plain,) = compare({"a": a[::2], "b": [pair()[1]]}, effort=FEW).differences
+    (found,) = compare({"a": a, "b": [pair()[1]]}, settings=FEW).differences
+    (plain,) = compare({"a": a[::2], "b": [pair()[1]]}, settings=FEW).differences
     assert found.seeds == (4, 1) and found.interval == pytest.approx(plain.interval)
 
 
@@ -554,13 +556,13 @@ def test_broken_items_are_one_clear_line(tmp_path):
         match="^no per-item columns of b on sts12, which tests need; "
         "run: stsbench run --fresh b --tasks sts12 --results",
     ):
-        compare({name: results_of(name, known) for name in "ab"}, effort=FEW)
+        compare({name: results_of(name, known) for name in "ab"}, settings=FEW)
     items_path(b.path_in(tmp_path)).write_text("no columns")
     with pytest.raises(DataError, match="sts12.*items.parquet: "):
-        compare({name: results_of(name, known) for name in "ab"}, effort=FEW)
+        compare({name: results_of(name, known) for name in "ab"}, settings=FEW)
     bare = msgspec.structs.replace(a, per_item={})
     with pytest.raises(DataError, match=" a on sts12, .* sts12$"):
-        compare({"a": [bare], "b": [b]}, effort=FEW)
+        compare({"a": [bare], "b": [b]}, settings=FEW)
 
 
 @pytest.mark.parametrize(
@@ -580,7 +582,7 @@ def test_items_of_other_pairs_are_refused(change, message):
     a, b = pair()
     other = msgspec.structs.replace(b, per_item=change(b.per_item), items="other")
     with pytest.raises(DataError, match=message):
-        compare({"a": [a], "b": [other]}, effort=FEW)
+        compare({"a": [a], "b": [other]}, settings=FEW)
 
 
 # Calibration of the whole: three tasks, Holm over them, and their mean.
@@ -648,7 +650,7 @@ def test_holms_correction_counts_all_pairs_and_tasks():
     for task in ("sts12", "sts13"):
         for one in (*pair(task), replace(pair(task, shift=0.8)[1], encoder="c")):
             results.setdefault(one.encoder, []).append(one)
-    found = compare(results, effort=TestSettings(n_permutations=99, all_pairs=True))
+    found = compare(results, settings=TestSettings(n_permutations=99, all_pairs=True))
     assert {d.family for d in found.differences} == {6, 3}
     over = "Holm's correction over 6 tests (3 pairs of encoders, 2 tasks) and, by itself, over 3 tests of means; intervals are not corrected."
     assert [sentence.endswith(over) for sentence in describe_comparison(found)] == [True] * 3
@@ -671,7 +673,7 @@ def test_items_without_a_known_statistic_give_the_difference_alone():
     results = [
         make_result(name, "own", 0.5, per_item={"loss": np.zeros(3)}, items=name) for name in "ab"
     ]
-    found = compare({r.encoder: [r] for r in results}, effort=FEW)
+    found = compare({r.encoder: [r] for r in results}, settings=FEW)
     (difference,) = found.differences
     assert (difference.interval, difference.p, difference.p_corrected, difference.real) == (
         None,
@@ -684,5 +686,5 @@ def test_items_without_a_known_statistic_give_the_difference_alone():
         name: [result, replace(result, task="other")]
         for name, result in zip("ab", results, strict=True)
     }
-    *_, mean = compare(two, effort=FEW).differences
+    *_, mean = compare(two, settings=FEW).differences
     assert mean.is_average and (mean.difference, mean.interval, mean.p) == (0.0, None, None)

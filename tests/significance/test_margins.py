@@ -285,7 +285,7 @@ def compared(margin: float | None = None, **shifts: float) -> Comparison:
     for task, shift in shifts.items():
         for result in pair(task, shift=shift):
             results[result.encoder].append(result)
-    return compare(results, effort=replace(FEW, margin=margin))
+    return compare(results, settings=replace(FEW, margin=margin))
 
 
 SHIFTS = {"sts12": 0.05, "sts13": 0.2, "sts14": 0.9, "sts15": 0.0}
@@ -383,7 +383,7 @@ def test_encoders_with_equal_items_have_no_size_to_report():
 
 def test_too_few_items_find_nothing_and_leave_the_margin_open():
     results = {name: [probe(name, "mr", [name == "a"])] for name in "ab"}
-    judged = compare(results, effort=replace(FEW, margin=0.5))
+    judged = compare(results, settings=replace(FEW, margin=0.5))
     (row,) = judged.differences
     assert (row.error, row.smallest_detectable, row.margin_verdict) == (None, None, "open")
     assert "NaN" not in render_comparison(judged, "json")
@@ -396,7 +396,7 @@ def test_a_plan_is_of_items_with_one_seed_and_of_seeds_with_several():
     for task in ("sts12", "sts13"):
         for result in pair(task, shift=0.3):
             results[result.encoder].append(result)
-    planned = compare(results, effort=replace(FEW, plan=0.02))
+    planned = compare(results, settings=replace(FEW, plan=0.02))
     for row in planned.differences:
         assert row.error is not None and row.df is not None
         level = 0.05 if row.is_average else 0.05 / 2
@@ -410,7 +410,7 @@ def test_a_plan_is_of_items_with_one_seed_and_of_seeds_with_several():
     assert [int(line["required_items"]) for line in lines] == [
         row.required_items for row in planned.differences
     ]
-    unplanned = compare(results, effort=FEW).differences
+    unplanned = compare(results, settings=FEW).differences
     assert {(row.required_items, row.required_seeds) for row in unplanned} == {(None, None)}
 
 
@@ -425,7 +425,7 @@ def test_a_plan_of_seeds_divides_what_items_do_not_explain():
             results.append(
                 sts(name, "sts12", gold, similarity, train_seed=seed, fingerprint=f"{name}{seed}")
             )
-    (row,) = compare(sides, effort=replace(FEW, plan=0.1)).differences
+    (row,) = compare(sides, settings=replace(FEW, plan=0.1)).differences
     variances, means = [], []
     for results in sides.values():
         influences = (
@@ -439,12 +439,12 @@ def test_a_plan_of_seeds_divides_what_items_do_not_explain():
     literal = required_seeds(items, float(np.mean(variances)) ** 0.5, 0.1)
     assert literal is not None and literal > 2
     assert (row.required_seeds, row.required_items) == (literal, None)
-    (sentence,) = describe_comparison(compare(sides, effort=replace(FEW, plan=0.1)))
+    (sentence,) = describe_comparison(compare(sides, settings=replace(FEW, plan=0.1)))
     assert (
         f"A difference of 10 points is found with 80% power by {literal} seeds per encoder on sts12"
         in sentence
     )
-    (sentence,) = describe_comparison(compare(sides, effort=replace(FEW, plan=0.0001)))
+    (sentence,) = describe_comparison(compare(sides, settings=replace(FEW, plan=0.0001)))
     assert (
         "A difference of 0.01 points is found with 80% power by no number of seeds on sts12"
         in sentence

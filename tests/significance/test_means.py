@@ -450,7 +450,7 @@ def compared(rows: Rows, first: str, second: str) -> Any:
     """What ``compare`` says of the mean of two rows over the tasks that both have."""
     found = compare(
         {name: [one for seeds in rows[name] for one in seeds] for name in (first, second)},
-        effort=FEW,
+        settings=FEW,
     )
     return found.differences[-1]
 
@@ -472,7 +472,7 @@ def test_every_pair_is_tested_as_compare_tests_means():
 
 def test_letters_tell_which_differences_are_significant_after_holm():
     rows = made_rows({"a": 0.0, "b": 0.05, "c": 0.25, "d": 0.3, "e": 0.9})
-    found = rank_rows(rows, effort=FEW)
+    found = rank_rows(rows, settings=FEW)
     pairs = list(itertools.combinations(rows, 2))
     corrected = holm([compared(rows, *names).p for names in pairs])
     shared = [bool(set(found.rows[a].letters) & set(found.rows[b].letters)) for a, b in pairs]
@@ -504,18 +504,18 @@ def test_letters_tell_which_differences_are_significant_after_holm():
 
 def test_a_task_that_a_row_lacks_neither_lowers_nor_raises_it():
     rows = made_rows({"a": 0.0, "b": 0.3, "c": 0.9})
-    whole = {name: one.rank for name, one in rank_rows(rows, effort=FEW).rows.items()}
+    whole = {name: one.rank for name, one in rank_rows(rows, settings=FEW).rows.items()}
     assert whole == {"a": 1, "b": 2, "c": 3}
     # By plain means over what it has, b would go up without its worst task, and c without its best come no nearer.
     for task in range(3):
         gap = {**rows, "b": [seeds if at != task else [] for at, seeds in enumerate(rows["b"])]}
-        found = rank_rows(gap, effort=FEW)
+        found = rank_rows(gap, settings=FEW)
         assert {name: one.rank for name, one in found.rows.items()} == whole
         assert found.rows["b"].tasks == tuple(at for at in range(3) if at != task)
         assert found.rows["b"].rank_interval[0] <= 2 <= found.rows["b"].rank_interval[1]
     # An easy task alone: a hundred points on it do not lift c above encoders that are better there.
     easy = {**rows, "c": [rows["c"][0], [], []]}
-    assert rank_rows(easy, effort=FEW).rows["c"].rank == 3
+    assert rank_rows(easy, settings=FEW).rows["c"].rank == 3
 
 
 def test_what_has_no_columns_is_told_and_the_rest_ranked():
@@ -525,14 +525,14 @@ def test_what_has_no_columns_is_told_and_the_rest_ranked():
     rows["c"] = [
         [msgspec.structs.replace(one, per_item={}) for one in seeds] for seeds in rows["c"]
     ]
-    found = rank_rows(rows, effort=FEW)
+    found = rank_rows(rows, settings=FEW)
     assert list(found.rows) == ["a", "b"] and found.rows["a"].tasks == (0, 2)
     assert {(one.encoder, one.task) for one in found.results_without_columns} == {
         ("a", "sts13"),
         *(("c", task) for task in TASKS),
     }
-    assert rank_rows({"c": rows["c"]}, effort=FEW).rows == {}
-    assert rank_rows({}, effort=FEW).rows == {}
+    assert rank_rows({"c": rows["c"]}, settings=FEW).rows == {}
+    assert rank_rows({}, settings=FEW).rows == {}
 
 
 def test_two_groups_of_items_are_tested_as_two_items():
@@ -560,13 +560,13 @@ def test_no_difference_is_known_from_a_row_without_columns():
 
 def test_results_that_do_not_tell_their_sentences_are_told():
     a, b = pair()
-    found = rank_rows({"a": [[a]], "b": [[b]]}, effort=FEW)
+    found = rank_rows({"a": [[a]], "b": [[b]]}, settings=FEW)
     assert [one.encoder for one in found.results_without_sentences] == [
         "a",
         "b",
     ] and found.tests == 1
     assert rank_rows(
-        {"a": [[a]], "b": [[b]]}, effort=TestSettings(dependence="none")
+        {"a": [[a]], "b": [[b]]}, settings=TestSettings(dependence="none")
     ).results_without_sentences == [a, b]
 
 
@@ -645,7 +645,7 @@ def test_tasks_counts_and_the_score_that_counts_are_part_of_it(row: list[list[Re
 def test_rows_without_a_task_in_common_are_not_told_apart():
     rows = made_rows({"a": 0.0, "b": 0.9})
     rows["a"], rows["b"] = [rows["a"][0], [], []], [[], *rows["b"][1:]]
-    found = rank_rows(rows, effort=FEW)
+    found = rank_rows(rows, settings=FEW)
     assert found.tests == 0 and {one.letters for one in found.rows.values()} == {"a"}
     assert {(one.rank, one.rank_interval) for one in found.rows.values()} == {(1, (1, 2))}
 
@@ -658,4 +658,4 @@ def test_scores_made_differently_are_refused():
         ProtocolError,
         match="sts12: 'a' and 'b' cannot be ranked together: data hash differs.*dddddd.* eeeeee",
     ):
-        rank_rows({"a": [[a]], "b": [[other]]}, effort=FEW)
+        rank_rows({"a": [[a]], "b": [[other]]}, settings=FEW)

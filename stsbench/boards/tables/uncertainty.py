@@ -178,12 +178,12 @@ def rank_tables(tables: Sequence[Table]) -> list[Table]:
     return ranked_tables
 
 
-def rank_table(table: Table, effort: TestSettings | None = None) -> Table:
+def rank_table(table: Table, settings: TestSettings | None = None) -> Table:
     """Return the table with the rank intervals and letters of the rows measured on its tasks.
 
     Args:
         table: The table.
-        effort: The settings of the tests.
+        settings: The settings of the tests.
 
     Raises:
         ProtocolError: The table has no mean over single tasks; see also :func:`rank_rows`.
@@ -200,7 +200,7 @@ def rank_table(table: Table, effort: TestSettings | None = None) -> Table:
             results_by_row[row_index] = results_by_task
     from stsbench.significance.means import rank_rows
 
-    standings = rank_rows(results_by_row, effort=effort)
+    standings = rank_rows(results_by_row, settings=settings)
     if not standings.rows:
         raise _no_ranks_error(table, standings)
     labels = [row.label for row in table.rows()]
