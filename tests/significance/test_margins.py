@@ -120,7 +120,7 @@ def test_answers_to_right_or_wrong_items_come_from_their_own_interval():
     # Student's interval of one item each way is too narrow for so few.
     low, high = PairedShares(600, 1, 1).interval(0.9)
     for margin in (0.004, 0.007, 0.009):
-        (row,) = compare(results, effort=replace(FEW, margin=margin)).differences
+        (row,) = compare(results, settings=replace(FEW, margin=margin)).differences
         assert row.discordant == (1, 1)
         assert row.margin_verdict == interval_verdict((low, high), margin)
         assert row.margin_verdict == ("within" if margin > high else "open")
@@ -130,7 +130,8 @@ def test_answers_to_right_or_wrong_items_come_from_their_own_interval():
 def test_what_tests_of_probes_do_not_count_is_noted():
     probes = {name: [probe(name, "mr", [1, 0, 1, 1])] for name in "ab"}
     assert (
-        sum("training sample" in note for note in describe_notes(compare(probes, effort=FEW))) == 1
+        sum("training sample" in note for note in describe_notes(compare(probes, settings=FEW)))
+        == 1
     )
     assert "training sample" not in "".join(describe_notes(compared(sts12=0.2)))
 
