@@ -321,7 +321,7 @@ def _describe_probes(differences: Sequence[Difference]) -> list[str]:
         return []
     return [
         "Probes: interval and p count the chance of the test items, not that of the training "
-        "sample, so that equal encoders differ significantly in more than 5% of samples."
+        "sample, so that equal encoders may differ significantly in more than 5% of samples."
     ]
 
 
