@@ -136,7 +136,7 @@ class Trainer(LoopTrainer):
 
     @classmethod
     def prepare(cls, plan: Any, method: Any) -> Any:
-        USED.add("recipes.train:TRAINERS")
+        USED.add("recipes.trainer:TRAINERS")
         return super().prepare(plan, method)
 
 
@@ -180,7 +180,7 @@ ROWS: dict[str, Any] = {
         noting("encoders.words.words:RECIPES", whitespace_bags)
     ),
     "training.methods.registry:METHODS": "tests.made_up:Method",
-    "recipes.train:TRAINERS": "tests.made_up:Trainer",
+    "recipes.trainer:TRAINERS": "tests.made_up:Trainer",
     "recipes.train:LAUNCHERS": "tests.made_up:launch",
     "training.loop.optimisers:OPTIMISERS": noting(
         "training.loop.optimisers:OPTIMISERS", lambda groups, facts: torch.optim.SGD(groups)

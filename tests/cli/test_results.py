@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,8 +25,9 @@ from stsbench.numbers.intervals import (
 from stsbench.numbers.statistics import weigh_subsets
 from stsbench.results.folder import read_folder, read_result, write_result
 from stsbench.results.record import CleanScore, Result, items_path
-from tests.check.test_verify import CATALOGUE, no_data, result_of
+from tests.check.test_verify import no_data, result_of
 from tests.forgeries import resealed
+from tests.made import CATALOGUE
 
 N_CHAINS, LENGTH = 30, 6
 
@@ -41,12 +43,12 @@ def chained(task: str, *, seed: int = 0) -> Result:
     rng = np.random.default_rng(seed)
     sides = sentence_pairs().astype(np.uint32)
     chain = np.repeat(rng.normal(size=N_CHAINS), LENGTH)
-    items = {"sentence1": sides[:, 0].copy(), "sentence2": sides[:, 1].copy()}
+    items: dict[str, Any] = {"sentence1": sides[:, 0].copy(), "sentence2": sides[:, 1].copy()}
     if task == "mrpc":
-        protocol = PROBES["logreg"]
+        probe = PROBES["logreg"]
         correct = chain + 0.3 * rng.normal(size=len(chain)) > -0.8
         items |= {"prediction": rng.integers(0, 2, len(chain)), "correct": correct}
-        return result_of(task, protocol, ProbeEvaluator(protocol, threads=1).recompute(items))
+        return result_of(task, probe, ProbeEvaluator(probe, threads=1).recompute(items))
     protocol = PROTOCOLS["simcse"]
     gold = rng.normal(size=len(chain))
     items |= {"subset": np.array([""] * len(chain), dtype=object)}

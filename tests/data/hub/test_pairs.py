@@ -276,7 +276,7 @@ def test_every_card_reads_the_layout_that_it_says_its_dataset_has(hub: Hub, repo
     parts = re.split(r"[+,]", hubs)
     configs = source.configs or [source.config or "default"]
     facts = "---\nconfigs:\n"
-    files = {}
+    files: dict[str, bytes] = {}
     for config in configs:
         declared = "".join(f"  - split: {part}\n    path: {config}/{part}-*\n" for part in parts)
         facts += f"- config_name: {config}\n  data_files:\n{declared}"
