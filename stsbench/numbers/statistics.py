@@ -12,6 +12,7 @@ import statistics
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -47,6 +48,45 @@ def average_ranks(x: Float64Array) -> Float64Array:
     return np.asarray(stats.rankdata(x))
 
 
+class RankedValues:
+    """Values in groups of equal ones, so that a single sort serves all that depends on ranks.
+
+    Attributes:
+        groups: The group of each value, (n,), from the lowest values to the highest.
+        centred_ranks: The mid-distribution function minus one half, (n,): ranks from -1/2 to 1/2
+            with mean 0; all are NaN if a value is.
+    """
+
+    def __init__(self, x: Float64Array) -> None:
+        """Sort values, (n,)."""
+        n = len(x)
+        order = np.argsort(x, kind="stable")
+        ordered = x[order]
+        is_first = np.ones(n, dtype=bool)
+        is_first[1:] = ordered[1:] != ordered[:-1]
+        starts = np.flatnonzero(is_first)
+        sizes = np.diff(starts, append=n)
+        self.groups = np.empty(n, dtype=np.int64)
+        self.groups[order] = np.cumsum(is_first) - 1
+        mean_ranks = (2 * starts + sizes + 1) / 2
+        self.centred_ranks: Float64Array = ((mean_ranks - 0.5) / n - 0.5)[self.groups]
+        # NaN is sorted last.
+        if n and np.isnan(ordered[-1]):
+            self.centred_ranks = np.full(n, np.nan)
+
+    def sums_above(self, weights: Float64Array) -> Float64Array:
+        """Return a rank-weighted sum for each item, (n,), as :func:`weighted_rank_sums` does."""
+        group_weights = np.bincount(self.groups, weights=weights)
+        sums = group_weights.sum() - np.cumsum(group_weights) + 0.5 * group_weights
+        return np.asarray(sums[self.groups] / len(weights))
+
+
+@lru_cache(maxsize=32)
+def _ranked_bytes(content: bytes) -> RankedValues:
+    """Rank float64 values given as bytes; cached, for all encoders have the same gold scores."""
+    return RankedValues(np.frombuffer(content, dtype=np.float64))
+
+
 def weighted_rank_sums(x: Float64Array, weights: Float64Array) -> Float64Array:
     """Return a rank-weighted sum for each item, (n,).
 
@@ -57,12 +97,7 @@ def weighted_rank_sums(x: Float64Array, weights: Float64Array) -> Float64Array:
         x: The values of the items, (n,).
         weights: The weights of the items, (n,).
     """
-    _, groups = np.unique(x, return_inverse=True)
-    group_weights = np.bincount(groups, weights=weights)
-    return np.asarray(
-        (group_weights.sum() - np.cumsum(group_weights) + 0.5 * group_weights)[groups]
-        / len(weights)
-    )
+    return RankedValues(x).sums_above(weights)
 
 
 def spearman(x: Float64Array, y: Float64Array) -> float:
@@ -112,20 +147,40 @@ def spearman_influence(x: Float64Array, y: Float64Array) -> Float64Array:
     ranks of all items above it, once in each factor. The mean of each of these three terms over the
     items is the covariance or variance itself; less that they have mean zero.
     """
-    u, v = centred_ranks(x), centred_ranks(y)
+    return spearman_with_influence(x, y).influence
+
+
+class CorrelationWithInfluence(NamedTuple):
+    """A correlation, and the influence of each item on it, (n,)."""
+
+    correlation: float
+    influence: Float64Array
+
+
+def spearman_with_influence(x: Float64Array, y: Float64Array) -> CorrelationWithInfluence:
+    """Return Spearman's correlation and its influence, which need the same ranks.
+
+    The correlation may differ from that of :func:`spearman` by rounding.
+
+    Args:
+        x: The values of the items, (n,).
+        y: Their gold scores, (n,), whose ranks are cached.
+    """
+    ranked_x = RankedValues(x)
+    ranked_y = _ranked_bytes(np.asarray(y, dtype=np.float64).tobytes())
+    u, v = ranked_x.centred_ranks, ranked_y.centred_ranks
     variance_u = float(u @ u) / len(u)
     variance_v = float(v @ v) / len(v)
     covariance = float(u @ v) / len(u)
     if not (variance_u > 0 and variance_v > 0):
-        return np.full(len(u), np.nan)
-    covariance_influence = (
-        u * v + weighted_rank_sums(x, v) + weighted_rank_sums(y, u) - 3 * covariance
-    )
-    u_influence = u * u + 2 * weighted_rank_sums(x, u) - 3 * variance_u
-    v_influence = v * v + 2 * weighted_rank_sums(y, v) - 3 * variance_v
+        return CorrelationWithInfluence(float("nan"), np.full(len(u), np.nan))
+    covariance_influence = u * v + ranked_x.sums_above(v) + ranked_y.sums_above(u) - 3 * covariance
+    u_influence = u * u + 2 * ranked_x.sums_above(u) - 3 * variance_u
+    v_influence = v * v + 2 * ranked_y.sums_above(v) - 3 * variance_v
     scale = np.sqrt(variance_u * variance_v)
     variances_influence = u_influence / variance_u + v_influence / variance_v
-    return np.asarray(covariance_influence / scale - covariance / scale * variances_influence / 2)
+    influence = covariance_influence / scale - covariance / scale * variances_influence / 2
+    return CorrelationWithInfluence(float(covariance / scale), np.asarray(influence))
 
 
 def kendall_influence(x: Float64Array, y: Float64Array) -> Float64Array:
@@ -164,7 +219,7 @@ def _standardised(x: Float64Array) -> Float64Array:
 
 def centred_ranks(x: Float64Array) -> Float64Array:
     """Return the mid-distribution function minus one half: ranks from -1/2 to 1/2 with mean 0."""
-    return np.asarray((average_ranks(x) - 0.5) / len(x) - 0.5)
+    return RankedValues(x).centred_ranks
 
 
 @dataclass(frozen=True)
@@ -179,6 +234,8 @@ class Correlation:
             None if there is no such function: values are then never swapped between two encoders.
         influence_function: Return how much each item moves the correlation; None: it is recomputed
             without each item in turn.
+        joint_function: Return the correlation and the influences at once, if that is faster; the
+            correlation may differ by rounding.
         depends_on_ranks_only: Whether only the order of the values counts.
         better: Whether high or low values are better.
     """
@@ -188,6 +245,7 @@ class Correlation:
     compute: Callable[[Float64Array, Float64Array], float]
     scale: Callable[[Float64Array], Float64Array] | None = None
     influence_function: Callable[[Float64Array, Float64Array], Float64Array] | None = None
+    joint_function: Callable[[Float64Array, Float64Array], CorrelationWithInfluence] | None = None
     depends_on_ranks_only: bool = False
     better: Literal["high", "low"] = "high"
 
@@ -210,6 +268,12 @@ class Correlation:
         )
         return np.asarray((len(x) - 1) * (leave_one_out.mean() - leave_one_out))
 
+    def with_influence(self, x: Float64Array, y: Float64Array) -> CorrelationWithInfluence:
+        """Return the correlation of x and y, both (n,), and the influence of each item on it."""
+        if self.joint_function is not None:
+            return self.joint_function(x, y)
+        return CorrelationWithInfluence(self.compute(x, y), self.influence(x, y))
+
 
 _CORRELATIONS = (
     Correlation(
@@ -218,6 +282,7 @@ _CORRELATIONS = (
         compute=spearman,
         scale=average_ranks,
         influence_function=spearman_influence,
+        joint_function=spearman_with_influence,
         depends_on_ranks_only=True,
     ),
     Correlation(
