@@ -28,7 +28,7 @@ normal quantile.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -102,8 +102,68 @@ def read_sentence_ids(columns: Mapping[str, npt.NDArray[Any] | list[str]]) -> In
     return np.stack(ids_by_side, axis=1) if ids_by_side else None
 
 
+class _Groups(NamedTuple):
+    """Groups of items whose influences are added up.
+
+    Attributes:
+        items: The items of one group after another; an item may be in several groups, or in none.
+        starts: Where each group begins in ``items``.
+    """
+
+    items: IntArray
+    starts: IntArray
+
+    @classmethod
+    def of_numbers(cls, group_numbers: IntArray, items: IntArray) -> _Groups:
+        """Return the groups of items, from the number of each one's group."""
+        order = np.argsort(group_numbers, kind="stable")
+        starts = np.flatnonzero(np.diff(group_numbers[order], prepend=-1))
+        return cls(items[order], starts)
+
+    def chunks(self, max_items: int) -> Iterator[_Groups]:
+        """Yield the groups in chunks of about ``max_items`` items."""
+        first_group = 0
+        while first_group < len(self.starts):
+            first_item = self.starts[first_group]
+            next_group = int(np.searchsorted(self.starts, first_item + max_items))
+            starts = self.starts[first_group:next_group]
+            is_last = next_group >= len(self.starts)
+            stop = len(self.items) if is_last else self.starts[next_group]
+            yield _Groups(self.items[first_item:stop], starts - first_item)
+            first_group = next_group
+
+    def sums(self, influences: npt.NDArray[np.floating]) -> Float64Array:
+        """Return the sums of influences, (k, n), in each group, (k, number of groups)."""
+        selected = influences[:, self.items]
+        if len(self.starts) == len(self.items):
+            return selected.astype(np.float64, copy=False)
+        return np.asarray(np.add.reduceat(selected, self.starts, axis=1, dtype=np.float64))
+
+
+class DifferenceVariances(NamedTuple):
+    """The variances of the differences of every two of k statistics, (k, k), in two ways.
+
+    Attributes:
+        by_sentences: As :meth:`ItemDependence.variance` computes them.
+        by_components: As :meth:`ItemDependence.component_variance` does.
+    """
+
+    by_sentences: Float64Array
+    by_components: Float64Array
+
+
 class ItemDependence:
-    """The sentences of n items, prepared for sums over items that share a sentence."""
+    """The sentences of n items, prepared for sums over items that share a sentence.
+
+    Sums of products over all pairs of items that vary together are sums of squares of groups. Items
+    with the same pair of sentences are one pair. A pair is alone if no other pair has one of its
+    sentences, else linked.
+
+    * Over each pair with itself: the squared sums of all pairs, those alone and those linked.
+    * Over pairs with a common sentence: those alone, plus each shared sentence's, less those of
+      pairs of which both sentences are shared, for they are counted twice.
+    * Over pairs of one component: those alone, plus each component's of linked pairs.
+    """
 
     def __init__(self, sentences: IntArray) -> None:
         """Assign numbers to the sentences, and to the pairs of them.
@@ -114,15 +174,34 @@ class ItemDependence:
         _, sentence_numbers = np.unique(sentences.ravel(), return_inverse=True)
         sides = np.sort(sentence_numbers.reshape(sentences.shape), axis=1)
         self._first, self._last = sides[:, 0], sides[:, -1]
-        _, self._pair = np.unique(
-            self._first * (1 + sentence_numbers.max()) + self._last, return_inverse=True
-        )
-        self._has_two_sentences = self._first != self._last
+        pair_keys = self._first * (1 + self._last.max()) + self._last
+        _, item_of_pair, self._pair = np.unique(pair_keys, return_index=True, return_inverse=True)
+        has_two_sentences = self._first != self._last
         items_by_sentence = np.bincount(
-            np.concatenate([self._first, self._last[self._has_two_sentences]])
+            np.concatenate([self._first, self._last[has_two_sentences]])
         )
         self.are_independent = bool(items_by_sentence.max() == 1)
         """Whether no two items share a sentence."""
+        first_of_pair, last_of_pair = self._first[item_of_pair], self._last[item_of_pair]
+        last_of_two = last_of_pair[first_of_pair != last_of_pair]
+        pairs_by_sentence = np.bincount(np.concatenate([first_of_pair, last_of_two]))
+        is_first_shared = pairs_by_sentence[self._first] > 1
+        is_last_shared = has_two_sentences & (pairs_by_sentence[self._last] > 1)
+        is_linked = is_first_shared | is_last_shared
+        self._alone = self._groups_of_pairs(~is_linked)
+        self._linked = self._groups_of_pairs(is_linked)
+        self._counted_twice = self._groups_of_pairs(is_first_shared & is_last_shared)
+        self._sentences = _Groups.of_numbers(
+            np.concatenate([self._first[is_first_shared], self._last[is_last_shared]]),
+            np.concatenate([np.flatnonzero(is_first_shared), np.flatnonzero(is_last_shared)]),
+        )
+        linked_items = np.flatnonzero(is_linked)
+        self._linked_components = _Groups.of_numbers(self.components[linked_items], linked_items)
+
+    def _groups_of_pairs(self, is_selected: npt.NDArray[np.bool_]) -> _Groups:
+        """Return the pairs of the selected items, (n,), as groups of items."""
+        items = np.flatnonzero(is_selected)
+        return _Groups.of_numbers(self._pair[items], items)
 
     @classmethod
     def without_shared(cls, n: int) -> ItemDependence:
@@ -132,71 +211,6 @@ class ItemDependence:
     def __len__(self) -> int:
         """Return the number of items."""
         return len(self._first)
-
-    def covariance(self, influences: Float64Array) -> Float64Array:
-        """Return sums of products of influences over pairs of items that share a sentence, (k, k).
-
-        If a row's sum with itself is smaller than the sum over each item with itself, as by chance
-        or if most items have the same sentence, the latter replaces all sums of that row. There,
-        items with the same pair of sentences count as one.
-
-        Args:
-            influences: The influences of n items on k statistics, (k, n).
-        """
-        sums, own_sums = self._products(influences)
-        is_too_small = np.diag(sums) < np.diag(own_sums)
-        return np.where(is_too_small[:, None] | is_too_small, own_sums, sums)
-
-    def variances_of_differences(self, influences: Float64Array) -> Float64Array:
-        """Return the variance of the difference of each two of k statistics, (k, k).
-
-        Each is computed as by :meth:`variance`.
-
-        Args:
-            influences: The influences of n items on k statistics, (k, n).
-        """
-        sums, own_sums = self._products(influences)
-        return np.maximum(_difference_sums(sums), _difference_sums(own_sums))
-
-    def component_variances_of_differences(self, influences: Float64Array) -> Float64Array:
-        """Return the variance of the difference of each two of k statistics, (k, k).
-
-        Each is computed as by :meth:`component_variance`.
-
-        Args:
-            influences: The influences of n items on k statistics, (k, n).
-        """
-        sums = self._sums(self.components, influences)
-        return _difference_sums(sums @ sums.T)
-
-    def _products(self, influences: Float64Array) -> tuple[Float64Array, Float64Array]:
-        """Return sums of products over items that share a sentence, and over each item with itself.
-
-        Both are (k, k) for influences (k, n); items with the same pair of sentences count as one.
-        """
-        influences_of_pairs = influences[:, self._has_two_sentences]
-        sentence_sums = self._sums(self._first, influences) + self._sums(
-            self._last[self._has_two_sentences], influences_of_pairs
-        )
-        pair_sums = self._sums(self._pair, influences)
-        # Two items with the same two sentences are counted for each sentence.
-        double_counted = self._sums(self._pair[self._has_two_sentences], influences_of_pairs)
-        return (
-            sentence_sums @ sentence_sums.T - double_counted @ double_counted.T,
-            pair_sums @ pair_sums.T,
-        )
-
-    def variance(self, influences: Float64Array) -> float:
-        """Return the sum of products of influences, (n,), over items that share a sentence."""
-        return float(self.covariance(influences[None])[0, 0])
-
-    def effective_sample_size(self, weights: Float64Array) -> float:
-        """Return the number of independent items of equal weight with the same variance.
-
-        Args:
-            weights: The weights of the items in the score, (n,).
-        """
-        return float(weights.sum()) ** 2 / self.variance(weights)
 
     @cached_property
     def components(self) -> IntArray:
@@ -222,26 +236,114 @@ class ItemDependence:
         heaviest = np.bincount(self.components, weights).max()
         return bool(heaviest > MAX_COMPONENT_SHARE * weights.sum())
 
+    def covariance(self, influences: Float64Array) -> Float64Array:
+        """Return sums of products of influences over pairs of items that share a sentence, (k, k).
+
+        If a row's sum with itself is smaller than the sum over each item with itself, as by chance
+        or if most items have the same sentence, the latter replaces all sums of that row. There,
+        items with the same pair of sentences count as one.
+
+        Args:
+            influences: The influences of n items on k statistics, (k, n).
+        """
+        alone, linked, sentences, counted_twice = (
+            _products(groups, influences)
+            for groups in (self._alone, self._linked, self._sentences, self._counted_twice)
+        )
+        own_sums = alone + linked
+        sums = alone + sentences - counted_twice
+        is_too_small = np.diag(sums) < np.diag(own_sums)
+        return np.where(is_too_small[:, None] | is_too_small, own_sums, sums)
+
+    def variances_of_differences(
+        self,
+        influences: npt.NDArray[np.floating],
+        row_pairs: Sequence[tuple[slice, slice]] | None = None,
+    ) -> DifferenceVariances:
+        """Return the variances of the differences of every two of k statistics.
+
+        Args:
+            influences: The influences of n items on k statistics, (k, n).
+            row_pairs: Blocks of rows and columns of which the variances are needed; all others are
+                wrong. None if all are needed.
+        """
+        alone, linked, sentences, counted_twice, components = (
+            _difference_sums(groups, influences, row_pairs)
+            for groups in (
+                self._alone,
+                self._linked,
+                self._sentences,
+                self._counted_twice,
+                self._linked_components,
+            )
+        )
+        by_sentences = alone + np.maximum(sentences - counted_twice, linked)
+        by_components = alone + components
+        return DifferenceVariances(by_sentences, by_components)
+
+    def variance(self, influences: Float64Array) -> float:
+        """Return the sum of products of influences, (n,), over items that share a sentence.
+
+        It is the sum over each item with itself if that is larger, see :meth:`covariance`.
+        """
+        return float(self.covariance(influences[None])[0, 0])
+
     def component_variance(self, influences: Float64Array) -> float:
         """Return the sum of products of influences, (n,), over items of one component."""
         return float(np.sum(np.bincount(self.components, influences) ** 2))
 
-    def _sums(self, groups: IntArray, influences: Float64Array) -> Float64Array:
-        """Return the sums of influences (k, n) in each group of items, (k, number of groups).
+    def effective_sample_size(self, weights: Float64Array) -> float:
+        """Return the number of independent items of equal weight with the same variance.
 
         Args:
-            groups: The group of each item, (n,).
-            influences: The influences of n items on k statistics, (k, n).
+            weights: The weights of the items in the score, (n,).
         """
-        n_groups = 1 + int(max(self._last.max(), self._pair.max()))
-        rows = [np.bincount(groups, weights=row, minlength=n_groups) for row in influences]
-        return np.array(rows)
+        return float(weights.sum()) ** 2 / self.variance(weights)
 
 
-def _difference_sums(products: Float64Array) -> Float64Array:
-    """Return the sum of squares of each two rows' difference, (k, k), from their products."""
-    squares = np.diag(products)
-    return np.maximum(squares[:, None] + squares - 2 * products, 0.0)
+CHUNK_ITEMS = 2048
+"""How many items' influences on all statistics are added up at once, to bound the memory."""
+
+
+def _products(groups: _Groups, influences: Float64Array) -> Float64Array:
+    """Return the products of the sums of influences, (k, n), added up over groups, (k, k)."""
+    products = np.zeros((len(influences), len(influences)))
+    for chunk in groups.chunks(CHUNK_ITEMS):
+        sums = chunk.sums(influences)
+        products += sums @ sums.T
+    return products
+
+
+EQUAL_SUMS = 1e-13
+"""Sums of squares that differ by this share of them, or less, differ by rounding."""
+
+
+def _difference_sums(
+    groups: _Groups,
+    influences: npt.NDArray[np.floating],
+    row_pairs: Sequence[tuple[slice, slice]] | None,
+) -> Float64Array:
+    """Return the squared sums of every two rows' difference, added up over groups, (k, k).
+
+    Args:
+        groups: The groups of items.
+        influences: The influences of n items on k statistics, (k, n).
+        row_pairs: The blocks of rows and columns that are needed; None for all.
+    """
+    k = len(influences)
+    products = np.zeros((k, k))
+    squares = np.zeros(k)
+    for chunk in groups.chunks(CHUNK_ITEMS):
+        sums = chunk.sums(influences)
+        squares += np.einsum("kg,kg->k", sums, sums)
+        if row_pairs is None:
+            products += sums @ sums.T
+            continue
+        for rows, columns in row_pairs:
+            products[rows, columns] += sums[rows] @ sums[columns].T
+    total = squares[:, None] + squares
+    differences = total - 2 * products
+    return np.where(differences > EQUAL_SUMS * total, differences, 0.0)
 
 
 def cached_dependence(sentences: IntArray) -> ItemDependence:
@@ -282,7 +384,7 @@ def read_dependence(columns: Mapping[str, npt.NDArray[Any] | list[str]], n: int)
     The items are independent if the columns have no sentences.
     """
     sentences = read_sentence_ids(columns)
-    return ItemDependence.without_shared(n) if sentences is None else ItemDependence(sentences)
+    return ItemDependence.without_shared(n) if sentences is None else cached_dependence(sentences)
 
 
 class VarianceEstimator(NamedTuple):
@@ -290,14 +392,11 @@ class VarianceEstimator(NamedTuple):
 
     Attributes:
         variance: Return the variance of one score from its influences, (n,).
-        variances_of_differences: Return the variance of the difference of every two of k scores,
-            (k, k), from their influences, (k, n).
         n_items: The number of independent items with the same information, at least 2; the
-            variances are those of a population, to be multiplied by n_items / (n_items - 1).
+            variance is that of a population, to be multiplied by n_items / (n_items - 1).
     """
 
     variance: Callable[[Float64Array], float]
-    variances_of_differences: Callable[[Float64Array], Float64Array]
     n_items: float
 
 
@@ -318,16 +417,11 @@ def variance_estimators(
     n_effective = dependence.effective_sample_size(weights)
     if n_effective < 2:
         return []
-    by_sentences = VarianceEstimator(
-        dependence.variance, dependence.variances_of_differences, n_effective
-    )
-    if dependence.are_independent or dependence.has_dominant_component(weights):
-        return [by_sentences]
-    n_components = float(weights.sum()) ** 2 / dependence.component_variance(weights)
-    by_components = VarianceEstimator(
-        dependence.component_variance, dependence.component_variances_of_differences, n_components
-    )
-    return [by_sentences, by_components]
+    estimators = [VarianceEstimator(dependence.variance, n_effective)]
+    if not (dependence.are_independent or dependence.has_dominant_component(weights)):
+        n_components = float(weights.sum()) ** 2 / dependence.component_variance(weights)
+        estimators.append(VarianceEstimator(dependence.component_variance, n_components))
+    return estimators
 
 
 def standard_errors(

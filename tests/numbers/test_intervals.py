@@ -126,13 +126,19 @@ def test_among_errors_of_0_the_fewest_degrees_of_freedom_come_first():
 
 def test_the_variances_of_differences_are_those_of_each_pair_by_both_estimates():
     rng = np.random.default_rng(3)
-    dependence, weights = ItemDependence(rng.integers(0, 40, size=(50, 2))), rng.random(50)
+    dependence = ItemDependence(rng.integers(0, 40, size=(50, 2)))
     influences = rng.normal(size=(4, 50))
-    estimators = variance_estimators(dependence, weights)
-    for estimator in estimators:
-        found = estimator.variances_of_differences(influences)
-        expected = [[estimator.variance(a - b) for b in influences] for a in influences]
-        np.testing.assert_allclose(found, expected, atol=1e-12)
+    found = dependence.variances_of_differences(influences)
+    for variances, variance in zip(
+        found, (dependence.variance, dependence.component_variance), strict=True
+    ):
+        expected = [[variance(a - b) for b in influences] for a in influences]
+        np.testing.assert_allclose(variances, expected, atol=1e-12)
+    blocks = [(slice(0, 2), slice(2, 4))]
+    for variances, all_variances in zip(
+        dependence.variances_of_differences(influences, blocks), found, strict=True
+    ):
+        np.testing.assert_allclose(variances[:2, 2:], all_variances[:2, 2:], atol=1e-12)
     assert len(variance_estimators(ItemDependence(chain(5, 12)), np.ones(60))) == 2
 
 

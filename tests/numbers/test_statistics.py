@@ -311,7 +311,7 @@ def test_the_variance_of_every_two_rows_difference_is_that_of_their_difference_a
         # One sentence is in every pair: of rows that add up to nothing, so do the sums over what they share.
         sentences[:, 0], shares = 99, shares - shares.mean(axis=1, keepdims=True)
     sharing = ItemDependence(sentences)
-    found = sharing.variances_of_differences(shares)
+    found = sharing.variances_of_differences(shares).by_sentences
     expected = [[sharing.variance(a - b) for b in shares] for a in shares]
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
