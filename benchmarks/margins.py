@@ -142,7 +142,7 @@ def print_plan(
     n_items = {task.task: len(task.pair) for task in tasks}
     n_items["mean"] = sum(n_items.values())
     for name, estimates in differences.items():
-        error, df = np.median([estimate[1:] for estimate in estimates], axis=0)
+        error, df = np.median([(estimate.error, estimate.df) for estimate in estimates], axis=0)
         items = StandardError(float(error), float(df))
         recipe_error = recipe_errors[name]
         items_required = [

@@ -2,12 +2,12 @@
 
     python benchmarks/ties.py ranks --data DIR  # how often all true ranks are inside at once
     python benchmarks/ties.py wrong --data DIR  # equal encoders distinguished, with gaps too
-    python benchmarks/ties.py time --data DIR   # CPU seconds for 60 encoders on seven tasks
+    python benchmarks/ties.py time --data DIR   # CPU seconds and memory for many encoders
     python benchmarks/ties.py letters           # CPU seconds for the letters of rows with gaps
 
 Encoders are drawn anew in each trial as in ``calibration.py``, on the real tasks' shared sentences;
-each differs from the next by ``step`` points. The third of them lacks the task ``gap`` if there is
-one. Equal encoders may have any rank: then all ranks must be inside.
+each differs from the next by ``step`` points, or as the case says. The third of them lacks the
+task ``gap`` if there is one. Equal encoders may have any rank: then all ranks must be inside.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import resource
 import time
 from collections.abc import Sequence
 from itertools import combinations, product
@@ -28,71 +29,98 @@ from calibration import QUALITY, TASKS, Field, Rng, Structure, encode, gold_of, 
 from stsbench.numbers.statistics import Float64Array
 from stsbench.results.record import Result
 from stsbench.significance.differences import TIE_TOLERANCE
-from stsbench.significance.means import Standings, assign_letters, rank_rows
+from stsbench.significance.ranks import Standings, assign_letters, rank_rows
 
 EFFECT = 0.2
+SEEDS = 3
 ENCODERS, WITHOUT = 5, 2
 """The number of encoders of a trial, and the index of the one that lacks a task."""
 PROTOCOL = {"name": "simcse", "metric": "spearman", "aggregation": "all", "similarity": "cosine"}
 
 
 def make_result(
-    name: str, structure: Structure, gold: Float64Array, similarity: Float64Array
+    name: str,
+    structure: Structure,
+    gold: Float64Array,
+    similarity: Float64Array,
+    train_seed: int | None = None,
 ) -> Result:
     """Return a Result with these items; ranks do not depend on its score and other fields."""
     columns: dict[str, Any] = {"gold": gold, "similarity": similarity}
     columns |= {f"sentence{1 + side}": structure.sentences[:, side] for side in (0, 1)}
     unused: dict[str, Any] = {
         "scores": {}, "per_subset": {}, "interval": (-1.0, 1.0), "interval_method": "",
-        "zero_vectors": 0, "overlap": "none", "train_seed": None, "eval_seed": 0,
+        "zero_vectors": 0, "overlap": "none", "train_seed": train_seed, "eval_seed": 0,
         "encoder_card": None, "fingerprint": None, "revision": None, "task_card": "",
         "data": structure.task, "notes": [], "run": {}, "score": 0.0,
     }  # fmt: skip
     return Result(
         encoder=name, task=structure.task, split="test", protocol=PROTOCOL, n=len(gold),
-        items=name, per_item=columns, **unused,
+        items=f"{name} {train_seed}", per_item=columns, **unused,
     )  # fmt: skip
 
 
 def draw_rows(
-    tasks: Sequence[Structure], count: int, step: float, rng: Rng
+    tasks: Sequence[Structure], distances: Sequence[float], rng: Rng, *, seed_deviation: float = 0.0
 ) -> dict[int, list[list[Result]]]:
-    """Draw the results of encoders on all tasks, the best encoder first.
+    """Draw the results of encoders on all tasks.
 
     Args:
         tasks: The tasks.
-        count: The number of encoders.
-        step: The number of points by which each is better than the next.
+        distances: By how many points each encoder is worse than the best one.
         rng: The generator.
+        seed_deviation: The deviation in points over the three seeds of each encoder; 0 for one.
 
     Returns:
         For each encoder its results on each task, one list per task.
     """
-    meaning, shared, *errors = (Field(tasks, EFFECT, rng) for _ in range(2 + count))
-    rows: dict[int, list[list[Result]]] = {encoder: [] for encoder in range(count)}
-    for task in tasks:
-        gold = gold_of(meaning(task))
-        for encoder, error in enumerate(errors):
-            quality = QUALITY - encoder * points(step)
-            similarity = encode(meaning(task), shared(task), error(task), quality)
-            rows[encoder].append([make_result(f"encoder {encoder}", task, gold, similarity)])
+    meaning, shared = (Field(tasks, EFFECT, rng) for _ in range(2))
+    golds = [gold_of(meaning(task)) for task in tasks]
+    rows: dict[int, list[list[Result]]] = {}
+    for encoder, distance in enumerate(distances):
+        rows[encoder] = [[] for _ in tasks]
+        for seed in range(SEEDS if seed_deviation else 1):
+            error = Field(tasks, EFFECT, rng)
+            quality = QUALITY - points(distance + seed_deviation * rng.normal())
+            for task, gold, results in zip(tasks, golds, rows[encoder], strict=True):
+                similarity = encode(meaning(task), shared(task), error(task), quality)
+                name = f"encoder {encoder}"
+                train_seed = seed if seed_deviation else None
+                results.append(make_result(name, task, gold, similarity, train_seed))
     return rows
+
+
+CASES: Sequence[tuple[str, Sequence[float], float]] = (
+    *((f"{count} equal", [0.0] * count, 0.0) for count in (5, 8, 20, 60)),
+    *((f"8 in steps of {step}", [step * index for index in range(8)], 0.0)
+      for step in (0.05, 0.1, 0.5, 2.0)),
+    ("5 equal, and 3 that are 2 points worse", [0.0] * 5 + [2.0] * 3, 0.0),
+    ("5 equal, 3 seeds of deviation 1", [0.0] * 5, 1.0),
+)  # fmt: skip
+"""The label of a case, the distance of each encoder from the best, and the seeds' deviation."""
 
 
 def print_ranks(tasks: Sequence[Structure], trials: int) -> None:
     """Print a table in markdown: how often all true ranks are inside, and how many ranks are."""
-    print("| encoders | step | all true ranks inside at once | ranks inside, mean |")
+    print("| encoders | trials | all true ranks inside at once | ranks inside, mean |")
     print("| --- | --- | --- | --- |")
-    for count, step in product((5, 8), (0.0, 0.1, 0.5)):
+    for case, (label, distances, seed_deviation) in enumerate(CASES):
+        n_trials = max(1, trials * min(8, len(distances)) // len(distances))
         n_covered = 0
         widths = []
-        for seed in range(trials):
-            rng = np.random.default_rng([seed, count, int(100 * step)])
-            standings = rank_rows(draw_rows(tasks, count, step, rng))
-            n_covered += _covers_all(standings, step)
+        for trial in range(n_trials):
+            rng = np.random.default_rng([trial, case])
+            rows = draw_rows(tasks, distances, rng, seed_deviation=seed_deviation)
+            standings = rank_rows(rows)
+            n_covered += _covers_all(standings, distances)
             intervals = [row.rank_interval for row in standings.rows.values()]
             widths.append(np.mean([1 + worst - best for best, worst in intervals]))
-        cells = [str(count), str(step), f"{100 * n_covered / trials:.1f}", f"{np.mean(widths):.1f}"]
+        cells = [
+            label,
+            f"{n_trials}",
+            f"{100 * n_covered / n_trials:.1f}",
+            f"{np.mean(widths):.1f}",
+        ]
         print(f"| {' | '.join(cells)} |", flush=True)
 
 
@@ -117,27 +145,27 @@ def run_trial(tasks: Sequence[Structure], step: float, gap: str | None, seed: in
         Whether any equal encoders are distinguished, whether any order is wrong, and whether all
         true ranks are in their intervals; NaN for what does not apply.
     """
-    rows = draw_rows(tasks, ENCODERS, step, np.random.default_rng([seed, int(100 * step)]))
+    distances = [step * encoder for encoder in range(ENCODERS)]
+    rows = draw_rows(tasks, distances, np.random.default_rng([seed, int(100 * step)]))
     if gap is not None:
         rows[WITHOUT] = [
             [] if task.task == gap else results
             for task, results in zip(tasks, rows[WITHOUT], strict=True)
         ]
     standings = rank_rows(rows)
-    is_covered = float(_covers_all(standings, step))
+    is_covered = float(_covers_all(standings, distances))
     if step == 0:
         return [float(_distinguishes_any(standings)), np.nan, is_covered]
     return [np.nan, float(_has_wrong_order(standings)), is_covered]
 
 
-def _covers_all(standings: Standings[int], step: float) -> bool:
-    """Return whether all true ranks are in their intervals; equal encoders have all ranks."""
-    k = len(standings.rows)
+def _covers_all(standings: Standings[int], distances: Sequence[float]) -> bool:
+    """Return whether all true ranks are in their intervals; equal encoders share theirs."""
     for encoder, row in standings.rows.items():
+        n_better = sum(distance < distances[encoder] for distance in distances)
+        n_not_worse = sum(distance <= distances[encoder] for distance in distances)
         best, worst = row.rank_interval
-        if step == 0 and (best, worst) != (1, k):
-            return False
-        if step > 0 and not best <= encoder + 1 <= worst:
+        if best > n_better + 1 or worst < n_not_worse:
             return False
     return True
 
@@ -163,14 +191,34 @@ def _has_wrong_order(standings: Standings[int]) -> bool:
 
 
 def print_time(tasks: Sequence[Structure], trials: int) -> None:
-    """Print the least CPU seconds of some rounds."""
-    rows = draw_rows(tasks, 60, 0.1, np.random.default_rng(0))
-    seconds = []
-    for _ in range(min(trials, 3)):
+    """Print a table in markdown: CPU seconds to rank encoders with letters, and the peak memory."""
+    del trials
+    print("| encoders | share of cells missing | CPU seconds | peak memory |")
+    print("| --- | --- | --- | --- |")
+    for count, missing in ((60, 0.0), (600, 0.4), (1500, 0.0)):
+        rng = np.random.default_rng(count)
+        rows = _draw_fast(tasks, count, missing, rng)
         start = time.process_time()
         rank_rows(rows)
-        seconds.append(time.process_time() - start)
-    print(f"60 encoders on {len(tasks)} tasks: {min(seconds):.1f} CPU seconds")
+        seconds = time.process_time() - start
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+        print(f"| {count} | {missing:.0%} | {seconds:.1f} | {peak:.2f} GB |", flush=True)
+
+
+def _draw_fast(
+    tasks: Sequence[Structure], count: int, missing: float, rng: Rng
+) -> dict[int, list[list[Result]]]:
+    """Draw encoders whose errors are independent, with a share of cells missing."""
+    meaning = Field(tasks, EFFECT, rng)
+    rows: dict[int, list[list[Result]]] = {encoder: [] for encoder in range(count)}
+    golds = [gold_of(meaning(task)) for task in tasks]
+    for encoder, results_by_task in rows.items():
+        for task, gold in zip(tasks, golds, strict=True):
+            error = rng.normal(size=len(gold))
+            similarity = (QUALITY - encoder * points(0.1)) * meaning(task) + 0.6 * error
+            result = make_result(f"encoder {encoder}", task, gold, similarity)
+            results_by_task.append([] if rng.random() < missing else [result])
+    return {encoder: results for encoder, results in rows.items() if any(results)}
 
 
 def print_letters() -> None:

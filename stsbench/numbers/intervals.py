@@ -133,11 +133,19 @@ class _Groups(NamedTuple):
             first_group = next_group
 
     def sums(self, influences: npt.NDArray[np.floating]) -> Float64Array:
-        """Return the sums of influences, (k, n), in each group, (k, number of groups)."""
-        selected = influences[:, self.items]
-        if len(self.starts) == len(self.items):
-            return selected.astype(np.float64, copy=False)
-        return np.asarray(np.add.reduceat(selected, self.starts, axis=1, dtype=np.float64))
+        """Return the sums of influences, (k, n), in each group, (number of groups, k)."""
+        selected = influences.T[self.items].astype(np.float64, copy=False)
+        n_items = len(self.items)
+        if len(self.starts) == n_items:
+            return selected
+        from scipy import sparse
+
+        # Ten times as fast as numpy's reduceat.
+        row_stops = np.append(self.starts, n_items)
+        indicators = sparse.csr_array(
+            (np.ones(n_items), np.arange(n_items), row_stops), shape=(len(self.starts), n_items)
+        )
+        return np.asarray(indicators @ selected)
 
 
 class DifferenceVariances(NamedTuple):
@@ -263,7 +271,8 @@ class ItemDependence:
         """Return the variances of the differences of every two of k statistics.
 
         Args:
-            influences: The influences of n items on k statistics, (k, n).
+            influences: The influences of n items on k statistics, (k, n). Many rows are added up
+                faster if those of one item follow each other in memory.
             row_pairs: Blocks of rows and columns of which the variances are needed; all others are
                 wrong. None if all are needed.
         """
@@ -310,7 +319,7 @@ def _products(groups: _Groups, influences: Float64Array) -> Float64Array:
     products = np.zeros((len(influences), len(influences)))
     for chunk in groups.chunks(CHUNK_ITEMS):
         sums = chunk.sums(influences)
-        products += sums @ sums.T
+        products += sums.T @ sums
     return products
 
 
@@ -335,12 +344,12 @@ def _difference_sums(
     squares = np.zeros(k)
     for chunk in groups.chunks(CHUNK_ITEMS):
         sums = chunk.sums(influences)
-        squares += np.einsum("kg,kg->k", sums, sums)
+        squares += np.einsum("gk,gk->k", sums, sums)
         if row_pairs is None:
-            products += sums @ sums.T
+            products += sums.T @ sums
             continue
         for rows, columns in row_pairs:
-            products[rows, columns] += sums[rows] @ sums[columns].T
+            products[rows, columns] += sums[:, rows].T @ sums[:, columns]
     total = squares[:, None] + squares
     differences = total - 2 * products
     return np.where(differences > EQUAL_SUMS * total, differences, 0.0)

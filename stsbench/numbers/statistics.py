@@ -60,7 +60,7 @@ class RankedValues:
     def __init__(self, x: Float64Array) -> None:
         """Sort values, (n,)."""
         n = len(x)
-        order = np.argsort(x, kind="stable")
+        order = np.argsort(x)
         ordered = x[order]
         is_first = np.ones(n, dtype=bool)
         is_first[1:] = ordered[1:] != ordered[:-1]
@@ -354,20 +354,34 @@ def correlation_influences(
 ) -> Float64Array:
     """Return how much each item moves a correlation, or its average over subsets, (n,).
 
-    The influence on a correlation that is NaN is 0; influences are NaN in a subset of fewer than
-    ``MIN_ITEMS`` items.
+    See :func:`correlation_with_influences`.
+    """
+    return correlation_with_influences(metric, values, gold, subset_weights).influence
+
+
+def correlation_with_influences(
+    metric: str, values: Float64Array, gold: Float64Array, subset_weights: SubsetWeights
+) -> CorrelationWithInfluence:
+    """Return a correlation, or its average over subsets, and how much each item moves it, (n,).
+
+    A correlation that is NaN counts as 0, and so does the influence on it; influences are NaN in a
+    subset of fewer than ``MIN_ITEMS`` items.
 
     Args:
         metric: A key of ``CORRELATIONS``.
         values: The similarity of each item, (n,).
         gold: The gold score of each item, (n,).
-        subset_weights: The subsets that are correlated separately, with their weights.
+        subset_weights: The subsets that are correlated apart, with their weights.
     """
+    score = 0.0
     influences = np.zeros(len(values))
-    for indices, weight in zip(subset_weights.indices, subset_weights.weights, strict=True):
+    for indices, weight in zip(*subset_weights, strict=True):
+        correlation, subset_influences = CORRELATIONS[metric].with_influence(
+            values[indices], gold[indices]
+        )
+        score += weight * float(np.nan_to_num(correlation))
         if len(indices) < MIN_ITEMS:
             influences[indices] = np.nan
-            continue
-        subset_influences = CORRELATIONS[metric].influence(values[indices], gold[indices])
-        influences[indices] = weight * np.nan_to_num(subset_influences) / len(indices)
-    return influences
+        else:
+            influences[indices] = weight * np.nan_to_num(subset_influences) / len(indices)
+    return CorrelationWithInfluence(score, influences)

@@ -28,7 +28,7 @@ from stsbench.numbers.statistics import (
     SubsetWeights,
     weigh_subsets,
 )
-from stsbench.results.folder import read_item_columns, without_columns
+from stsbench.results.folder import read_item_columns
 from stsbench.results.record import Result
 from stsbench.results.signature import Fields, describe_mismatch, protocol_part
 from stsbench.significance.differences import (
@@ -53,13 +53,13 @@ RowResults = Mapping[RowKey, Sequence[Sequence[Result]]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TaskItems(Generic[RowKey]):
-    """The items of one task, their values by row, and the sentences that they contain.
+class TaskSamples(Generic[RowKey]):
+    """The scores of rows on one task, and how much each of its items moves them.
 
     Attributes:
         task: The task's name.
-        paired: The values of all rows on these n items.
         samples: Each row's scores and influences, by seed.
+        weights: The items' shares of the score, (n,).
         sentences: The numbers of each item's m sentences, (n, m). If they are unknown, or if items
             are taken as independent, each item has a negative number of its own.
         knows_sentences: Whether it is known which items share a sentence. Images, whose score is
@@ -67,10 +67,21 @@ class TaskItems(Generic[RowKey]):
     """
 
     task: str
-    paired: Paired
     samples: Mapping[RowKey, ScoreSample]
+    weights: Float64Array
     sentences: IntArray
     knows_sentences: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TaskItems(TaskSamples[RowKey]):
+    """The same with the items of the task themselves.
+
+    Attributes:
+        paired: The values of all rows on these n items.
+    """
+
+    paired: Paired
 
 
 def one_per_seed(results: Sequence[Result]) -> list[Result]:
@@ -121,21 +132,26 @@ def pair_items(
     """
     columns = [[read_item_columns(result) for result in results] for results in encoders.values()]
     first_result = next(iter(encoders.values()))[0]
-    paired = _make_paired_test(first_result, columns, score_name)
+    paired = make_paired_test(first_result, columns, score_name)
     if paired is None:
         return None
     sentences = _find_sentences(columns) if dependence == "sentences" else None
-    own_numbers = np.arange(-len(paired.weights), 0)[:, None]
     return TaskItems(
         task=first_result.task,
         paired=paired,
         samples={
-            row: _sample(paired, index, results)
+            row: average_by_seed(paired.scores(index), paired.influences(index), results)
             for index, (row, results) in enumerate(encoders.items())
         },
-        sentences=own_numbers if sentences is None else sentences,
+        weights=paired.weights,
+        sentences=own_numbers(len(paired.weights)) if sentences is None else sentences,
         knows_sentences=sentences is not None or "recall" in columns[0][0],
     )
+
+
+def own_numbers(n: int) -> IntArray:
+    """Return the sentence numbers of n items of which no two share a sentence, (n, 1)."""
+    return np.arange(-n, 0)[:, None]
 
 
 def _find_sentences(columns: AllColumns) -> IntArray | None:
@@ -161,7 +177,7 @@ class JoinedItems(NamedTuple):
 
 
 def join_items(
-    tasks: Sequence[TaskItems[RowKey]], task_weights: Sequence[float] | None = None
+    tasks: Sequence[TaskSamples[RowKey]], task_weights: Sequence[float] | None = None
 ) -> JoinedItems:
     """Join the items of several tasks, one task after another.
 
@@ -182,8 +198,7 @@ def join_items(
     if task_weights is None:
         task_weights = [1 / len(tasks)] * len(tasks)
     weights = [
-        task_weight * items.paired.weights
-        for items, task_weight in zip(tasks, task_weights, strict=True)
+        task_weight * items.weights for items, task_weight in zip(tasks, task_weights, strict=True)
     ]
     return JoinedItems(
         cached_dependence(np.concatenate(sentences_by_task)), np.concatenate(weights)
@@ -343,7 +358,7 @@ def find_tested_column(
     return TestedColumn(value_column, metric)
 
 
-def _make_paired_test(result: Result, columns: AllColumns, score_name: str) -> Paired | None:
+def make_paired_test(result: Result, columns: AllColumns, score_name: str) -> Paired | None:
     """Return the paired test of a score; None if the results' columns do not make the score."""
     first_columns = columns[0][0]
     if score_name == "f1":
@@ -385,11 +400,18 @@ def _make_paired_f1(columns: AllColumns) -> PairedF1 | None:
     return PairedF1(predicted=predicted, correct=_stack(columns, "correct"))
 
 
-def _sample(paired: Paired, encoder: int, results: Sequence[Result]) -> ScoreSample:
-    """Compute an encoder's scores by seed.
+def average_by_seed(
+    scores: Float64Array, influences: npt.NDArray[Any], results: Sequence[Result]
+) -> ScoreSample:
+    """Return an encoder's scores by seed.
 
     If there are several training seeds, the evaluation seeds of each are averaged; otherwise the
     seeds are the evaluation seeds.
+
+    Args:
+        scores: The score of each result, (number of results,).
+        influences: How much each of n items moves each score, (number of results, n).
+        results: The results, one per seed.
     """
     is_trained_often = len({result.train_seed for result in results}) > 1
     seed_by_result = [
@@ -402,8 +424,6 @@ def _sample(paired: Paired, encoder: int, results: Sequence[Result]) -> ScoreSam
         # One training seed may be among those of other tasks; one evaluation seed varies nothing.
         train_seed = results[0].train_seed
         names = () if train_seed is None else (("training", train_seed),)
-    scores = paired.scores(encoder)
-    influences = paired.influences(encoder)
     mean_scores = []
     mean_influences = []
     for seed in seeds:
@@ -448,73 +468,6 @@ def _subset_weights(
             f"a result is aggregated by '{aggregation}', and its per-item columns hold no subsets"
         )
     return weigh_subsets(columns["subset"].tolist(), aggregation)
-
-
-class RowItems(Generic[RowKey]):
-    """The items of rows on tasks, by the tasks' indices.
-
-    Rows that have a task have the same items of it.
-    Tasks for which no statistic is known are excluded.
-
-    Attributes:
-        results_without_columns: Results whose per-item columns are not available.
-        results_without_sentences: Results whose columns do not say which items share a sentence.
-        tasks: The items of each task, by the task's index.
-    """
-
-    def __init__(
-        self,
-        results_by_row: RowResults[RowKey],
-        dependence: Dependence = "sentences",
-        score_names: Sequence[str] = (),
-    ) -> None:
-        """Read the columns of all rows' results.
-
-        Args:
-            results_by_row: Each row's results by task, one per seed.
-            dependence: Which items are taken to vary together.
-            score_names: The score to compare on each task, a name of its results'
-                ``score_names``; empty for the results' own scores.
-
-        Raises:
-            DataError: Columns are broken, or not of the same items.
-        """
-        self.results_without_columns: list[Result] = []
-        self.results_without_sentences: list[Result] = []
-        self.tasks: dict[int, TaskItems[RowKey]] = {}
-        for task in range(max(map(len, results_by_row.values()), default=0)):
-            results_by_key = {
-                key: one_per_seed(results_by_task[task])
-                for key, results_by_task in results_by_row.items()
-                if results_by_task[task]
-            }
-            complete = {}
-            for key, results in results_by_key.items():
-                lacking = without_columns(results)
-                self.results_without_columns += lacking
-                if not lacking:
-                    complete[key] = results
-            if not complete:
-                continue
-            items = pair_items(
-                complete, dependence, score_name=score_names[task] if score_names else ""
-            )
-            if items is None:
-                continue
-            self.tasks[task] = items
-            if not items.knows_sentences:
-                for results in complete.values():
-                    self.results_without_sentences += results
-
-    def common_tasks(self, *rows: RowKey) -> tuple[int, ...]:
-        """Return the indices of the tasks that all of these rows have."""
-        return tuple(
-            task for task, items in self.tasks.items() if all(row in items.samples for row in rows)
-        )
-
-    def select(self, tasks: Sequence[int]) -> list[TaskItems[RowKey]]:
-        """Return the items of these tasks."""
-        return [self.tasks[task] for task in tasks]
 
 
 def check_comparable(rows: RowResults[RowKey]) -> None:

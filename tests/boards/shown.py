@@ -17,7 +17,7 @@ from stsbench.boards.tables.table import (
     TableNumber,
 )
 from stsbench.results.record import Result
-from stsbench.significance.means import RowStanding
+from stsbench.significance.ranks import RowStanding
 from tests.made import make_result
 
 STS = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"]

@@ -12,8 +12,8 @@ from scipy import stats
 from stsbench.numbers.intervals import ItemDependence
 from stsbench.numbers.statistics import Float64Array, SubsetWeights
 from stsbench.significance.differences import EstimatedDifference, ScoreSample, average_samples
-from stsbench.significance.means import rank_rows
 from stsbench.significance.paired import PairedCorrelation, PairedMean, permutation_p
+from stsbench.significance.ranks import rank_rows
 from tests.boards.scored import sts
 
 PAIRS, PERMUTATIONS = 1500, 299

@@ -23,20 +23,23 @@ from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.folder import read_states
 from stsbench.results.record import Result, digest_columns, items_path
 from stsbench.significance.comparison import TestSettings, compare
-from stsbench.significance.items import RowItems, join_items
+from stsbench.significance.items import join_items
 from stsbench.significance.means import (
-    MAX_GROUPS,
     Interval,
-    assign_letters,
-    compare_all_pairs,
     compute_differences_from,
     compute_mean_interval,
     compute_mean_intervals,
-    find_rank_intervals,
     interval_cache_key,
-    rank_rows,
 )
 from stsbench.significance.paired import holm
+from stsbench.significance.ranks import (
+    MAX_GROUPS,
+    assign_letters,
+    compare_all_pairs,
+    find_rank_intervals,
+    rank_rows,
+)
+from stsbench.significance.rows import RowItems
 from tests.boards.scored import drawn, probe, sts, write
 from tests.made import SIMCSE, make_result
 from tests.significance.pairs import FEW, SUBSETS, pair, told
@@ -380,7 +383,7 @@ def test_a_table_says_that_its_letters_are_not_all(monkeypatch):
         "Ties: rows that share a letter are not significantly different by the mean "
         "(paired tests, Holm's correction over 2 pairs, level 0.05)"
     ]
-    monkeypatch.setattr("stsbench.significance.means.MAX_GROUPS", 3)
+    monkeypatch.setattr("stsbench.significance.ranks.MAX_GROUPS", 3)
     table = rank_table(board)
     assert [note for note in table.measured_notes if note.startswith("Ties: ")] == [
         "Ties: rows that share no letter are significantly different by the mean "

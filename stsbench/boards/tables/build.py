@@ -59,7 +59,7 @@ from stsbench.results.signature import (
 
 if TYPE_CHECKING:
     from stsbench.boards.mteb.scores import MtebResults
-    from stsbench.significance.means import ProgressCallback
+    from stsbench.significance.rows import ProgressCallback
 
 DEFAULT_FOLDER = Path("results")
 

@@ -13,7 +13,7 @@ from stsbench.core.errors import look_up
 from stsbench.results.record import Result
 
 if TYPE_CHECKING:
-    from stsbench.significance.means import RowStanding
+    from stsbench.significance.ranks import RowStanding
 
 AverageTerms = Sequence[Sequence[str]]
 """Column keys in terms: an average is the mean over terms, each the mean of its columns."""

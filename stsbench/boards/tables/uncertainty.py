@@ -29,7 +29,8 @@ from stsbench.results.record import Result
 
 if TYPE_CHECKING:
     from stsbench.significance.comparison import TestSettings
-    from stsbench.significance.means import ProgressCallback, Standings
+    from stsbench.significance.ranks import Standings
+    from stsbench.significance.rows import ProgressCallback
 
 
 class _RowMeans(NamedTuple):
@@ -198,7 +199,7 @@ def rank_table(table: Table, settings: TestSettings | None = None) -> Table:
         ]
         if any(results_by_task):
             results_by_row[row_index] = results_by_task
-    from stsbench.significance.means import rank_rows
+    from stsbench.significance.ranks import rank_rows
 
     standings = rank_rows(results_by_row, settings=settings)
     if not standings.rows:
@@ -258,7 +259,7 @@ def _describe_ranks(
     standings: Standings[int], labels: Sequence[str], *, n_tasks: int
 ) -> Iterator[str]:
     """Yield the notes on what ranks and letters mean, and on rows that need care."""
-    from stsbench.significance.means import MAX_GROUPS
+    from stsbench.significance.ranks import MAX_GROUPS
 
     pairs = f"{standings.tests} {'pair' if standings.tests == 1 else 'pairs'}"
     yield (

@@ -1,7 +1,7 @@
 """How rows stand to each other: where a row without a rank is shown."""
 
 from stsbench.boards.tables.table import Group, Row, Table, add_standings
-from stsbench.significance.means import RowStanding
+from stsbench.significance.ranks import RowStanding
 
 
 def test_a_row_without_a_standing_comes_last_in_its_group():

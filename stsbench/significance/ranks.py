@@ -1,0 +1,494 @@
+"""Ranks of encoders by their means over tasks, and letters for those that do not differ."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from itertools import combinations_with_replacement
+from typing import Any, Generic, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from stsbench.numbers.intervals import ItemDependence, variance_estimators
+from stsbench.numbers.statistics import Float64Array, IntArray
+from stsbench.results.record import Result
+from stsbench.significance.comparison import TestSettings
+from stsbench.significance.differences import (
+    TIE_TOLERANCE,
+    ScoreSample,
+    all_seed_errors,
+    average_samples,
+)
+from stsbench.significance.items import (
+    RowKey,
+    RowResults,
+    TaskSamples,
+    check_comparable,
+    has_one_training_seed,
+    join_items,
+    least_share_error,
+)
+from stsbench.significance.paired import holm
+from stsbench.significance.rows import ProgressCallback, RowInfluences, RowTasks
+
+MAX_GROUPS = 52
+"""The number of groups of letters beyond which groups are not divided any further.
+
+With gaps their number may grow exponentially with the number of rows.
+"""
+
+
+class LetterDisplay(NamedTuple):
+    """The letters of k encoders.
+
+    Attributes:
+        letters: Each encoder's letters, (k,).
+        is_exact: All significant differences are displayed. If not, some encoders share a letter
+            although they differ, because there would be more than ``MAX_GROUPS`` groups.
+    """
+
+    letters: Sequence[str]
+    is_exact: bool
+
+
+class _Groups(NamedTuple):
+    masks: list[int]
+    """Groups as bit masks of encoders."""
+    is_exact: bool
+    """No group has two encoders that differ."""
+
+
+def assign_letters(different: npt.NDArray[np.bool_]) -> LetterDisplay:
+    """Assign letters to k encoders, so that two share one if they do not differ significantly.
+
+    The groups are the largest ranges of encoders of which the first and the last do not differ.
+    If an encoder within a range differs from another one, as can be with gaps, ranges are divided
+    by insert and absorb (Piepho 2004, section 2.2). A group whose pairs are all in other groups is
+    then removed (his sweeping, of whole groups).
+
+    Args:
+        different: Which pairs differ significantly, (k, k), symmetric; encoders best first.
+
+    Returns:
+        The letters; the first encoder has ``a``. After ``z`` come ``A`` to ``Z``, then ``.a``.
+    """
+    k = len(different)
+    groups = _insert_and_absorb(_find_ranges(different), different)
+    members_by_group = [_members(mask, k).tolist() for mask in _sweep(groups.masks, k)]
+    letters_by_encoder = [""] * k
+    n_letters = len(string.ascii_letters)
+    for index, members in enumerate(sorted(members_by_group)):
+        letter = "." * (index // n_letters) + string.ascii_letters[index % n_letters]
+        for encoder in members:
+            letters_by_encoder[encoder] += letter
+    return LetterDisplay(letters_by_encoder, groups.is_exact)
+
+
+def _find_ranges(different: npt.NDArray[np.bool_]) -> list[int]:
+    """Find the largest ranges of encoders of which the first and the last do not differ.
+
+    Returns:
+        Bit masks of encoders; every pair that does not differ is in one of the ranges.
+    """
+    k = len(different)
+    if not k:
+        return []
+    last_tied = k - 1 - np.argmax(~different[:, ::-1], axis=1)
+    stops = 1 + np.maximum.accumulate(last_tied)
+    # A range that ends where the one before it ends lies within that one.
+    starts = np.flatnonzero(np.diff(stops, prepend=0))
+    return [(1 << int(stops[start])) - (1 << int(start)) for start in starts]
+
+
+def _insert_and_absorb(groups: list[int], different: npt.NDArray[np.bool_]) -> _Groups:
+    """Divide groups until none has two encoders that differ.
+
+    All differences of an encoder are inserted at once: a group that has the encoder and some of
+    its rivals becomes two, one without the encoder and one without the rivals. Dividing stops
+    where more than ``MAX_GROUPS`` groups would be left after sweeping.
+    """
+    for encoder, row in enumerate(np.triu(different, 1)):
+        rivals = int.from_bytes(np.packbits(row, bitorder="little").tobytes(), "little")
+        divided_groups = _split(groups, 1 << encoder, rivals)
+        if divided_groups == groups:
+            continue
+        if len(divided_groups) > MAX_GROUPS:
+            divided_groups = _sweep(divided_groups, len(different))
+        if len(divided_groups) > MAX_GROUPS:
+            return _Groups(groups, is_exact=False)
+        groups = divided_groups
+    return _Groups(groups, is_exact=True)
+
+
+def _members(group: int, k: int) -> IntArray:
+    """Return which of k encoders are in a group, a bit mask of encoders."""
+    bits = np.frombuffer(group.to_bytes(k // 8 + 1, "little"), dtype=np.uint8)
+    return np.flatnonzero(np.unpackbits(bits, bitorder="little"))
+
+
+def _split(groups: list[int], encoder: int, rivals: int) -> list[int]:
+    """Split each group that contains an encoder and rivals of it; all are bit masks."""
+    remaining = []
+    parts = set()
+    for group in groups:
+        if group & encoder and group & rivals:
+            parts.add(group & ~encoder)
+            parts.add(group & ~rivals)
+        else:
+            remaining.append(group)
+    for part in sorted(parts, key=int.bit_count, reverse=True):
+        # No group lies within a part: it would have lain within the group that was split.
+        if not any(part & group == part for group in remaining):
+            remaining.append(part)
+    return remaining
+
+
+def _sweep(groups: Sequence[int], k: int) -> list[int]:
+    """Remove groups of which every pair is in another one, trying the smallest first.
+
+    Args:
+        groups: The groups as bit masks of encoders.
+        k: The number of encoders.
+    """
+    groups = sorted(groups, key=int.bit_count)
+    is_member = np.zeros((len(groups), k), dtype=np.float32)
+    for group_row, group in zip(is_member, groups, strict=True):
+        group_row[_members(group, k)] = 1
+    # An encoder that is alone in its group forms a pair with itself.
+    n_groups_by_pair = (is_member.T @ is_member).astype(np.uint16)
+    # A pair that is in one group alone stays so, whichever other groups are removed.
+    is_in_one = (n_groups_by_pair == 1).astype(np.float32)
+    n_pairs_alone = np.einsum("gi,gi->g", is_member @ is_in_one, is_member)
+    remaining = []
+    for group, row, is_needed in zip(groups, is_member > 0, n_pairs_alone > 0, strict=True):
+        if is_needed or ((n_groups_by_pair[row] == 1) & row).any():
+            remaining.append(group)
+        else:
+            n_groups_by_pair -= np.logical_and.outer(row, row)
+    return remaining
+
+
+def find_rank_intervals(
+    differences: Float64Array, different: npt.NDArray[np.bool_]
+) -> list[tuple[int, int]]:
+    """Find the ranks that each of k rows may have by its significant differences, 1 is the best.
+
+    A row's best rank is one more than the number of rows that are significantly better, its
+    worst rank is k less the number of those that are significantly worse. If Holm's correction
+    over all pairs decides what is significant, all true ranks lie in these intervals at once with
+    the level's confidence (Mogstad, Romano, Shaikh and Wilhelm 2024, with Holm's tests).
+
+    If two rows do not differ, but other rows lie significantly between them, as can be with gaps
+    or seeds, the better one's worst rank is the worse one's best rank, so that the two overlap.
+
+    Args:
+        differences: The score of the column's row minus that of the row's, (k, k); NaN if the two
+            cannot be compared.
+        different: Which pairs differ significantly, (k, k), symmetric.
+    """
+    best = 1 + np.sum(different & (differences > 0), axis=1)
+    worst = len(differences) - np.sum(different & (differences < 0), axis=1)
+    best_of_tied_rows = np.where(different, 0, best)
+    worst = np.maximum(worst, best_of_tied_rows.max(axis=1, initial=0))
+    return list(zip(best.tolist(), worst.tolist(), strict=True))
+
+
+class RowStanding(NamedTuple):
+    """The standing of an encoder among others.
+
+    Attributes:
+        rank: Its rank by the mean, 1 is the best.
+        rank_interval: The ranks that it may have; all rows' true ranks lie in theirs at once.
+        letters: Its letters in a compact letter display.
+        is_best: It is the best, or not significantly different from it.
+        tasks: The indices of the tasks that it has.
+    """
+
+    rank: int
+    rank_interval: tuple[int, int]
+    letters: str
+    is_best: bool
+    tasks: tuple[int, ...]
+
+
+class Standings(NamedTuple, Generic[RowKey]):
+    """The standing of each row that can be ranked.
+
+    Attributes:
+        rows: The standing by row.
+        tests: The number of pairs that Holm's correction is over.
+        level: The corrected p-value below which a difference is significant.
+        results_without_columns: Results whose per-item columns are not available: their rows
+            are ranked by their other tasks.
+        results_without_sentences: Results whose columns do not say which items share a
+            sentence: their items are taken as independent.
+        single_seed_rows: Rows of one training seed, whose rank says nothing about the recipe.
+        has_exact_letters: Rows that share a letter are not significantly different. If not, some
+            are: there would be more than ``MAX_GROUPS`` letters. Rows that share none always are.
+    """
+
+    rows: Mapping[RowKey, RowStanding]
+    tests: int
+    level: float
+    results_without_columns: Sequence[Result]
+    results_without_sentences: Sequence[Result]
+    single_seed_rows: Sequence[RowKey]
+    has_exact_letters: bool
+
+
+def rank_rows(
+    rows: RowResults[RowKey],
+    *,
+    settings: TestSettings | None = None,
+    progress: ProgressCallback | None = None,
+) -> Standings[RowKey]:
+    """Rank encoders by their mean over tasks, and test which of them differ significantly.
+
+    Two rows are compared by their difference on the tasks that both have: a task that one lacks
+    neither lowers nor raises it. Each difference is tested as ``compare`` tests means; p-values
+    are corrected by Holm's method over all pairs, and decide letters and intervals of ranks.
+
+    Args:
+        rows: Each row's results by task, one per seed; empty for a task that the row lacks.
+        settings: The settings of the tests.
+        progress: Called with the number of results whose influences are known, and of all.
+
+    Raises:
+        ProtocolError: A task was scored differently; the message names the field.
+        DataError: Per-item columns are broken.
+    """
+    settings = settings or TestSettings()
+    check_comparable(rows)
+    influences = RowInfluences(rows, settings.dependence, progress)
+    keys = [key for key in rows if influences.common_tasks(key)]
+    tests = compare_all_pairs(influences, keys)
+    n_above = np.sum(tests.differences > TIE_TOLERANCE, axis=1)
+    is_different = _significant_differences(tests.p_values, settings.level)
+    best_first = sorted(range(len(keys)), key=lambda index: int(n_above[index]))
+    display = assign_letters(is_different[np.ix_(best_first, best_first)])
+    letters = dict(zip(best_first, display.letters, strict=True))
+    intervals = find_rank_intervals(tests.differences, is_different)
+    standings = {}
+    for index, key in enumerate(keys):
+        standings[key] = RowStanding(
+            rank=int(n_above[index]) + 1,
+            rank_interval=intervals[index],
+            letters=letters[index],
+            is_best=not is_different[best_first[0], index],
+            tasks=influences.common_tasks(key),
+        )
+    single_seed_rows = [
+        key
+        for key in keys
+        if has_one_training_seed(result for results in rows[key] for result in results)
+    ]
+    return Standings(
+        rows=standings,
+        tests=int(np.triu(np.isfinite(tests.p_values), 1).sum()),
+        level=settings.level,
+        results_without_columns=influences.results_without_columns,
+        results_without_sentences=influences.results_without_sentences,
+        single_seed_rows=single_seed_rows,
+        has_exact_letters=display.is_exact,
+    )
+
+
+def _significant_differences(p_values: Float64Array, level: float) -> npt.NDArray[np.bool_]:
+    """Return which pairs differ significantly after Holm's correction, (k, k), symmetric."""
+    is_tested = np.triu(np.isfinite(p_values), 1)
+    is_different = np.zeros(p_values.shape, dtype=bool)
+    is_different[is_tested] = np.array(holm(p_values[is_tested].tolist())) < level
+    return is_different | is_different.T
+
+
+class PairTests(NamedTuple):
+    """The tests of every two of k rows.
+
+    Attributes:
+        differences: The score of the column's row minus that of the row's, (k, k).
+        p_values: The two-sided p-values, (k, k).
+    """
+
+    differences: Float64Array
+    p_values: Float64Array
+
+
+def compare_all_pairs(rows: RowTasks[RowKey, Any], keys: Sequence[RowKey]) -> PairTests:
+    """Test the difference of every two rows on the tasks that both have.
+
+    Returns:
+        The tests in the order of ``keys``. NaN if two rows have no task in common; p-values are
+        NaN on the diagonal.
+    """
+    differences, p_values = np.full((2, len(keys), len(keys)), np.nan)
+    rows_by_tasks: dict[tuple[int, ...], list[int]] = {}
+    for index, key in enumerate(keys):
+        rows_by_tasks.setdefault(rows.common_tasks(key), []).append(index)
+    for tasks, set_pairs in _pairs_by_common_tasks(list(rows_by_tasks)).items():
+        sets = list(dict.fromkeys(task_set for pair in set_pairs for task_set in pair))
+        indices = [index for task_set in sets for index in rows_by_tasks[task_set]]
+        stops = np.cumsum([len(rows_by_tasks[task_set]) for task_set in sets])
+        blocks = {
+            task_set: slice(int(stop) - len(rows_by_tasks[task_set]), int(stop))
+            for task_set, stop in zip(sets, stops, strict=True)
+        }
+        row_pairs = [(blocks[first], blocks[second]) for first, second in set_pairs]
+        tests = _tests(rows.select(tasks), [keys[index] for index in indices], row_pairs)
+        cells = np.array(indices)
+        firsts, seconds = cells[tests.firsts], cells[tests.seconds]
+        differences[firsts, seconds] = tests.differences
+        differences[seconds, firsts] = -tests.differences
+        p_values[firsts, seconds] = p_values[seconds, firsts] = tests.p_values
+    np.fill_diagonal(differences, 0.0)
+    return PairTests(differences, p_values)
+
+
+TaskSetPair = tuple[tuple[int, ...], tuple[int, ...]]
+"""The tasks of one row, and those of another."""
+
+
+def _pairs_by_common_tasks(
+    task_sets: Sequence[tuple[int, ...]],
+) -> dict[tuple[int, ...], list[TaskSetPair]]:
+    """Return the pairs of sets of tasks, also of a set with itself, by the tasks that both have.
+
+    Many rows have the same tasks, so sets are intersected once, not for each pair of rows. Pairs
+    without a common task are missing.
+    """
+    pairs_by_tasks: dict[tuple[int, ...], list[TaskSetPair]] = {}
+    for first, second in combinations_with_replacement(task_sets, 2):
+        common_tasks = tuple(task for task in first if task in second)
+        if common_tasks:
+            pairs_by_tasks.setdefault(common_tasks, []).append((first, second))
+    return pairs_by_tasks
+
+
+class _ListedTests(NamedTuple):
+    """The tests of some pairs of rows, (number of pairs,) each.
+
+    Attributes:
+        firsts: The index of each pair's first row.
+        seconds: The index of its second row.
+        differences: The score of the second row minus that of the first.
+        p_values: The two-sided p-values.
+    """
+
+    firsts: IntArray
+    seconds: IntArray
+    differences: Float64Array
+    p_values: Float64Array
+
+
+def _tests(
+    items_by_task: Sequence[TaskSamples[RowKey]],
+    keys: Sequence[RowKey],
+    row_pairs: Sequence[tuple[slice, slice]],
+) -> _ListedTests:
+    """Test pairs of rows by their means over tasks, as ``EstimatedDifference.estimate`` does one.
+
+    Args:
+        items_by_task: The samples of each task, which all these rows have.
+        keys: The k rows.
+        row_pairs: Blocks of rows and columns of the pairs to test, by position in ``keys``. A
+            block with equal rows and columns stands for the pairs of different ones.
+    """
+    dependence, weights = join_items(items_by_task)
+    scores, influences = _join_samples(items_by_task, keys)
+    seed_variances, seed_terms = _seed_errors(items_by_task, keys, dependence)
+    is_pair = np.zeros((len(keys), len(keys)), dtype=bool)
+    for row_block, column_block in row_pairs:
+        is_pair[row_block, column_block] = True
+    # A row is not compared with itself, and no two rows twice.
+    is_pair &= ~(is_pair.T & np.tri(len(keys), dtype=bool)) & ~np.eye(len(keys), dtype=bool)
+    firsts, seconds = np.nonzero(is_pair)
+    differences = scores[seconds] - scores[firsts]
+    estimators = variance_estimators(dependence, weights)
+    p_values = np.zeros(len(firsts)) if estimators else np.ones(len(firsts))
+    are_all_pairs = len(firsts) == len(keys) * (len(keys) - 1) // 2
+    all_variances = dependence.variances_of_differences(
+        influences, None if are_all_pairs else row_pairs
+    )
+    for estimator, item_variances_of_all in zip(estimators, all_variances, strict=False):
+        item_df = estimator.n_items - 1
+        item_variances = item_variances_of_all[firsts, seconds] * estimator.n_items / item_df
+        variances = item_variances + seed_variances[firsts] + seed_variances[seconds]
+        # Equal influences of all items are no proof that shares differ by a constant.
+        variances = np.where(variances == 0, least_share_error(item_df) ** 2, variances)
+        terms = item_variances**2 / item_df + seed_terms[firsts] + seed_terms[seconds]
+        estimator_p = _two_sided_p(differences, variances, terms, item_df)
+        p_values = np.maximum(p_values, estimator_p)
+    return _ListedTests(firsts, seconds, differences, p_values)
+
+
+def _two_sided_p(
+    differences: Float64Array, variances: Float64Array, terms: Float64Array, item_df: float
+) -> Float64Array:
+    """Return two-sided p-values by Student's t, with Satterthwaite's degrees of freedom.
+
+    Args:
+        differences: The differences, (m,).
+        variances: Their variances, (m,).
+        terms: The sums of variance² / df over the terms of each variance, (m,).
+        item_df: The degrees of freedom over items, for variances of 0.
+    """
+    from scipy import special
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        df = np.where(terms > 0, variances**2 / terms, item_df)
+        p_values = 2 * special.stdtr(df, -np.abs(differences) / np.sqrt(variances))
+    is_tie = np.isnan(variances) | (np.abs(differences) <= TIE_TOLERANCE)
+    return np.where(is_tie, 1.0, p_values)
+
+
+BLOCK_ROWS = 256
+"""The number of rows whose influences on one task are collected at once."""
+
+
+def _join_samples(
+    items_by_task: Sequence[TaskSamples[RowKey]], keys: Sequence[RowKey]
+) -> tuple[Float64Array, npt.NDArray[np.float32]]:
+    """Return the mean of each of k rows over tasks, (k,), and the items' influences on it, (k, n).
+
+    The items of the tasks follow each other. Influences are float32, for there may be many rows.
+    """
+    n_tasks = len(items_by_task)
+    n_items = sum(len(items.weights) for items in items_by_task)
+    scores = np.zeros(len(keys))
+    influences = np.empty((n_items, len(keys)), dtype=np.float32)
+    start = 0
+    for items in items_by_task:
+        stop = start + len(items.weights)
+        samples = [items.samples[key] for key in keys]
+        scores += np.array([sample.score for sample in samples]) / n_tasks
+        for first in range(0, len(keys), BLOCK_ROWS):
+            block = slice(first, first + BLOCK_ROWS)
+            task_influences = np.array([_mean_influences(sample) for sample in samples[block]])
+            influences[start:stop, block] = task_influences.T / np.float32(n_tasks)
+        start = stop
+    return scores, influences.T
+
+
+def _mean_influences(sample: ScoreSample) -> npt.NDArray[Any]:
+    """Return how much each item moves the mean over seeds, (n,), without a copy for one seed."""
+    return sample.influences[0] if len(sample.influences) == 1 else sample.mean_influences
+
+
+def _seed_errors(
+    items_by_task: Sequence[TaskSamples[RowKey]],
+    keys: Sequence[RowKey],
+    dependence: ItemDependence,
+) -> tuple[Float64Array, Float64Array]:
+    """Return the variance over seeds of each of k rows, and the sum of variance² / df; (k,) each.
+
+    They are 0 for a row of which no task has two seeds.
+    """
+    variances, terms = np.zeros((2, len(keys)))
+    for index, key in enumerate(keys):
+        samples = [items.samples[key] for items in items_by_task]
+        if all(len(sample.scores) == 1 for sample in samples):
+            continue
+        for error in all_seed_errors(average_samples(samples, dependence), dependence):
+            variances[index] += error.error**2
+            terms[index] += error.error**4 / error.df
+    return variances, terms

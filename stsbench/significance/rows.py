@@ -1,0 +1,375 @@
+"""Rows of a table on several tasks: their items, or their scores and influences alone.
+
+Ranks need no more of a result than its score and how much each item moves it. These are computed
+once, and kept in the user's cache folder as float32, by the hash of the items and by the metric.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from stsbench import numbers
+from stsbench.core import settings
+from stsbench.core.errors import DataError, StsbenchError
+from stsbench.core.files import write_atomically
+from stsbench.core.provenance import code_digest
+from stsbench.numbers.intervals import read_sentence_ids
+from stsbench.numbers.statistics import correlation_with_influences
+from stsbench.results.folder import read_item_columns, without_columns
+from stsbench.results.record import Result, protocol_key
+from stsbench.significance.items import (
+    Dependence,
+    RowKey,
+    RowResults,
+    TaskItems,
+    TaskSamples,
+    average_by_seed,
+    make_paired_test,
+    one_per_seed,
+    own_numbers,
+    pair_items,
+)
+from stsbench.significance.paired import Paired, PairedCorrelation
+
+ProgressCallback = Callable[[int, int], object]
+"""Called with the number of steps that are done and the number of all steps."""
+
+TaskT = TypeVar("TaskT", bound=TaskSamples[Any])
+
+
+class RowTasks(Generic[RowKey, TaskT]):
+    """The samples of rows on tasks, by the tasks' indices.
+
+    Rows that have a task have the same items of it.
+    Tasks for which no statistic is known are excluded.
+
+    Attributes:
+        results_without_columns: Results whose per-item columns are not available.
+        results_without_sentences: Results whose columns do not say which items share a sentence.
+        tasks: The samples of each task, by the task's index.
+    """
+
+    def __init__(
+        self,
+        results_by_row: RowResults[RowKey],
+        read_task: Callable[[int, Mapping[RowKey, Sequence[Result]]], TaskT | None],
+    ) -> None:
+        """Read the columns of all rows' results.
+
+        Args:
+            results_by_row: Each row's results by task, one per seed.
+            read_task: Called with the index of a task and the results on it of the rows that have
+                it. It returns their samples, or None if no statistic is known.
+
+        Raises:
+            DataError: Columns are broken, or not of the same items.
+        """
+        self.results_without_columns: list[Result] = []
+        self.results_without_sentences: list[Result] = []
+        self.tasks: dict[int, TaskT] = {}
+        for task in range(max(map(len, results_by_row.values()), default=0)):
+            results_by_key = {
+                key: one_per_seed(results_by_task[task])
+                for key, results_by_task in results_by_row.items()
+                if results_by_task[task]
+            }
+            complete = {}
+            for key, results in results_by_key.items():
+                lacking = without_columns(results)
+                self.results_without_columns += lacking
+                if not lacking:
+                    complete[key] = results
+            items = read_task(task, complete) if complete else None
+            if items is None:
+                continue
+            self.tasks[task] = items
+            if not items.knows_sentences:
+                for results in complete.values():
+                    self.results_without_sentences += results
+
+    def common_tasks(self, *rows: RowKey) -> tuple[int, ...]:
+        """Return the indices of the tasks that all of these rows have."""
+        return tuple(
+            task for task, items in self.tasks.items() if all(row in items.samples for row in rows)
+        )
+
+    def select(self, tasks: Sequence[int]) -> list[TaskT]:
+        """Return the samples of these tasks."""
+        return [self.tasks[task] for task in tasks]
+
+
+class RowItems(RowTasks[RowKey, TaskItems[RowKey]]):
+    """The items of rows on tasks, by the tasks' indices."""
+
+    def __init__(
+        self,
+        results_by_row: RowResults[RowKey],
+        dependence: Dependence = "sentences",
+        score_names: Sequence[str] = (),
+    ) -> None:
+        """Read the columns of all rows' results.
+
+        Args:
+            results_by_row: Each row's results by task, one per seed.
+            dependence: Which items are taken to vary together.
+            score_names: The score to compare on each task, a name of its results'
+                ``score_names``; empty for the results' own scores.
+
+        Raises:
+            DataError: Columns are broken, or not of the same items.
+        """
+
+        def read_task(
+            task: int, results_by_key: Mapping[RowKey, Sequence[Result]]
+        ) -> TaskItems[RowKey] | None:
+            score_name = score_names[task] if score_names else ""
+            return pair_items(results_by_key, dependence, score_name)
+
+        super().__init__(results_by_row, read_task)
+
+
+class ItemInfluences(NamedTuple):
+    """The score of one result, and all that ranks need of its items.
+
+    Attributes:
+        score: The score.
+        influences: How much each of n items moves it, (n,), float32.
+        gold: The hash of the gold scores; empty if it has none.
+        has_sentences: Whether the columns say which items share a sentence.
+    """
+
+    score: float
+    influences: npt.NDArray[np.float32]
+    gold: bytes
+    has_sentences: bool
+
+
+class InfluenceCache:
+    """The influences of results on one task by one protocol, in a file of the user's cache folder.
+
+    The file is one array with a record for each result. It is mapped into memory, so that only the
+    records that are needed are read.
+    """
+
+    MAX_RECORDS = 4096
+    """The number of results of a file; the oldest are dropped."""
+
+    def __init__(self, result: Result) -> None:
+        """Open the file for results like this one; its records may all be missing.
+
+        Args:
+            result: A result; all others have its task, data, protocol and number of items.
+        """
+        self._dtype = np.dtype(
+            [
+                ("items", "S64"),
+                ("score", "f8"),
+                ("gold", "S32"),
+                ("has_sentences", "?"),
+                ("influences", "f4", (result.n,)),
+            ]
+        )
+        self._path: Path | None = None
+        self._records = np.zeros(0, dtype=self._dtype)
+        self._new: dict[str, ItemInfluences] = {}
+        code = code_digest(Path(__file__).parent, *map(Path, numbers.__path__))
+        key = (code, result.task, result.data, result.n, protocol_key(result.protocol))
+        name = hashlib.sha256(msgspec.json.encode(key)).hexdigest()[:32]
+        with suppress(StsbenchError):
+            self._path = settings.cache_folder() / "influences" / f"{name}.npy"
+            self._records = self._read()
+        self._position_by_items = {
+            items.decode(): position for position, items in enumerate(self._records["items"])
+        }
+
+    def _read(self) -> npt.NDArray[Any]:
+        """Return the records of the file; none if it is missing or broken."""
+        with suppress(OSError, ValueError, EOFError):
+            if self._path is not None:
+                records = np.load(self._path, mmap_mode="r", allow_pickle=False)
+                if records.dtype == self._dtype and records.ndim == 1:
+                    return np.asarray(records)
+        return np.zeros(0, dtype=self._dtype)
+
+    def get(self, result: Result) -> ItemInfluences | None:
+        """Return the influences of a result; None if they are not cached.
+
+        A new result may have any items: those of a file are the ones that its hash names.
+        """
+        position = self._position_by_items.get(result.items)
+        if position is None or result.path is None or result.per_item:
+            return None
+        record = self._records[position]
+        return ItemInfluences(
+            float(record["score"]),
+            np.array(record["influences"]),
+            bytes(record["gold"]),
+            bool(record["has_sentences"]),
+        )
+
+    def add(self, result: Result, influences: ItemInfluences) -> None:
+        """Add the influences of a result that was read from a file."""
+        if result.path is not None and not result.per_item:
+            self._new[result.items] = influences
+
+    def save(self) -> None:
+        """Write the file with the records that were added, if any; without a folder do nothing."""
+        if self._path is None or not self._new:
+            return
+        new_records = np.zeros(len(self._new), dtype=self._dtype)
+        for record, (items, influences) in zip(new_records, self._new.items(), strict=True):
+            record["items"] = items
+            record["score"] = influences.score
+            record["gold"] = influences.gold
+            record["has_sentences"] = influences.has_sentences
+            record["influences"] = influences.influences
+        # Another process may have written in between.
+        earlier = self._read()
+        earlier = earlier[~np.isin(earlier["items"], new_records["items"])]
+        stream = io.BytesIO()
+        np.save(stream, np.concatenate([earlier, new_records])[-self.MAX_RECORDS :])
+        with suppress(StsbenchError):
+            write_atomically(self._path, stream.getbuffer())
+
+
+class RowInfluences(RowTasks[RowKey, TaskSamples[RowKey]]):
+    """The scores and influences of rows on tasks, by the tasks' indices."""
+
+    def __init__(
+        self,
+        results_by_row: RowResults[RowKey],
+        dependence: Dependence = "sentences",
+        progress: ProgressCallback | None = None,
+    ) -> None:
+        """Read or compute the influences of all rows' results.
+
+        Args:
+            results_by_row: Each row's results by task, one per seed.
+            dependence: Which items are taken to vary together.
+            progress: Called with the number of results that are done, and of all.
+
+        Raises:
+            DataError: Columns are broken, or not of the same items.
+        """
+        n_results = sum(len(results) for by_task in results_by_row.values() for results in by_task)
+        n_done = 0
+
+        def count_result() -> None:
+            nonlocal n_done
+            n_done += 1
+            if progress:
+                progress(n_done, n_results)
+
+        super().__init__(
+            results_by_row,
+            lambda _, results_by_key: read_task_samples(results_by_key, dependence, count_result),
+        )
+
+
+def read_task_samples(
+    results_by_key: Mapping[RowKey, Sequence[Result]],
+    dependence: Dependence,
+    count_result: Callable[[], object],
+) -> TaskSamples[RowKey] | None:
+    """Read or compute the scores and influences of rows on one task.
+
+    Args:
+        results_by_key: Each row's results on the task, one per seed.
+        dependence: Which items are taken to vary together.
+        count_result: Called after each result.
+
+    Returns:
+        The samples; None if no paired test of the score is known.
+
+    Raises:
+        DataError: Columns are broken, or not of the same items.
+    """
+    first_result = next(iter(results_by_key.values()))[0]
+    first_columns = read_item_columns(first_result)
+    paired = make_paired_test(first_result, [[first_columns]], "")
+    if paired is None:
+        return None
+    weights = paired.weights
+    cache = InfluenceCache(first_result)
+    sentences = read_sentence_ids(first_columns)
+    first: ItemInfluences | None = None
+    samples = {}
+    for key, results in results_by_key.items():
+        influences_by_result = []
+        for result in results:
+            influences = cache.get(result)
+            if influences is None:
+                influences = compute_influences(result, read_item_columns(result))
+                cache.add(result, influences)
+            if first is None:
+                first = influences
+            _check_same_items(first_result, first, influences)
+            if sentences is None and influences.has_sentences:
+                sentences = read_sentence_ids(read_item_columns(result))
+            influences_by_result.append(influences)
+            count_result()
+        samples[key] = average_by_seed(
+            np.array([influences.score for influences in influences_by_result]),
+            np.array([influences.influences for influences in influences_by_result]),
+            results,
+        )
+    cache.save()
+    if dependence == "none":
+        sentences = None
+    return TaskSamples(
+        task=first_result.task,
+        samples=samples,
+        weights=weights,
+        sentences=own_numbers(len(weights)) if sentences is None else sentences,
+        knows_sentences=sentences is not None or "recall" in first_columns,
+    )
+
+
+def compute_influences(result: Result, columns: Mapping[str, npt.NDArray[Any]]) -> ItemInfluences:
+    """Compute the score of a result, and how much each item moves it, from its columns.
+
+    Raises:
+        DataError: The columns do not make the score.
+    """
+    paired = make_paired_test(result, [[columns]], "")
+    if paired is None:
+        raise DataError(f"{result.task}: the results' per-item columns are not of one kind")
+    score, influences = _score_and_influences(paired)
+    gold = paired.gold.tobytes() if isinstance(paired, PairedCorrelation) else b""
+    return ItemInfluences(
+        score,
+        influences.astype(np.float32),
+        # Without a zero byte at its end, which the cache would drop.
+        hashlib.sha256(gold).hexdigest()[:32].encode(),
+        read_sentence_ids(columns) is not None,
+    )
+
+
+def _score_and_influences(paired: Paired) -> tuple[float, npt.NDArray[np.float64]]:
+    """Return the only encoder's score by its only seed, and how much each item moves it, (n,)."""
+    if isinstance(paired, PairedCorrelation):
+        return correlation_with_influences(
+            paired.metric, paired.values[0][0], paired.gold, paired.subset_weights
+        )
+    return float(paired.scores(0)[0]), paired.influences(0)[0]
+
+
+def _check_same_items(
+    first_result: Result, first: ItemInfluences, influences: ItemInfluences
+) -> None:
+    """Raise DataError if two results on a task are not of the same items."""
+    if len(first.influences) != len(influences.influences):
+        raise DataError(
+            f"{first_result.task}: the results' per-item columns are not of the same items"
+        )
+    if first.gold != influences.gold:
+        raise DataError(f"{first_result.task}: the results' gold scores are not the same")
