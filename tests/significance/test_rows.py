@@ -1,0 +1,103 @@
+"""Influences of results, computed once: the cache gives the same ranks, and is used for the same items alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from stsbench.core import settings
+from stsbench.core.errors import DataError
+from stsbench.numbers.statistics import spearman, spearman_influence
+from stsbench.results.folder import read_folder, write_result
+from stsbench.results.record import Result, digest_columns, items_path
+from stsbench.significance import rows as module
+from stsbench.significance.ranks import rank_rows
+from stsbench.significance.rows import InfluenceCache, compute_influences
+from tests.boards.scored import sts
+
+N = 80
+
+
+def result(encoder: str, noise: float, *, seed: int = 0) -> Result:
+    rng = np.random.default_rng(seed)
+    gold = rng.normal(size=N)
+    error = np.random.default_rng(sum(map(ord, encoder))).normal(size=N)
+    made = sts(encoder, "sts12", gold, gold + noise * error)
+    columns = {
+        **made.per_item,
+        "sentence1": np.arange(N, dtype=np.uint32) // 2,
+        "sentence2": np.arange(N, 2 * N, dtype=np.uint32),
+    }
+    return msgspec.structs.replace(made, per_item=columns, items=digest_columns(columns))
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> dict[str, list[list[Result]]]:
+    for name, noise in (("a", 0.2), ("b", 0.5), ("c", 2.0)):
+        write_result(result(name, noise), tmp_path)
+    return {found.encoder: [[found]] for found in read_folder(tmp_path).results}
+
+
+def cache_files() -> list[Path]:
+    return list((settings.cache_folder() / "influences").glob("*.npy"))
+
+
+def test_ranks_are_the_same_from_the_cache_and_no_item_is_read_again(stored, monkeypatch):
+    before = set(cache_files())
+    progress: list[tuple[int, int]] = []
+    first = rank_rows(stored, progress=lambda done, total: progress.append((done, total)))
+    assert progress == [(1, 3), (2, 3), (3, 3)]
+    (new,) = set(cache_files()) - before
+    records = np.load(new)
+    assert sorted(records["items"].astype(str)) == sorted(r[0][0].items for r in stored.values())
+    assert records["influences"].dtype == np.float32 and records["influences"].shape == (3, N)
+    computed = []
+    compute = module.compute_influences
+    monkeypatch.setattr(module, "compute_influences", lambda *a: computed.append(a) or compute(*a))
+    assert rank_rows(stored) == first and not computed
+    # A broken file is none: all are computed again, and written.
+    new.write_bytes(b"no array")
+    assert rank_rows(stored) == first and len(computed) == 3
+    assert len(np.load(new)) == 3
+
+
+def test_new_results_and_other_items_are_not_cached(stored):
+    ((known,),) = stored["a"]
+    cache = InfluenceCache(known)
+    influences = compute_influences(known, result("a", 0.2).per_item)
+    cache.add(known, influences)
+    cache.save()
+    again = InfluenceCache(known)
+    found = again.get(known)
+    assert found is not None and found.score == influences.score
+    np.testing.assert_array_equal(found.influences, influences.influences)
+    assert (found.gold, found.has_sentences) == (influences.gold, True)
+    # Nothing guarantees that the columns of a new result are those that its hash names.
+    assert again.get(result("a", 0.2)) is None
+    assert again.get(msgspec.structs.replace(known, items="0" * 64)) is None
+
+
+def test_influences_are_those_of_the_correlation_in_float32(stored):
+    ((known,),) = stored["b"]
+    columns = result("b", 0.5).per_item
+    found = compute_influences(known, columns)
+    x, gold = columns["similarity"], columns["gold"]
+    assert found.score == pytest.approx(spearman(x, gold), abs=1e-13)
+    expected = spearman_influence(x, gold) / N
+    np.testing.assert_allclose(found.influences, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_other_gold_scores_are_refused_from_the_cache_too(stored, tmp_path):
+    other = tmp_path / "other"
+    write_result(result("d", 0.3, seed=1), other)
+    (found,) = read_folder(other).results
+    for _ in range(2):
+        with pytest.raises(DataError, match="sts12: the results' gold scores are not the same"):
+            rank_rows({**stored, "d": [[found]]})
+    ((known,),) = stored["a"]
+    assert known.path is not None
+    items_path(known.path).unlink()
+    assert list(rank_rows(stored).rows) == ["b", "c"]
