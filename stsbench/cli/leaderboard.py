@@ -104,7 +104,7 @@ def leaderboard_command(
     table_results = [
         result for result in directory.folder.all_results if id(result) in selected_ids
     ]
-    with show_count("rows with intervals") as progress:
+    with show_count("intervals and ranks") as progress:
         request = TableRequest(
             catalogue=catalogue,
             results=table_results,

@@ -433,7 +433,7 @@ class TableRequest:
                 no row can be ranked.
         """
         all_advice: list[DataError | str] = [*self._advise(tables), *advice]
-        tables = rank_tables(tables) if self.ranks else list(tables)
+        tables = rank_tables(tables, self.progress) if self.ranks else list(tables)
         if self.imported:
             from stsbench.boards.mteb.board import add_imported_rows
 

@@ -159,8 +159,12 @@ def _set_intervals(
     return replace(row, cells=cells)
 
 
-def rank_tables(tables: Sequence[Table]) -> list[Table]:
+def rank_tables(tables: Sequence[Table], progress: ProgressCallback | None = None) -> list[Table]:
     """Return the tables with the ranks of their rows; a table without ranks has a note on why.
+
+    Args:
+        tables: The tables.
+        progress: Called with the number of results of a table that are done, and of all.
 
     Raises:
         ProtocolError: A table has no mean over single tasks.
@@ -170,7 +174,7 @@ def rank_tables(tables: Sequence[Table]) -> list[Table]:
     errors = []
     for table in tables:
         try:
-            ranked_tables.append(rank_table(table))
+            ranked_tables.append(rank_table(table, progress=progress))
         except DataError as error:
             errors.append(error)
             ranked_tables.append(_add_measured_notes(table, [f"Rank: {error.problem}"]))
@@ -179,12 +183,17 @@ def rank_tables(tables: Sequence[Table]) -> list[Table]:
     return ranked_tables
 
 
-def rank_table(table: Table, settings: TestSettings | None = None) -> Table:
+def rank_table(
+    table: Table,
+    settings: TestSettings | None = None,
+    progress: ProgressCallback | None = None,
+) -> Table:
     """Return the table with the rank intervals and letters of the rows measured on its tasks.
 
     Args:
         table: The table.
         settings: The settings of the tests.
+        progress: Called with the number of results that are done, and of all.
 
     Raises:
         ProtocolError: The table has no mean over single tasks; see also :func:`rank_rows`.
@@ -201,7 +210,7 @@ def rank_table(table: Table, settings: TestSettings | None = None) -> Table:
             results_by_row[row_index] = results_by_task
     from stsbench.significance.ranks import rank_rows
 
-    standings = rank_rows(results_by_row, settings=settings)
+    standings = rank_rows(results_by_row, settings=settings, progress=progress)
     if not standings.rows:
         raise _no_ranks_error(table, standings)
     labels = [row.label for row in table.rows()]
