@@ -311,7 +311,8 @@ class Leaderboard:
 
 
 @validate_arguments(
-    table=NAME_OR_PATH, suite=NAME, protocol=NAME, show=NAME, exact=SWITCH, ranks=SWITCH, mteb=PATH,
+    table=NAME_OR_PATH, suite=NAME, protocol=NAME, show=NAME, exact=SWITCH, ranks=SWITCH,
+    detectable=SWITCH, mteb=PATH,
     language=NAME, max_parameters=SIZE, license=NAME, only_open=SWITCH, sort=NAME,
     top=COUNT_OR_NONE,
     catalogue=Catalogue,
@@ -325,6 +326,7 @@ def leaderboard(
     show: str | None = None,
     exact: bool = False,
     ranks: bool = False,
+    detectable: bool = False,
     mteb: Path | str | None = None,
     language: str | None = None,
     max_parameters: int | str | None = None,
@@ -347,6 +349,8 @@ def leaderboard(
             is).
         exact: Show exact averages, not rounded as in the paper.
         ranks: Show rank intervals, and letters that tell ties; needs per-item columns.
+        detectable: Mark published scores of ``table`` that are too near to the next better one for
+            a test on their items to see.
         mteb: A folder of MTEB's result files, shown as imported rows.
         language: Show only models made for a language, by name or code.
         max_parameters: Show only models of at most this size: ``500M``, ``1.5B`` or a number.
@@ -373,6 +377,8 @@ def leaderboard(
     else:
         read_table_card(str(table))
         needs_results = False
+    if detectable and table is None:
+        raise StsbenchError("leaderboard: detectable has no effect without table; leave it out")
     request = TableRequest(
         catalogue=catalogue,
         results=_read_or_check_results(results, catalogue, is_needed=needs_results),
@@ -381,6 +387,7 @@ def leaderboard(
         show=checked_show,
         imported=read_mteb_files(Path(mteb)) if mteb is not None else None,
         ranks=ranks,
+        detectable=detectable,
         row_filter=RowFilter.from_texts(
             language=language,
             max_parameters=max_parameters,

@@ -48,6 +48,7 @@ def leaderboard_command(
     add: opt.AddedRows,
     rows_only: opt.RowsOnly = False,
     ranks: opt.Ranks = False,
+    detectable: opt.Detectable = False,
     mteb: opt.MtebFolder = None,
     language: opt.RowLanguage = None,
     max_parameters: opt.MaxParameters = None,
@@ -65,6 +66,7 @@ def leaderboard_command(
     Measured and published scores are printed together.
 
     Example: stsbench leaderboard --table simcse-5 --add minilm:Ours
+    Example: stsbench leaderboard --table simcse-5 --detectable
     """
     from stsbench.api.names import parse_added_rows, select_results
     from stsbench.boards.published.rows import read_table_card
@@ -113,6 +115,7 @@ def leaderboard_command(
             protocol=protocol,
             show=numbers,
             ranks=ranks,
+            detectable=detectable,
             imported=_read_mteb(mteb) if mteb else None,
             row_filter=row_filter,
             progress=progress,
@@ -168,6 +171,7 @@ def _check_options(
     from stsbench.boards.render.formats import TERMINAL
 
     typed.forbid_beside("--table", "--suite", "--protocol")
+    typed.forbid_without("--table", "--detectable")
     typed.forbid_beside("--json", "--format")
     if fmt in FIGURES and out is None:
         raise StsbenchError(f"--format {fmt} is a figure; add --out FILE")
@@ -183,7 +187,7 @@ def _check_options(
             *(("--results", "--encoder") if table else ()),
         )
     if show in ("measured", "difference"):
-        typed.forbid(f"with --show {show}", "--mteb")
+        typed.forbid(f"with --show {show}", "--mteb", "--detectable")
     if table and show == "difference":
         typed.forbid("with --show difference, for no paper prints an added row", "--add")
     if fmt in FIGURES:

@@ -362,6 +362,13 @@ AddedRows = Annotated[
 RowsOnly = Annotated[
     bool, _output("No head and no legend, and with --add only the added rows.", "--rows-only")
 ]
+Detectable = Annotated[
+    bool,
+    _option(
+        "With --table: mark published scores too near to the next better one for a test to see.",
+        "--detectable",
+    ),
+]
 Ranks = Annotated[
     bool,
     _option("Add rank intervals, and letters that show ties; needs per-item columns.", "--ranks"),

@@ -354,11 +354,15 @@ class _FurtherFields(NamedTuple):
     with_interval: set[str]
     with_published_row: set[str]
     """The columns with numbers that were printed in another row than the one they stand in."""
+    with_bound: set[str]
+    """The columns whose published numbers have a bound of what a test could see."""
 
 
 def _find_further_fields(table: Table) -> _FurtherFields:
     """Return the columns for which records have further fields besides the numbers themselves."""
-    further = _FurtherFields(with_deviation=set(), with_interval=set(), with_published_row=set())
+    further = _FurtherFields(
+        with_deviation=set(), with_interval=set(), with_published_row=set(), with_bound=set()
+    )
     for row in table.rows():
         for column in table.columns:
             cell = row.cell(column.key)
@@ -370,6 +374,8 @@ def _find_further_fields(table: Table) -> _FurtherFields:
                 further.with_interval.add(column.key)
             if cell.published_key not in ("", row.published_key):
                 further.with_published_row.add(column.key)
+            if cell.bound is not None:
+                further.with_bound.add(column.key)
     return further
 
 
@@ -400,6 +406,11 @@ def _make_records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
                         is_measured = number_kind == "measured"
                         published_key = "" if is_measured else row.cell(key).published_key
                         record[f"{key}_published_row"] = published_key
+                    if key in further.with_bound:
+                        cell = row.cell(key)
+                        has_bound = number_kind == "published" and cell.bound is not None
+                        record[f"{key}_bound"] = _round(cell.bound) if has_bound else None
+                        record[f"{key}_is_near"] = cell.is_near if has_bound else None
                 if has_signatures:
                     record["signature"] = row.signature if number_kind == "measured" else ""
                 yield record
@@ -538,6 +549,8 @@ def _cell_fields(cell: TableCell, row: Row) -> Mapping[str, Any]:
             "published": _number_json(cell.published) if cell.published else None,
             "difference": _round(cell.difference.value if cell.difference else None),
             "misprint": cell.misprint,
+            "bound": _round(cell.bound),
+            "is_near": cell.is_near,
         }
     )
 

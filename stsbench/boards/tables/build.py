@@ -22,6 +22,7 @@ from stsbench.boards.tables.column_scores import (
     select_column_results,
 )
 from stsbench.boards.tables.columns import TableFiller
+from stsbench.boards.tables.detectable import mark_undetectable
 from stsbench.boards.tables.filters import RowFilter
 from stsbench.boards.tables.rows import (
     AddedRow,
@@ -247,6 +248,8 @@ class TableRequest:
     imported: MtebResults | None = None
     """The results of a user's files of MTEB's."""
     ranks: bool = False
+    detectable: bool = False
+    """Mark published scores of a table that are too near to the next better one."""
     row_filter: RowFilter = RowFilter()
     added: Sequence[AddedRow] = ()
     progress: ProgressCallback | None = None
@@ -420,7 +423,7 @@ class TableRequest:
         no_number: DataError,
         advice: Sequence[str] = (),
     ) -> TableSet:
-        """Add the requested ranks and imported rows, and drop tables without a number to show.
+        """Add the requested ranks, rows and marks, and drop tables without a number to show.
 
         Args:
             tables: The tables.
@@ -430,7 +433,7 @@ class TableRequest:
 
         Raises:
             DataError: No table has a number to show, no result of an added encoder fits a table, or
-                no row can be ranked.
+                no row can be ranked or marked.
         """
         all_advice: list[DataError | str] = [*self._advise(tables), *advice]
         tables = rank_tables(tables, self.progress) if self.ranks else list(tables)
@@ -448,6 +451,8 @@ class TableRequest:
         if not tables:
             raise no_number
         tables = self._filter_rows(tables)
+        if self.detectable:
+            tables = list(map(mark_undetectable, tables))
         return TableSet(tables, omitted, all_advice)
 
     def guess_suite(self) -> str:

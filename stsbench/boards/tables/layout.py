@@ -20,6 +20,7 @@ from stsbench.boards.tables.table import (
     QUOTED,
     SYMBOL_LEGENDS,
     TIED,
+    UNDETECTABLE,
     NumberKind,
     Row,
     Show,
@@ -237,11 +238,13 @@ def _format_cell(cell: TableCell, number_kind: NumberKind, column: TableColumn) 
     if float(text) == 0:
         # A rounded zero has no sign.
         text = text.lstrip("+-")
-    is_misprint = bool(cell.misprint) and number_kind == "published"
+    symbol = ""
+    if number_kind == "published":
+        symbol = MISPRINT if cell.misprint else UNDETECTABLE if cell.is_near else ""
     return DisplayCell(
         text,
         deviation=f"±{number.deviation:.{decimals}f}" if number.deviation is not None else "",
-        symbol=MISPRINT if is_misprint else "",
+        symbol=symbol,
     )
 
 
@@ -392,7 +395,7 @@ def _describe_misprints(columns: Sequence[TableColumn], block: LayoutBlock) -> I
             [
                 (column.head, line.row.cell(column.key).misprint)
                 for column, cell in zip(columns, line.cells, strict=True)
-                if cell.symbol
+                if cell.symbol == MISPRINT
             ]
         )
     counts = Counter(chain(*misprints_by_line))

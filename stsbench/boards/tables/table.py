@@ -100,6 +100,13 @@ class TableCell:
     measured: TableNumber | None = None
     published: TableNumber | None = None
     misprint: str = ""
+    bound: float | None = None
+    """The least difference to the next better published number that a test could see, in points.
+
+    None if it is unknown, or not requested.
+    """
+    is_near: bool = False
+    """Whether the difference to the next better published number is below this bound."""
 
     @property
     def published_key(self) -> str:
@@ -277,6 +284,8 @@ KINDS_BY_SHOW: Mapping[str, tuple[NumberKind, ...]] = {
 """The kinds of number that each choice may show."""
 QUOTED, OTHER_PROTOCOL, TEXT_OVERLAP, GOLD_OVERLAP = "†", "‡", "§", "¶"
 MISPRINT, IMPORTED, TIED = "*", "°", "≈"
+UNDETECTABLE = "~"
+"""Behind a published number that is too near to the next better one for a test to see."""
 SYMBOLS = QUOTED + OTHER_PROTOCOL + TEXT_OVERLAP + GOLD_OVERLAP + MISPRINT + IMPORTED + TIED
 """The symbols that may stand behind a name in a table."""
 OVERLAP_SYMBOLS = {"text": TEXT_OVERLAP, "gold": GOLD_OVERLAP}

@@ -1,0 +1,207 @@
+"""How far two published scores must be apart before a test on their items could tell them apart.
+
+    python -m benchmarks.spread measure --results DIR --family A,B --family C [--out FILE.toml]
+    python -m benchmarks.spread published  # which published differences can be real
+
+Published scores have no items. The error of the difference of two scores r1 and r2 is then
+
+    sd = sqrt(a² + b² - 2 c a b),  a = kappa (1 - r1²),  b = kappa (1 - r2²)
+
+where kappa is the error of a score on Fisher's scale, and c the correlation of the errors of two
+encoders. ``measure`` computes both from encoders whose items are in a results folder: each
+``--family`` lists encoders that are close relatives, and c is over pairs of encoders of different
+families within 15 points of each other. All errors are half of the 95% interval of ``compare``
+by 1.96, so that they are those that a test on the items has, with its degrees of freedom.
+
+The table in the package is the output of
+
+    python -m benchmarks.spread measure --results DIR --family ... --out SPREAD
+
+with SPREAD stsbench/boards/published/spread.toml, the families that this file names, and a folder
+of ``stsbench run ENCODER --tasks sts`` for each of their encoders. ``published`` counts
+the adjacent pairs of rows of papers' tables whose means of the seven tasks differ by less than a
+test could see.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from stsbench.boards.published.rows import list_tables, read_published_rows
+from stsbench.boards.tables.build import build_table
+from stsbench.boards.tables.detectable import (
+    MEAN,
+    Z,
+    detectable_gap,
+    is_mean_of_tasks,
+    mean_values,
+    read_spread,
+)
+from stsbench.results.folder import read_folder
+from stsbench.results.record import Result
+from stsbench.significance.items import RowItems, estimate_mean_difference
+
+TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
+MAX_DISTANCE = 0.15
+"""Encoders further apart are not neighbours in any table."""
+CORRELATIONS = (0.6, 0.8, 0.9)
+PROTOCOL = "simcse"
+
+
+class Measured(NamedTuple):
+    """The spread of one task, or of the mean of all."""
+
+    kappas: list[float]
+    """The error on Fisher's scale of each encoder."""
+    unlike: list[float]
+    """The correlation of the errors of each pair of different families."""
+    alike: list[float]
+    """The correlation of the errors of each pair of one family."""
+    unlike_pairs: list[tuple[float, float, float]]
+    """The scores of each pair of different families, and the error of their difference."""
+
+
+def read_encoders(folder: Path, encoders: Sequence[str]) -> dict[str, list[list[Result]]]:
+    """Read the results of encoders by task, with the first training seed of each.
+
+    Raises:
+        SystemExit: An encoder has not been scored on all tasks.
+    """
+    results_by_cell: dict[tuple[str, str], Result] = {}
+    for result in read_folder(folder).results:
+        if result.protocol["name"] == PROTOCOL and result.split == "test":
+            results_by_cell.setdefault((result.encoder, result.task), result)
+    missing = [
+        f"{encoder} on {task}"
+        for encoder in encoders
+        for task in TASKS
+        if (encoder, task) not in results_by_cell
+    ]
+    if missing:
+        raise SystemExit(f"{folder}: not scored: {', '.join(missing)}")
+    return {encoder: [[results_by_cell[encoder, task]] for task in TASKS] for encoder in encoders}
+
+
+def measure(families: Sequence[Sequence[str]], folder: Path) -> dict[str, Measured]:
+    """Measure kappa and the correlations of errors, by task and for the mean of all."""
+    encoders = [encoder for family in families for encoder in family]
+    family_of = {encoder: index for index, family in enumerate(families) for encoder in family}
+    rows = RowItems(read_encoders(folder, encoders))
+    columns = {task: [index] for index, task in enumerate(TASKS)} | {MEAN: list(range(len(TASKS)))}
+    measured = {}
+    for name, indices in columns.items():
+        items = rows.select(indices)
+        scores, errors = {}, {}
+        for encoder in encoders:
+            estimate = estimate_mean_difference(items, None, encoder)
+            low, high = estimate.interval()
+            scores[encoder], errors[encoder] = estimate.difference, (high - low) / 2 / Z
+        kappas = [errors[encoder] / (1 - scores[encoder] ** 2) for encoder in encoders]
+        unlike, alike, unlike_pairs = [], [], []
+        for first, second in itertools.combinations(encoders, 2):
+            if abs(scores[first] - scores[second]) > MAX_DISTANCE:
+                continue
+            low, high = estimate_mean_difference(items, first, second).interval()
+            error = (high - low) / 2 / Z
+            product = 2 * errors[first] * errors[second]
+            correlation = (errors[first] ** 2 + errors[second] ** 2 - error**2) / product
+            is_alike = family_of[first] == family_of[second]
+            (alike if is_alike else unlike).append(correlation)
+            if not is_alike:
+                unlike_pairs.append((scores[first], scores[second], error))
+        measured[name] = Measured(kappas, unlike, alike, unlike_pairs)
+    return measured
+
+
+def to_toml(measured: Mapping[str, Measured], families: Sequence[Sequence[str]]) -> str:
+    """Return the table of the package."""
+    n_encoders = sum(map(len, families))
+    lines = [
+        "# The errors of scores and of their differences, for published rows without items: by",
+        "# 'python -m benchmarks.spread measure', which says how, of these families of encoders:",
+        *(f"#   {', '.join(family)}" for family in families),
+        f"encoders = {n_encoders}",
+        f"families = {len(families)}",
+    ]
+    for name, spread in measured.items():
+        low, median, high = np.quantile(spread.unlike, [0.1, 0.5, 0.9])
+        kappa = np.median(spread.kappas)
+        ratios = [
+            detectable_gap(100 * first, 100 * second, kappa, median) / (100 * Z * error)
+            for first, second, error in spread.unlike_pairs
+        ]
+        ratio_low, ratio_high = np.quantile(ratios, [0.1, 0.9])
+        lines += [
+            f"\n[columns.{name}]",
+            f"kappa = {kappa:.4f}",
+            f"kappas = [{min(spread.kappas):.4f}, {max(spread.kappas):.4f}]",
+            f"c = {median:.2f}",
+            f"c_range = [{low:.2f}, {high:.2f}]",
+            f"c_relatives = {np.median(spread.alike):.2f}",
+            f"ratio = [{ratio_low:.2f}, {ratio_high:.2f}]",
+            f"pairs = {len(spread.unlike)}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def published_means(*, papers_alone: bool) -> Iterator[tuple[float, float]]:
+    """Yield the means of seven STS tasks of each two adjacent rows of a group of a table.
+
+    Args:
+        papers_alone: Leave out our own boards, which hold rows of many papers.
+    """
+    assert read_published_rows()
+    for name in list_tables():
+        table = build_table(name)
+        if not is_mean_of_tasks(table) or (papers_alone and table.is_board):
+            continue
+        for group in table.groups:
+            yield from itertools.pairwise(sorted(mean_values(group), reverse=True))
+
+
+def print_published() -> None:
+    """Print the share of adjacent pairs whose difference is below what a test could see."""
+    spread = read_spread().columns[MEAN]
+    print("| tables | adjacent pairs |", end="")
+    print("".join(f" below, c = {c:g} |" for c in CORRELATIONS))
+    print(f"|{' --- |' * (2 + len(CORRELATIONS))}")
+    for label, papers_alone in (("papers and boards", False), ("papers", True)):
+        pairs = list(published_means(papers_alone=papers_alone))
+        shares = [
+            np.mean(
+                [high - low < detectable_gap(high, low, spread.kappa, c) for high, low in pairs]
+            )
+            for c in CORRELATIONS
+        ]
+        print(f"| {label} | {len(pairs)} | {' | '.join(f'{share:.0%}' for share in shares)} |")
+    bounds = [f"{detectable_gap(75, 75, spread.kappa, c):.2f}" for c in CORRELATIONS]
+    print(f"\nBound for two means of 75 points: {', '.join(bounds)} points")
+
+
+def main() -> None:
+    """Run one part."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("part", choices=("measure", "published"))
+    parser.add_argument("--results", type=Path, help="folder of results with per-item columns")
+    parser.add_argument("--family", action="append", default=[], help="close relatives, comma list")
+    parser.add_argument("--out", type=Path, help="TOML file to write; default: print it")
+    options = parser.parse_args()
+    if options.part == "published":
+        print_published()
+        return
+    families = [family.split(",") for family in options.family]
+    text = to_toml(measure(families, options.results), families)
+    if options.out:
+        options.out.write_text(text, encoding="utf-8")
+    else:
+        print(text, end="")
+
+
+if __name__ == "__main__":
+    main()

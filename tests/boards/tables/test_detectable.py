@@ -1,0 +1,120 @@
+"""Published scores that are too near to the next better one for a test to see."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+
+from stsbench.boards.tables.detectable import MEAN, detectable_gap, read_spread
+from stsbench.cli.main import main
+
+STS = {"sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"}
+
+
+def printed(capsys, *words: str) -> str:
+    assert main(["leaderboard", *words]) == 0
+    return str(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "c"), [(75.0, 74.0, 0.6), (40.0, 85.0, 0.9), (0, 0, 0)]
+)
+def test_the_bound_is_that_of_two_correlated_errors(first, second, c):
+    rng = np.random.default_rng(0)
+    kappa = 0.02
+    common, *own = rng.standard_normal((3, 200_000))
+    scales = [kappa * (1 - (score / 100) ** 2) for score in (first, second)]
+    errors = [
+        scale * (math.sqrt(c) * common + math.sqrt(1 - c) * part)
+        for scale, part in zip(scales, own, strict=True)
+    ]
+    simulated = 100 * float(np.quantile(np.abs(errors[1] - errors[0]), 0.95))
+    # The quantile of 200,000 draws has an error of 0.2%.
+    assert detectable_gap(first, second, kappa, c) == pytest.approx(simulated, rel=0.01)
+
+
+def test_the_bound_at_its_edges():
+    assert detectable_gap(75, 75, 0.02, c=1) == pytest.approx(0, abs=1e-6)
+    assert detectable_gap(75, 75, 0, c=0.5) == 0
+    assert detectable_gap(100, 100, 0.02, c=0.5) == 0
+    bounds = [detectable_gap(75, 74, 0.02, c) for c in (0.9, 0.6, 0.0, -1.0)]
+    assert bounds == sorted(bounds) and bounds[-1] > bounds[0] > 0
+
+
+def test_errors_of_all_columns_come_with_the_package():
+    spread = read_spread()
+    assert spread.columns.keys() == STS | {MEAN} and spread.encoders >= 10 <= spread.families + 10
+    for column in spread.columns.values():
+        assert column.kappas[0] <= column.kappa <= column.kappas[1]
+        assert -1 < column.c_range[0] <= column.c <= column.c_range[1] < 1 and column.pairs >= 10
+
+
+def test_marks_are_of_neighbours_in_the_order_of_each_column(capsys):
+    (table,) = json.loads(printed(capsys, "--table", "simcse-5", "--detectable", "--json"))
+    columns = {column["key"]: column.get("task", MEAN) for column in table["columns"]}
+    spread, marks = read_spread(), 0
+    for group in table["groups"]:
+        rows = [row for row in group["rows"] if not row.get("scored_otherwise")]
+        for key in (*STS, "average"):
+            column = spread.columns[columns[key]]
+            cells = [row["cells"][key] for row in rows if "misprint" not in row["cells"][key]]
+            ordered = sorted(cells, key=lambda cell: -cell["published"]["value"])
+            assert "bound" not in ordered[0] and "is_near" not in ordered[0]
+            for next_better, cell in itertools.pairwise(ordered):
+                better, value = (each["published"]["value"] for each in (next_better, cell))
+                a, b = (column.kappa * (1 - (score / 100) ** 2) for score in (value, better))
+                bound = 196 * math.sqrt(a * a + b * b - 2 * column.c * a * b)
+                assert cell["bound"] == pytest.approx(bound, rel=1e-3)
+                assert cell.get("is_near", False) == (better - value < cell["bound"])
+                marks += cell.get("is_near", False)
+    assert marks > 10
+    (note,) = [note for note in table["notes"] if note.startswith("~")]
+    for part in ("fixed seeds", "c = ", "No items of these rows are at hand"):
+        assert part in note
+
+
+def test_every_format_has_the_marks(capsys):
+    words = ("--table", "simcse-5", "--detectable", "--show", "published", "--format")
+    (table,) = json.loads(printed(capsys, *words[:3], "--json"))
+    cells = [
+        cell for group in table["groups"] for row in group["rows"] for cell in row["cells"].values()
+    ]
+    n_marks = sum(cell.get("is_near", False) for cell in cells)
+    text = printed(capsys, *words[:5])
+    assert text.count("~") == n_marks + 1
+    assert printed(capsys, *words, "markdown").count("\\~") == n_marks + 1
+    assert printed(capsys, *words, "latex").count("\\textasciitilde{}") == n_marks + 1
+    html = printed(capsys, *words, "html")
+    assert html.count(">~</a>") == n_marks
+    records = list(csv.DictReader(io.StringIO(printed(capsys, *words, "csv"))))
+    near = [
+        value for record in records for key, value in record.items() if key.endswith("_is_near")
+    ]
+    assert near.count("True") == n_marks and near.count("False") > 0
+    assert all(float(record["average_bound"] or 1) > 0 for record in records)
+    # Nothing of it without the option.
+    plain = printed(capsys, *words[:2], "--show", "published")
+    assert "~" not in plain
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--table", "simcse-e1", "--detectable"],
+            "what a test could see is known only of Spearman",
+        ),
+        (["--suite", "sts", "--detectable"], "--detectable"),
+        (["--table", "simcse-5", "--detectable", "--show", "measured"], "--detectable"),
+    ],
+)
+def test_what_cannot_be_marked_is_refused(words, message, capsys):
+    assert main(["leaderboard", *words]) == 2
+    output = capsys.readouterr()
+    assert message in output.err and output.out == ""
