@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stsbench.boards.published.rows import list_tables, read_published_rows
+from stsbench.boards.published.rows import list_tables
 from stsbench.boards.tables.build import build_table
 from stsbench.boards.tables.detectable import (
     MEAN,
@@ -45,7 +45,8 @@ from stsbench.boards.tables.detectable import (
 )
 from stsbench.results.folder import read_folder
 from stsbench.results.record import Result
-from stsbench.significance.items import RowItems, estimate_mean_difference
+from stsbench.significance.differences import EstimatedDifference
+from stsbench.significance.items import RowItems, TaskItems, estimate_mean_difference
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 MAX_DISTANCE = 0.15
@@ -54,17 +55,24 @@ CORRELATIONS = (0.6, 0.8, 0.9)
 PROTOCOL = "simcse"
 
 
-class Measured(NamedTuple):
-    """The spread of one task, or of the mean of all."""
+class MeasuredPair(NamedTuple):
+    """Two encoders on a task, or on the mean of all."""
+
+    scores: tuple[float, float]
+    error: float
+    """The error of the difference of their scores."""
+    correlation: float
+    """The correlation of the errors of their scores."""
+    is_family: bool
+    """Whether they are close relatives."""
+
+
+class MeasuredColumn(NamedTuple):
+    """The errors of encoders on a task, or on the mean of all."""
 
     kappas: list[float]
     """The error on Fisher's scale of each encoder."""
-    unlike: list[float]
-    """The correlation of the errors of each pair of different families."""
-    alike: list[float]
-    """The correlation of the errors of each pair of one family."""
-    unlike_pairs: list[tuple[float, float, float]]
-    """The scores of each pair of different families, and the error of their difference."""
+    pairs: list[MeasuredPair]
 
 
 def read_encoders(folder: Path, encoders: Sequence[str]) -> dict[str, list[list[Result]]]:
@@ -88,64 +96,80 @@ def read_encoders(folder: Path, encoders: Sequence[str]) -> dict[str, list[list[
     return {encoder: [[results_by_cell[encoder, task]] for task in TASKS] for encoder in encoders}
 
 
-def measure(families: Sequence[Sequence[str]], folder: Path) -> dict[str, Measured]:
-    """Measure kappa and the correlations of errors, by task and for the mean of all."""
-    encoders = [encoder for family in families for encoder in family]
+def measure_column(items: Sequence[TaskItems[str]], family_of: Mapping[str, int]) -> MeasuredColumn:
+    """Measure the errors of encoders, and their correlations, on some tasks.
+
+    Args:
+        items: The items of each task that the score is a mean over.
+        family_of: The number of each encoder's family.
+    """
+    scores, errors = {}, {}
+    for encoder in family_of:
+        estimate = estimate_mean_difference(items, None, encoder)
+        scores[encoder], errors[encoder] = estimate.difference, half_width(estimate) / Z
+    pairs = []
+    for first, second in itertools.combinations(family_of, 2):
+        if abs(scores[first] - scores[second]) > MAX_DISTANCE:
+            continue
+        error = half_width(estimate_mean_difference(items, first, second)) / Z
+        shared = errors[first] ** 2 + errors[second] ** 2 - error**2
+        pairs.append(
+            MeasuredPair(
+                scores=(scores[first], scores[second]),
+                error=error,
+                correlation=shared / (2 * errors[first] * errors[second]),
+                is_family=family_of[first] == family_of[second],
+            )
+        )
+    kappas = [errors[encoder] / (1 - scores[encoder] ** 2) for encoder in family_of]
+    return MeasuredColumn(kappas, pairs)
+
+
+def half_width(estimate: EstimatedDifference) -> float:
+    """Return half of the width of the 95% interval of an estimate."""
+    low, high = estimate.interval()
+    return (high - low) / 2
+
+
+def measure(families: Sequence[Sequence[str]], folder: Path) -> dict[str, MeasuredColumn]:
+    """Measure the errors of encoders by task and for the mean of all."""
     family_of = {encoder: index for index, family in enumerate(families) for encoder in family}
-    rows = RowItems(read_encoders(folder, encoders))
+    rows = RowItems(read_encoders(folder, list(family_of)))
     columns = {task: [index] for index, task in enumerate(TASKS)} | {MEAN: list(range(len(TASKS)))}
-    measured = {}
-    for name, indices in columns.items():
-        items = rows.select(indices)
-        scores, errors = {}, {}
-        for encoder in encoders:
-            estimate = estimate_mean_difference(items, None, encoder)
-            low, high = estimate.interval()
-            scores[encoder], errors[encoder] = estimate.difference, (high - low) / 2 / Z
-        kappas = [errors[encoder] / (1 - scores[encoder] ** 2) for encoder in encoders]
-        unlike, alike, unlike_pairs = [], [], []
-        for first, second in itertools.combinations(encoders, 2):
-            if abs(scores[first] - scores[second]) > MAX_DISTANCE:
-                continue
-            low, high = estimate_mean_difference(items, first, second).interval()
-            error = (high - low) / 2 / Z
-            product = 2 * errors[first] * errors[second]
-            correlation = (errors[first] ** 2 + errors[second] ** 2 - error**2) / product
-            is_alike = family_of[first] == family_of[second]
-            (alike if is_alike else unlike).append(correlation)
-            if not is_alike:
-                unlike_pairs.append((scores[first], scores[second], error))
-        measured[name] = Measured(kappas, unlike, alike, unlike_pairs)
-    return measured
+    return {
+        name: measure_column(rows.select(indices), family_of) for name, indices in columns.items()
+    }
 
 
-def to_toml(measured: Mapping[str, Measured], families: Sequence[Sequence[str]]) -> str:
+def to_toml(measured: Mapping[str, MeasuredColumn], families: Sequence[Sequence[str]]) -> str:
     """Return the table of the package."""
-    n_encoders = sum(map(len, families))
     lines = [
         "# The errors of scores and of their differences, for published rows without items: by",
         "# 'python -m benchmarks.spread measure', which says how, of these families of encoders:",
         *(f"#   {', '.join(family)}" for family in families),
-        f"encoders = {n_encoders}",
+        f"encoders = {sum(map(len, families))}",
         f"families = {len(families)}",
     ]
-    for name, spread in measured.items():
-        low, median, high = np.quantile(spread.unlike, [0.1, 0.5, 0.9])
-        kappa = np.median(spread.kappas)
-        ratios = [
-            detectable_gap(100 * first, 100 * second, kappa, median) / (100 * Z * error)
-            for first, second, error in spread.unlike_pairs
-        ]
+    for name, column in measured.items():
+        unlike = [pair for pair in column.pairs if not pair.is_family]
+        relatives = [pair.correlation for pair in column.pairs if pair.is_family]
+        low, median, high = np.quantile([pair.correlation for pair in unlike], [0.1, 0.5, 0.9])
+        kappa = float(np.median(column.kappas))
+        ratios = []
+        for pair in unlike:
+            first, second = (100 * score for score in pair.scores)
+            bound = detectable_gap(first, second, kappa, median)
+            ratios.append(bound / (100 * Z * pair.error))
         ratio_low, ratio_high = np.quantile(ratios, [0.1, 0.9])
         lines += [
             f"\n[columns.{name}]",
             f"kappa = {kappa:.4f}",
-            f"kappas = [{min(spread.kappas):.4f}, {max(spread.kappas):.4f}]",
+            f"kappas = [{min(column.kappas):.4f}, {max(column.kappas):.4f}]",
             f"c = {median:.2f}",
             f"c_range = [{low:.2f}, {high:.2f}]",
-            f"c_relatives = {np.median(spread.alike):.2f}",
+            f"c_relatives = {np.median(relatives):.2f}",
             f"ratio = [{ratio_low:.2f}, {ratio_high:.2f}]",
-            f"pairs = {len(spread.unlike)}",
+            f"pairs = {len(unlike)}",
         ]
     return "\n".join(lines) + "\n"
 
@@ -156,7 +180,6 @@ def published_means(*, papers_alone: bool) -> Iterator[tuple[float, float]]:
     Args:
         papers_alone: Leave out our own boards, which hold rows of many papers.
     """
-    assert read_published_rows()
     for name in list_tables():
         table = build_table(name)
         if not is_mean_of_tasks(table) or (papers_alone and table.is_board):

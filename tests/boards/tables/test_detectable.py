@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import itertools
 import json
 import math
+import tomllib
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from stsbench.boards.tables.detectable import MEAN, detectable_gap, read_spread
 from stsbench.cli.main import main
+from stsbench.results.folder import write_result
+from stsbench.results.record import digest_columns
+from tests.boards.scored import sts
+from tests.significance.pairs import told
 
+ROOT = Path(__file__).parents[3]
 STS = {"sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"}
 
 
@@ -118,3 +127,52 @@ def test_what_cannot_be_marked_is_refused(words, message, capsys):
     assert main(["leaderboard", *words]) == 2
     output = capsys.readouterr()
     assert message in output.err and output.out == ""
+
+
+def test_the_page_has_the_measured_errors_and_the_table_that_the_command_prints(
+    capsys, monkeypatch
+):
+    page = (ROOT / "docs/published.md").read_text(encoding="utf-8")
+    for name, column in read_spread().columns.items():
+        low, high = column.c_range
+        assert f"| {name} | {column.kappa:.4f} | {column.c:.2f} | {low:.2f}–{high:.2f} | " in page
+    monkeypatch.syspath_prepend(ROOT)
+    monkeypatch.setattr("sys.argv", ["spread", "published"])
+    importlib.import_module("benchmarks.spread").main()
+    printed_table = capsys.readouterr().out.strip()
+    assert len(printed_table.splitlines()) == 6 and printed_table in page
+
+
+def test_errors_are_measured_again_from_items(tmp_path, capsys, monkeypatch):
+    rng = np.random.default_rng(1)
+    gold = rng.standard_normal(400)
+    for encoder, seed in (("a", 0), ("b", 0), ("c", 1), ("d", 2)):
+        noise = np.random.default_rng(seed).standard_normal((7, 400))
+        for task, task_noise in zip(sorted(STS), noise, strict=True):
+            own = 0.2 * rng.standard_normal(400)
+            result = told(sts(encoder, task, gold, gold + task_noise + own))
+            items = digest_columns(result.per_item)
+            write_result(msgspec.structs.replace(result, items=items), tmp_path)
+    monkeypatch.syspath_prepend(ROOT)
+    words = [
+        "measure",
+        "--results",
+        str(tmp_path),
+        "--family",
+        "a,b",
+        "--family",
+        "c",
+        "--family",
+        "d",
+    ]
+    monkeypatch.setattr("sys.argv", ["spread", *words])
+    importlib.import_module("benchmarks.spread").main()
+    measured = tomllib.loads(capsys.readouterr().out)
+    assert (measured["encoders"], measured["families"]) == (4, 3)
+    for name in STS:
+        column = measured["columns"][name]
+        # Fisher: the error of a correlation of n independent pairs is about 1 / sqrt(n).
+        assert column["kappa"] == pytest.approx(1 / 20, rel=0.2)
+        # Encoders with the same noise err together, others hardly.
+        assert column["c_relatives"] > 0.8 > 0.5 > column["c"]
+        assert 0.8 < column["ratio"][0] <= column["ratio"][1] < 1.25
