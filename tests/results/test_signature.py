@@ -12,6 +12,7 @@ import pytest
 from stsbench.boards.tables.build import TableRequest
 from stsbench.core.cards import Suite
 from stsbench.core.errors import ProtocolError
+from stsbench.results.groups import select_comparable
 from stsbench.results.record import Result
 from stsbench.results.signature import (
     compared_part,
@@ -79,8 +80,8 @@ def compare(first: Result, second: Result) -> bool:
     splits = {first.task: first.split, second.task: first.split}
     try:
         boards = request.make_suite_boards("", Suite(name="One", tasks=[first.task]), splits)
-        board_request = request._select_results([first.task])  # noqa: SLF001
-        shares = len(board_request.results) == 2 and any(len(b.rows()) == 2 for b in boards)
+        is_kept = len(select_comparable([first, second], CATALOGUE).results) == 2
+        shares = is_kept and any(len(board.rows()) == 2 for board in boards)
     except ProtocolError:
         shares = False
     assert shares == matches
