@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,7 +16,7 @@ from stsbench.results.folder import read_folder, write_result
 from stsbench.results.record import Result, digest_columns, items_path
 from stsbench.significance import rows as module
 from stsbench.significance.ranks import rank_rows
-from stsbench.significance.rows import InfluenceCache, compute_influences
+from stsbench.significance.rows import InfluenceCache, ItemInfluences, compute_influences
 from tests.boards.scored import sts
 
 N = 80
@@ -54,9 +55,14 @@ def test_ranks_are_the_same_from_the_cache_and_no_item_is_read_again(stored, mon
     records = np.load(new)
     assert sorted(records["items"].astype(str)) == sorted(r[0][0].items for r in stored.values())
     assert records["influences"].dtype == np.float32 and records["influences"].shape == (3, N)
-    computed = []
+    computed: list[tuple[Any, ...]] = []
     compute = module.compute_influences
-    monkeypatch.setattr(module, "compute_influences", lambda *a: computed.append(a) or compute(*a))
+
+    def record_and_compute(*arguments: Any) -> ItemInfluences:
+        computed.append(arguments)
+        return compute(*arguments)
+
+    monkeypatch.setattr(module, "compute_influences", record_and_compute)
     assert rank_rows(stored) == first and not computed
     # A broken file is none: all are computed again, and written.
     new.write_bytes(b"no array")
