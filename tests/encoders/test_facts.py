@@ -17,11 +17,15 @@ from stsbench.encoders.metadata import (
     EncoderMetadata,
     check_encoder,
     check_sentences,
+    count_cut,
+    describe_prompt,
     find_base,
     read_metadata,
     read_notes,
     sentences_without_known_words,
 )
+from stsbench.encoders.objects import wrap_object
+from stsbench.encoders.transformer.encoder import TransformerEncoder
 from tests.encoders.fakes import Neighbourly, Plain
 
 
@@ -208,3 +212,24 @@ def test_what_is_no_list_of_texts_is_refused(sentences, message):
 def test_an_encoder_takes_no_text_in_the_place_of_a_list(name):
     with pytest.raises(EncoderError, match="of 3 characters"):
         stsbench.load_encoder(name).encode("a b")
+
+
+def test_texts_that_are_cut_are_counted_as_the_tokenizer_cuts_them(bert):
+    sentences = ["a", "a b c", "a b c a b c a b", " ".join(["word"] * 60), "é" * 30]
+    for max_length in (4, 6, 64, None):
+        encoder = TransformerEncoder(str(bert), max_length=max_length, prompt="a ")
+        lengths = encoder.backbone.tokenize(encoder.prompt.wrap(sentences), max_length=None).lengths
+        expected = sum(length > encoder.max_length for length in lengths)
+        assert count_cut(encoder, sentences) == expected
+    assert 0 < count_cut(TransformerEncoder(str(bert), max_length=6), sentences) < len(sentences)
+
+
+def test_a_prompt_is_described_by_the_text_around_a_sentence(bert):
+    described = [
+        describe_prompt(TransformerEncoder(str(bert), **params))
+        for params in ({}, {"prompt": "query: "}, {"prompt_template": "this {} means"})
+    ]
+    assert described == ["", "query: {}", "this {} means"]
+    # A function may add a prompt of its own, and cut what it likes.
+    function = wrap_object(lambda sentences: [[1.0]] * len(sentences))
+    assert describe_prompt(function) is None and count_cut(function, ["a"]) is None
