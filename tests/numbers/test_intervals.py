@@ -163,7 +163,7 @@ def test_p_is_below_the_level_exactly_if_0_is_outside_the_interval(n_seeds):
         bound = estimate.interval()[1] - estimate.difference
         assert estimate.other_error is not None
         for difference in bound * np.array([-1.3, -1.0001, -0.9999, 0.7, 0.99999, 1.00001, 1.2]):
-            moved = estimate._replace(difference=difference)
+            moved = EstimatedDifference(difference, *estimate[1:])
             low, high = moved.interval()
             assert (moved.p < 0.05) == (not low <= 0 <= high)
             p_values = [
