@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import string
 from collections.abc import Mapping, Sequence
 from itertools import combinations_with_replacement
 from typing import Any, Generic, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from stsbench.numbers.intervals import ItemDependence, variance_estimators
 from stsbench.numbers.statistics import Float64Array, IntArray
-from stsbench.results.record import Result
+from stsbench.results.record import Result, protocol_key
 from stsbench.significance.comparison import TestSettings
 from stsbench.significance.differences import (
     TIE_TOLERANCE,
@@ -30,7 +32,14 @@ from stsbench.significance.items import (
     least_share_error,
 )
 from stsbench.significance.paired import holm
-from stsbench.significance.rows import ProgressCallback, RowInfluences, RowTasks
+from stsbench.significance.rows import (
+    ProgressCallback,
+    RowInfluences,
+    RowTasks,
+    formulas_digest,
+    read_array,
+    write_array,
+)
 
 MAX_GROUPS = 52
 """The number of groups of letters beyond which groups are not divided any further.
@@ -262,7 +271,7 @@ def rank_rows(
     check_comparable(rows)
     influences = RowInfluences(rows, settings.dependence, progress)
     keys = [key for key in rows if influences.common_tasks(key)]
-    tests = compare_all_pairs(influences, keys)
+    tests = _cached_tests(influences, keys, rows, settings)
     n_above = np.sum(tests.differences > TIE_TOLERANCE, axis=1)
     is_different = _significant_differences(tests.p_values, settings.level)
     best_first = sorted(range(len(keys)), key=lambda index: int(n_above[index]))
@@ -312,6 +321,49 @@ class PairTests(NamedTuple):
 
     differences: Float64Array
     p_values: Float64Array
+
+
+MIN_CACHED_ROWS = 100
+"""With fewer rows, tests are not cached: they take no time."""
+MAX_CACHED_TESTS = 4
+"""The number of sets of rows whose tests are kept."""
+
+
+def _cached_tests(
+    influences: RowInfluences[RowKey],
+    keys: Sequence[RowKey],
+    rows: RowResults[RowKey],
+    settings: TestSettings,
+) -> PairTests:
+    """Return the tests of every two rows, from the user's cache folder if they are there.
+
+    Args:
+        influences: The influences of the rows.
+        keys: The rows to test.
+        rows: Each row's results by task, which name the items.
+        settings: The settings of the tests.
+    """
+    results = [result for key in keys for by_task in rows[key] for result in by_task]
+    # Nothing guarantees that a new result's columns are those that its hash names.
+    has_files = all(result.path is not None and not result.per_item for result in results)
+    if len(keys) < MIN_CACHED_ROWS or not has_files:
+        return compare_all_pairs(influences, keys)
+    facts = [
+        [
+            [(protocol_key(result.protocol), result.items, *result.seeds) for result in by_task]
+            for by_task in rows[key]
+        ]
+        + [list(influences.common_tasks(key))]
+        for key in keys
+    ]
+    content = msgspec.json.encode((formulas_digest(), settings.dependence, facts))
+    name = f"tests-{hashlib.sha256(content).hexdigest()[:32]}.npy"
+    stored = read_array(name)
+    if stored is not None and stored.shape == (2, len(keys), len(keys)):
+        return PairTests(*stored)
+    tests = compare_all_pairs(influences, keys)
+    write_array(name, np.stack(tests), keep=("tests-*.npy", MAX_CACHED_TESTS))
+    return tests
 
 
 def compare_all_pairs(rows: RowTasks[RowKey, Any], keys: Sequence[RowKey]) -> PairTests:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from stsbench import numbers
 from stsbench.core import settings
 from stsbench.core.errors import DataError, StsbenchError
-from stsbench.core.files import write_atomically
+from stsbench.core.files import remove, write_atomically
 from stsbench.core.provenance import code_digest
 from stsbench.numbers.intervals import read_sentence_ids
 from stsbench.numbers.statistics import correlation_with_influences
@@ -153,6 +153,50 @@ class ItemInfluences(NamedTuple):
     has_sentences: bool
 
 
+def formulas_digest() -> str:
+    """Return the hash of the code that computes influences and tests."""
+    return code_digest(Path(__file__).parent, *map(Path, numbers.__path__))
+
+
+def _cache_path(name: str) -> Path | None:
+    """Return the path of an array in the user's cache folder; None if there is no such folder."""
+    with suppress(StsbenchError):
+        return settings.cache_folder() / "influences" / name
+    return None
+
+
+def read_array(name: str) -> npt.NDArray[Any] | None:
+    """Return an array of the user's cache folder, mapped into memory; None if it cannot be read."""
+    path = _cache_path(name)
+    if path is None:
+        return None
+    with suppress(OSError, ValueError, EOFError):
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    return None
+
+
+def write_array(name: str, array: npt.NDArray[Any], keep: tuple[str, int] | None = None) -> None:
+    """Write an array into the user's cache folder; without one, or on a full disk, do nothing.
+
+    Args:
+        name: The name of the file.
+        array: The array.
+        keep: A pattern of file names, and how many such files are kept, the newest; None for all.
+    """
+    path = _cache_path(name)
+    if path is None:
+        return
+    stream = io.BytesIO()
+    np.save(stream, array)
+    with suppress(StsbenchError, OSError):
+        write_atomically(path, stream.getbuffer())
+        if keep is not None:
+            pattern, n_files = keep
+            files = sorted(path.parent.glob(pattern), key=lambda file: file.stat().st_mtime)
+            for old_file in files[:-n_files]:
+                remove(old_file)
+
+
 class InfluenceCache:
     """The influences of results on one task by one protocol, in a file of the user's cache folder.
 
@@ -178,27 +222,21 @@ class InfluenceCache:
                 ("influences", "f4", (result.n,)),
             ]
         )
-        self._path: Path | None = None
         self._records = np.zeros(0, dtype=self._dtype)
         self._new: dict[str, ItemInfluences] = {}
-        code = code_digest(Path(__file__).parent, *map(Path, numbers.__path__))
-        key = (code, result.task, result.data, result.n, protocol_key(result.protocol))
-        name = hashlib.sha256(msgspec.json.encode(key)).hexdigest()[:32]
-        with suppress(StsbenchError):
-            self._path = settings.cache_folder() / "influences" / f"{name}.npy"
-            self._records = self._read()
+        key = (formulas_digest(), result.task, result.data, result.n, protocol_key(result.protocol))
+        self._name = f"{hashlib.sha256(msgspec.json.encode(key)).hexdigest()[:32]}.npy"
+        self._records = self._read()
         self._position_by_items = {
             items.decode(): position for position, items in enumerate(self._records["items"])
         }
 
     def _read(self) -> npt.NDArray[Any]:
         """Return the records of the file; none if it is missing or broken."""
-        with suppress(OSError, ValueError, EOFError):
-            if self._path is not None:
-                records = np.load(self._path, mmap_mode="r", allow_pickle=False)
-                if records.dtype == self._dtype and records.ndim == 1:
-                    return np.asarray(records)
-        return np.zeros(0, dtype=self._dtype)
+        records = read_array(self._name)
+        if records is None or records.dtype != self._dtype or records.ndim != 1:
+            return np.zeros(0, dtype=self._dtype)
+        return records
 
     def get(self, result: Result) -> ItemInfluences | None:
         """Return the influences of a result; None if they are not cached.
@@ -223,7 +261,7 @@ class InfluenceCache:
 
     def save(self) -> None:
         """Write the file with the records that were added, if any; without a folder do nothing."""
-        if self._path is None or not self._new:
+        if not self._new:
             return
         new_records = np.zeros(len(self._new), dtype=self._dtype)
         for record, (items, influences) in zip(new_records, self._new.items(), strict=True):
@@ -235,10 +273,7 @@ class InfluenceCache:
         # Another process may have written in between.
         earlier = self._read()
         earlier = earlier[~np.isin(earlier["items"], new_records["items"])]
-        stream = io.BytesIO()
-        np.save(stream, np.concatenate([earlier, new_records])[-self.MAX_RECORDS :])
-        with suppress(StsbenchError):
-            write_atomically(self._path, stream.getbuffer())
+        write_array(self._name, np.concatenate([earlier, new_records])[-self.MAX_RECORDS :])
 
 
 class RowInfluences(RowTasks[RowKey, TaskSamples[RowKey]]):

@@ -14,7 +14,8 @@ from stsbench.core.errors import DataError
 from stsbench.numbers.statistics import spearman, spearman_influence
 from stsbench.results.folder import read_folder, write_result
 from stsbench.results.record import Result, digest_columns, items_path
-from stsbench.significance import rows as module
+from stsbench.significance import ranks, rows as module
+from stsbench.significance.comparison import TestSettings
 from stsbench.significance.ranks import rank_rows
 from stsbench.significance.rows import InfluenceCache, ItemInfluences, compute_influences
 from tests.boards.scored import sts
@@ -107,3 +108,27 @@ def test_other_gold_scores_are_refused_from_the_cache_too(stored, tmp_path):
     assert known.path is not None
     items_path(known.path).unlink()
     assert list(rank_rows(stored).rows) == ["b", "c"]
+
+
+def test_tests_of_many_rows_are_kept_and_a_few_sets_of_them(stored, monkeypatch):
+    monkeypatch.setattr(ranks, "MIN_CACHED_ROWS", 2)
+    monkeypatch.setattr(ranks, "MAX_CACHED_TESTS", 2)
+    first = rank_rows(stored)
+    calls: list[Any] = []
+    compare = ranks.compare_all_pairs
+
+    def record_and_compare(*arguments: Any) -> ranks.PairTests:
+        calls.append(arguments)
+        return compare(*arguments)
+
+    monkeypatch.setattr(ranks, "compare_all_pairs", record_and_compare)
+    assert rank_rows(stored) == first and not calls
+    # Other rows, and other assumptions, have other tests.
+    independent = TestSettings(dependence="none")
+    for _ in range(2):
+        rank_rows(stored, settings=independent)
+    assert len(calls) == 1
+    rank_rows({key: stored[key] for key in ("a", "b")})
+    assert len(calls) == 2
+    kept = list((settings.cache_folder() / "influences").glob("tests-*.npy"))
+    assert len(kept) == 2
