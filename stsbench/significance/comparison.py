@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stsbench.core.errors import DataError
-from stsbench.numbers.intervals import StandardError
+from stsbench.numbers.intervals import DOMINANT_COMPONENT_NOTE, StandardError
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.results.folder import describe_missing_columns, format_rerun_command, without_columns
 from stsbench.results.record import Result
@@ -280,6 +280,7 @@ def compare(
     notes = matched.notes
     if settings.dependence != "none":
         notes += _describe_unknown_sentences(items_by_task, all_results)
+        notes += _describe_dominant_components(items_by_task)
     for name in encoders:
         notes += _describe_equal_trainings(name, [results[name] for results in matched.results])
     return Comparison(
@@ -308,6 +309,20 @@ def _describe_unknown_sentences(
     command = format_rerun_command([result for result in results if result.task in unknown])
     reason = "taken as independent, for no result says which items share a sentence"
     return [f"{', '.join(unknown)}: {reason}; run: {command}"]
+
+
+def _describe_dominant_components(
+    items_by_task: Mapping[str, Sequence[TaskItems[str]]],
+) -> list[str]:
+    """Name the tasks on which chains of sentences link most items; empty if there are none."""
+    tasks = []
+    for task, task_items in items_by_task.items():
+        # All pairs of encoders have the same items; there are none if no test is known.
+        for items in task_items[:1]:
+            joined = join_items([items])
+            if joined.dependence.has_dominant_component(joined.weights):
+                tasks.append(task)
+    return [f"{', '.join(tasks)}: {DOMINANT_COMPONENT_NOTE}"] if tasks else []
 
 
 def _describe_equal_trainings(name: str, results_by_task: Sequence[Sequence[Result]]) -> list[str]:

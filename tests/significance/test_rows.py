@@ -11,11 +11,12 @@ import pytest
 
 from stsbench.core import settings
 from stsbench.core.errors import DataError
+from stsbench.numbers.intervals import DOMINANT_COMPONENT_NOTE
 from stsbench.numbers.statistics import spearman, spearman_influence
 from stsbench.results.folder import read_folder, write_result
 from stsbench.results.record import Result, digest_columns, items_path
 from stsbench.significance import ranks, rows as module
-from stsbench.significance.comparison import TestSettings
+from stsbench.significance.comparison import TestSettings, compare
 from stsbench.significance.ranks import rank_rows
 from stsbench.significance.rows import InfluenceCache, ItemInfluences, compute_influences
 from tests.boards.scored import sts
@@ -132,3 +133,17 @@ def test_tests_of_many_rows_are_kept_and_a_few_sets_of_them(stored, monkeypatch)
     assert len(calls) == 2
     kept = list((settings.cache_folder() / "influences").glob("tests-*.npy"))
     assert len(kept) == 2
+
+
+@pytest.mark.parametrize("is_chain", [True, False])
+def test_a_comparison_says_that_one_chain_links_most_items(is_chain):
+    results = {}
+    for name in ("a", "b"):
+        made = result(name, 0.5)
+        first = np.arange(N, dtype=np.uint32) * (1 if is_chain else 2)
+        columns = {**made.per_item, "sentence1": first, "sentence2": first + np.uint32(1)}
+        results[name] = [
+            msgspec.structs.replace(made, per_item=columns, items=digest_columns(columns))
+        ]
+    notes = [note for note in compare(results).notes if "chains" in note]
+    assert notes == ([f"sts12: {DOMINANT_COMPONENT_NOTE}"] if is_chain else [])
