@@ -39,6 +39,9 @@ from stsbench.results.folder import (
 )
 from stsbench.results.record import Result, digest_columns
 
+MAX_LISTED_LANGUAGES = 5
+"""The most languages of an encoder that a notice lists; of more, it gives the number."""
+
 
 class SeenEncoders:
     """The encoders so far, by name, seed and fingerprint; the encoders themselves are freed."""
@@ -95,6 +98,7 @@ class RunContext:
             with self.report_errors(spec, expected=(StsbenchError,)):
                 encoder = self._choose_name(spec, self._load(spec))
                 if seen_encoders.add(encoder):
+                    self._report_languages(encoder)
                     encoder_plan = self._plan_encoder(spec, encoder, cells)
             if encoder_plan is not None:
                 yield encoder_plan
@@ -179,6 +183,29 @@ class RunContext:
                 f"for '{candidates[0]}' is another encoder's name"
             )
         return replace(encoder, name=name)
+
+    def _report_languages(self, encoder: NamedEncoder) -> None:
+        """Give a notice if tasks are in languages that are not among those of the encoder."""
+        tasks_by_languages: dict[str, list[str]] = {}
+        for planned_task in self.plan.planned_tasks:
+            card = planned_task.task.card
+            if missing_languages := encoder.missing_languages(card):
+                tasks = tasks_by_languages.setdefault(", ".join(missing_languages), [])
+                tasks.append(planned_task.task.name)
+        if encoder.card is None or not tasks_by_languages:
+            return
+        languages = encoder.card.languages
+        description = (
+            ", ".join(languages)
+            if len(languages) <= MAX_LISTED_LANGUAGES
+            else f"{len(languages)} languages"
+        )
+        tasks_text = "; ".join(
+            f"{', '.join(tasks)} ({codes})" for codes, tasks in tasks_by_languages.items()
+        )
+        self.callbacks.on_notice(
+            f"{encoder.name} is made for {description}; other languages are in {tasks_text}"
+        )
 
     def _names_of_user(self) -> dict[str, str]:
         """Return the names that the user has chosen for encoders, by spec.

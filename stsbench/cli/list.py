@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from stsbench.core.catalogue import Catalogue
 
 
+MAX_LISTED_LANGUAGES = 3
+"""The most codes of languages that a printed list has in a cell; JSON has all."""
+
+
 def list_command(
     *,
     kind: opt.Kind = "",
@@ -24,26 +28,40 @@ def list_command(
 ) -> None:
     """List tasks, encoders, recipes, tables and more.
 
-    Example: stsbench list encoders
+    Example: stsbench list encoders --language de
     """
     catalogue = opt.read_cards(cards)
-    if language is not None and kind != "tasks":
-        raise StsbenchError("--language chooses tasks; give: stsbench list tasks --language CODE")
+    if language is not None and kind not in ("tasks", "encoders"):
+        raise StsbenchError(
+            "--language chooses tasks or encoders; give: stsbench list tasks --language CODE"
+        )
     if not kind:
         print_text(f"'stsbench list KIND' lists {', '.join(LISTS)}")
         return
     rows = list(look_up("list", kind, LISTS)(catalogue))
     if language is not None:
-        codes = sorted({code for row in rows for code in row["language"].split(",")})
+        codes = sorted({code for row in rows for code in row["language"].split(",") if code})
         rows = [row for row in rows if language in row["language"].split(",")]
         if not rows:
-            raise UnknownName("language", language, codes, hint=f"tasks are in {', '.join(codes)}")
+            raise UnknownName("language", language, codes, hint=f"{kind} are in {', '.join(codes)}")
     if as_json:
         print_json(rows)
     elif rows:
-        print_records(rows, right=["n"])
+        print_records(list(map(_shorten_record, rows)), right=["n", "size"])
     else:
         print_text(f"no {kind} here; pass --cards DIR with cards of your own")
+
+
+def _shorten_record(record: Mapping[str, str]) -> dict[str, str]:
+    """Return a record that fits 80 columns.
+
+    It has the number of languages in place of many codes, and no supervision of an encoder.
+    """
+    shortened = {key: text for key, text in record.items() if key != "supervision"}
+    languages = record.get("language", "").split(",")
+    if len(languages) > MAX_LISTED_LANGUAGES:
+        shortened["language"] = f"{len(languages)} languages"
+    return shortened
 
 
 Records = Iterator[dict[str, str]]
@@ -66,12 +84,18 @@ def _list_tasks(catalogue: Catalogue) -> Records:
 
 
 def _list_encoders(catalogue: Catalogue) -> Records:
+    """Yield a record per encoder; its size is its number of parameters."""
+    from stsbench.boards.tables.traits import count_parameters, format_parameters
+
     for name in catalogue.paths("baselines"):
         card = catalogue.encoder(name)
+        n_parameters = count_parameters(catalogue, card, card.backbone)
         yield {
             "encoder": name,
             "name": card.name,
             "backbone": card.backbone,
+            "size": format_parameters(n_parameters) if n_parameters else "",
+            "language": ",".join(card.languages),
             "supervision": card.supervision,
         }
 

@@ -463,9 +463,7 @@ CurvePlot = Annotated[
 
 # Cards and data.
 Kind = Annotated[str, _argument("tasks, encoders, recipes, suites, corpora, tables or protocols")]
-Language = Annotated[
-    str | None, _option("Only the tasks in this language, by its code: en, de, zh.")
-]
+Language = Annotated[str | None, _option("Only what is in this language, by its code: en, de, zh.")]
 AnyName = Annotated[
     str, _argument("A task, suite, encoder, recipe, corpus, table, run or protocol.", all_names)
 ]

@@ -180,6 +180,8 @@ class EncoderCard(StrictRecord, frozen=True, kw_only=True):
     overlap: Overlap
     paper: str
     license: str
+    languages: list[str] = []
+    """Codes of the languages it is made for, as in task cards; empty if they are not known."""
     note: str = ""
     reproducible: Literal["weights", "trainable", "objective", "quoted"] = "weights"
     """How the encoder of the published rows can be reproduced; see ``REPRODUCIBLE``."""

@@ -15,6 +15,10 @@ PARAM_SEPARATOR = re.compile(r"\+(?=[A-Za-z_][\w.]*=)")
 """The separator before each replaced parameter of a name, as in ``minilm+pooling=max``."""
 
 
+MODEL_PARAMETERS = frozenset({"model", "package", "file", "base", "layers"})
+"""Parameters of a card that define its network: with another value it is not the card's."""
+
+
 LABEL_PATTERN = re.compile(
     r"(?P<stem>.*?)"
     r"(?P<settings>(\+[A-Za-z_][\w.]*=.*?)?)"
@@ -39,6 +43,12 @@ def split_names(text: str) -> list[str]:
     an ordinary character.
     """
     return list(filter(None, _split_at_commas(text)))
+
+
+def replaces_network(name: str) -> bool:
+    """Return whether a name has a parameter that replaces the network, as in ``minilm+model=…``."""
+    _, *settings = PARAM_SEPARATOR.split(name)
+    return any(setting.partition("=")[0] in MODEL_PARAMETERS for setting in settings)
 
 
 def has_empty_name(text: str) -> bool:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stsbench.core.cards import EncoderCard, Overlap
+from stsbench.core.cards import EncoderCard, Overlap, TaskCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.files import strip_folders
-from stsbench.core.names import format_parameter
+from stsbench.core.names import format_parameter, replaces_network
 from stsbench.core.provenance import RUNTIME_PARAMETERS, add_texts, encoder_identity
 from stsbench.core.secrets import redact
 from stsbench.encoders.base import Encoder
@@ -67,6 +67,15 @@ class NamedEncoder:
             if claimed_overlap in ("text", "gold"):
                 overlap = claimed_overlap
         return "text" if self.fitted_on_task and overlap != "gold" else overlap
+
+    def missing_languages(self, task_card: TaskCard) -> list[str]:
+        """Return the languages of a task that the encoder's card does not name.
+
+        Empty if the card names none, or if another network replaces the card's.
+        """
+        if self.card is None or not self.card.languages or replaces_network(self.name):
+            return []
+        return [code for code in task_card.languages if code not in self.card.languages]
 
     @property
     def fingerprint(self) -> str | None:

@@ -44,6 +44,17 @@ def test_a_run_prints_a_table_and_keeps_results(stsbench, tmp_path):
     assert lines[4].split()[2] == f"{100 * low:.2f}–{100 * high:.2f}"
 
 
+def test_a_run_says_which_tasks_are_in_other_languages_than_its_encoder(stsbench):
+    run = stsbench("run", "--dry-run")
+    notice = "minilm is made for en; other languages are in quickstart-es-en (es)"
+    assert one_line(run.err).count(notice) == 1
+    # Nothing is known of the languages of a class, or of another network under the card's name.
+    assert "made for" not in stsbench("run", *HASHED, *BOTH, "--dry-run").err
+    other = stsbench("run", "minilm", "--set", "file=x.safetensors", *BOTH, "--dry-run").err
+    assert "made for" not in other
+    assert "made for" not in stsbench("run", "minilm", "-t", "quickstart-en", "--dry-run").err
+
+
 def test_the_same_command_scores_nothing_again(stsbench, tmp_path):
     first = stsbench.fine("run", *HASHED, *QUICK)
     (path,) = (tmp_path / "results" / "hashed").glob("*.json")

@@ -126,10 +126,24 @@ def test_a_broken_card_is_one_line(stsbench, tmp_path):
 
 def test_tasks_of_one_language(stsbench):
     lines = stsbench.fine("list", "tasks", "--language", "ko").splitlines()
-    assert [line.split()[0] for line in lines[2:]] == ["klue-sts", "korsts"]
+    assert [line.split()[0] for line in lines[2:]] == [
+        "klue-sts", "korsts", "sts17-ko-ko", "sts17-mteb",
+    ]  # fmt: skip
     assert stsbench.json("list", "tasks", "--language", "ko")[0]["task"] == "klue-sts"
     assert "unknown language 'kr'" in stsbench.refused("list", "tasks", "--language", "kr")
-    assert "--language chooses tasks" in stsbench.refused("list", "encoders", "--language", "ko")
+    assert "--language chooses tasks" in stsbench.refused("list", "recipes", "--language", "ko")
+
+
+def test_encoders_have_sizes_and_languages(stsbench):
+    german = stsbench.json("list", "encoders", "--language", "de")
+    by_name = {record["encoder"]: record for record in stsbench.json("list", "encoders")}
+    assert {"bge-m3", "multilingual-e5-small"} <= {record["encoder"] for record in german}
+    assert all("de" in record["language"].split(",") for record in german)
+    assert (by_name["minilm"]["size"], by_name["minilm"]["language"]) == ("22.7M", "en")
+    # What is not known is empty, never English.
+    assert by_name["mbert-mean"]["language"] == by_name["text-embedding-3-small"]["language"] == ""
+    assert by_name["minilm"]["supervision"] == "pairs"
+    assert "unknown language 'xx'" in stsbench.refused("list", "encoders", "--language", "xx")
 
 
 @pytest.mark.parametrize(

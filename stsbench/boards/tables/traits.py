@@ -8,9 +8,12 @@ from functools import cache
 from pathlib import Path
 
 from stsbench.boards.published.rows import FOLDER, Paper, PublishedRow, read_sources
+from stsbench.boards.tables.filters import find_language
 from stsbench.boards.tables.table import EncoderTraits
 from stsbench.core.cards import EncoderCard
 from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import UnknownName
+from stsbench.core.names import replaces_network
 from stsbench.core.toml import parse_toml
 
 ADDRESS = re.compile(r"https?://[^\s,]+")
@@ -18,8 +21,6 @@ YEAR_IN_ADDRESS = re.compile(
     r"arxiv\.org/abs/(?P<arxiv>\d\d)\d\d\.|aclanthology\.org/(?:(?P<acl>20\d\d)\.|[A-Z](?P<old>\d\d)-)"
 )
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-MODEL_PARAMETERS = frozenset({"model", "package", "file", "base", "layers"})
-"""Parameters of a card that define its network: with another value it is not the card's."""
 
 
 @cache
@@ -51,24 +52,44 @@ def read_traits(
     card_paper = _find_address(card.paper) if card else ""
     # A user may replace the card's network by a parameter behind its name: "minilm+model=…". Facts
     # of the card's own network do not hold then.
-    has_other_network = False
-    if card is not None:
-        _, *settings = card.name.split("+")
-        has_other_network = any(
-            setting.partition("=")[0] in MODEL_PARAMETERS for setting in settings
-        )
+    has_other_network = card is not None and replaces_network(card.name)
     n_parameters = None
     if not has_other_network:
-        n_parameters = _count_parameters(catalogue, card, described.backbone)
-    return EncoderTraits(
+        n_parameters = count_parameters(catalogue, card, described.backbone)
+    traits = EncoderTraits(
         method=described.method,
         backbone=described.backbone,
         supervision=described.supervision,
         parameters=n_parameters,
         year=_find_year(card, card_paper, source),
         paper=card_paper or (source.url if source else ""),
-        model=_model_address(card) if card and not has_other_network else "",
     )
+    if card is None or has_other_network:
+        return traits
+    return traits._replace(
+        model=_model_address(card),
+        languages=_list_languages(card),
+        license="" if card.license == "unknown" else card.license,
+        is_open=_has_open_weights(card),
+    )
+
+
+def _list_languages(card: EncoderCard) -> tuple[str, ...]:
+    """Return the codes of three letters of a card's languages; a code that is no known one stays."""
+    codes = []
+    for code in card.languages:
+        try:
+            codes.append(find_language(code))
+        except UnknownName:
+            codes.append(code)
+    return tuple(codes)
+
+
+def _has_open_weights(card: EncoderCard) -> bool | None:
+    """Return whether the weights of a card can be had; None if it does not say it."""
+    if card.license == "proprietary":
+        return False
+    return True if card.reproducible == "weights" and card.license else None
 
 
 def _find_year(card: EncoderCard | None, card_paper: str, source: Paper | None) -> int | None:
@@ -80,7 +101,7 @@ def _find_year(card: EncoderCard | None, card_paper: str, source: Paper | None) 
     return source.year if source else None
 
 
-def _count_parameters(catalogue: Catalogue, card: EncoderCard | None, backbone: str) -> int | None:
+def count_parameters(catalogue: Catalogue, card: EncoderCard | None, backbone: str) -> int | None:
     """Return the number of parameters of an encoder's network; None if it is unknown.
 
     It is that of its card, else of the encoder that its card is based on, else of its backbone.

@@ -10,6 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
 
 from stsbench.boards.published.rows import look_up_published_row
+from stsbench.boards.tables.filters import read_languages
 from stsbench.boards.tables.table import EncoderTraits
 from stsbench.boards.tables.traits import hub_address, read_encoder_facts, read_traits
 from stsbench.core.catalogue import Catalogue
@@ -74,6 +75,9 @@ def test_an_encoder_is_what_its_card_says():
         year=2021,
         paper="https://arxiv.org/abs/2104.08821",
         model="https://huggingface.co/princeton-nlp/unsup-simcse-bert-base-uncased",
+        languages=("eng",),
+        license="MIT",
+        is_open=True,
     )
     assert read_traits(catalogue) == EncoderTraits()
 
@@ -116,8 +120,36 @@ def test_another_network_under_a_cards_name_has_neither_its_size_nor_its_page():
     other = read_traits(
         catalogue, msgspec.structs.replace(card, name=f"{card.name}+model=a/b+pooling=mean")
     )
-    assert same.parameters and same.model
-    assert (other.parameters, other.model) == (None, "")
+    assert same.parameters and same.model and same.languages and same.license and same.is_open
+    assert (other.parameters, other.model, other.license) == (None, "", "")
+    assert (other.languages, other.is_open) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "language", "license_name", "is_open"),
+    [
+        ("bge-m3", "deu", "MIT", True),
+        ("text-embedding-3-large", "", "proprietary", False),
+        ("clear-base", "eng", "", None),
+        ("bert-base-flow", "eng", "Apache-2.0", None),
+    ],
+)
+def test_what_boards_choose_by_is_on_the_card(name, language, license_name, is_open):
+    catalogue = Catalogue()
+    traits = read_traits(catalogue, catalogue.encoder(name))
+    assert language in traits.languages or not (language or traits.languages)
+    assert (traits.license, traits.is_open) == (license_name, is_open)
+
+
+def test_languages_of_cards_have_names():
+    catalogue = Catalogue()
+    unnamed = {
+        code
+        for name in catalogue.paths("baselines")
+        for code in read_traits(catalogue, catalogue.encoder(name)).languages
+        if code not in read_languages()
+    }
+    assert unnamed == set()
 
 
 def test_a_published_row_without_a_card_is_of_its_source():
