@@ -504,6 +504,40 @@ def correlation_interval(
     return float(low), float(high)
 
 
+def spearman_interval(correlation: float, n: int) -> tuple[float, float]:
+    """Return the 95% interval of Spearman's correlation, if only the number of items is known.
+
+    By Fisher's z, with the variance (1 + r² / 2) / (n - 3) of Bonett and Wright (2000,
+    Psychometrika 65). It is -1 to 1 with three items or fewer.
+
+    Args:
+        correlation: The correlation of independent items.
+        n: The number of items.
+    """
+    if n <= 3:
+        return -1.0, 1.0
+    if abs(correlation) >= 1:
+        return correlation, correlation
+    error = StandardError(float(np.sqrt((1 + correlation**2 / 2) / (n - 3))), np.inf)
+    bounds = np.array([-error.half_width, error.half_width])
+    low, high = np.tanh(np.arctanh(correlation) + bounds)
+    return float(low), float(high)
+
+
+def mean_interval(
+    scores: Sequence[float], intervals: Sequence[tuple[float, float]]
+) -> tuple[float, float]:
+    """Return the 95% interval of the mean of independent scores, from their own intervals.
+
+    On each side the distances of the ends are added as squares (Zou and Donner 2008, Statistics in
+    Medicine 27), which keeps the intervals' skewness.
+    """
+    mean = np.mean(scores)
+    distances = np.abs(np.asarray(intervals) - np.asarray(scores)[:, None])
+    low, high = np.sqrt(np.sum(distances**2, axis=0)) / len(scores)
+    return float(mean - low), float(mean + high)
+
+
 def share_interval(
     values: Float64Array, dependence: ItemDependence, *, has_chains: bool = True
 ) -> tuple[float, float]:

@@ -12,7 +12,9 @@ from stsbench.numbers.intervals import (
     ItemDependence,
     StandardError,
     correlation_interval,
+    mean_interval,
     share_interval,
+    spearman_interval,
     standard_error,
     standard_errors,
     variance_estimators,
@@ -249,3 +251,51 @@ def test_coverage_holds_where_whole_chains_err_together():
     low, high = stats.binom.interval(0.999, rounds, 0.05)
     assert low <= by_both <= high
     assert by_sentences > 2 * high
+
+
+@pytest.mark.parametrize(("rho", "n"), [(0.8, 50), (0.9, 40), (0.6, 30)])
+def test_an_interval_from_the_number_of_items_alone_holds(rho, n):
+    rng = np.random.default_rng(n)
+    draws = rng.multivariate_normal([0, 0], [[1, rho], [rho, 1]], size=(4000, n))
+    # Spearman's correlation of a normal pair.
+    truth = 6 / np.pi * np.arcsin(rho / 2)
+    ranks = stats.rankdata(draws, axis=1)
+    x, y = (ranks - ranks.mean(axis=1, keepdims=True)).transpose(2, 0, 1)
+    correlations = (x * y).sum(axis=1) / np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
+    bounds = np.array([spearman_interval(float(r), n) for r in correlations])
+    coverage = np.mean((bounds[:, 0] < truth) & (truth < bounds[:, 1]))
+    # The standard error of a coverage of 95% in 4,000 draws is .0034.
+    assert 0.935 < coverage < 0.97
+    z = np.arctanh(correlations[0]) + 1.959964 * np.sqrt(
+        (1 + correlations[0] ** 2 / 2) / (n - 3)
+    ) * np.array([-1, 1])
+    np.testing.assert_allclose(bounds[0], np.tanh(z), atol=1e-6)
+
+
+def test_an_interval_of_a_correlation_has_edges():
+    assert spearman_interval(0.9, 3) == spearman_interval(-1.0, 2) == (-1, 1)
+    assert spearman_interval(1.0, 50) == (1, 1)
+    low, high = spearman_interval(0.0, 50)
+    assert low == pytest.approx(-high) and np.isnan(spearman_interval(float("nan"), 50)).all()
+
+
+def test_the_interval_of_a_mean_adds_the_distances_of_the_ends_as_squares():
+    intervals = [(0.5, 0.9), (0.4, 0.7), (-0.2, 0.3)]
+    low, high = mean_interval([0.8, 0.6, 0.1], intervals)
+    assert low == pytest.approx(0.5 - (0.3**2 + 0.2**2 + 0.3**2) ** 0.5 / 3)
+    assert high == pytest.approx(0.5 + (0.1**2 + 0.1**2 + 0.2**2) ** 0.5 / 3)
+    assert mean_interval([0.8], intervals[:1]) == pytest.approx(intervals[0])
+
+
+def test_the_interval_of_a_mean_of_correlations_holds():
+    rng = np.random.default_rng(0)
+    n, rho = 30, 0.7
+    truth = 6 / np.pi * np.arcsin(rho / 2)
+    hits = 0
+    for _ in range(1000):
+        pairs = rng.multivariate_normal([0, 0], [[1, rho], [rho, 1]], size=(3, n))
+        scores = [spearman(task[:, 0], task[:, 1]) for task in pairs]
+        low, high = mean_interval(scores, [spearman_interval(score, n) for score in scores])
+        hits += low < truth < high
+    # The standard error of a coverage of 95% in 1,000 draws is .007.
+    assert 0.925 < hits / 1000 < 0.975

@@ -18,6 +18,12 @@ from stsbench.boards.mteb.facts import (
     read_mteb_facts,
     read_suspects,
 )
+from stsbench.boards.mteb.people import (
+    PEOPLE,
+    describe_people_intervals,
+    find_people_intervals,
+    read_people_results,
+)
 from stsbench.boards.mteb.scores import (
     TABLE_FILE,
     MtebResult,
@@ -49,6 +55,8 @@ from stsbench.results.record import Result
 
 MEASURED_SECTION = "Measured here"
 PUBLIC_SECTION = "Public results of MTEB"
+PEOPLE_SECTION = "People, not a model: the mean of their own scores of the same pairs"
+PEOPLE_LABEL = "people (HUME)"
 IMPORTED_SECTION = "Imported from MTEB's result files, not measured here (protocol mteb)"
 SIZE, ZERO_SHOT = "size", "zero_shot"
 """Keys of the columns of a model's size and of its zero-shot share."""
@@ -144,8 +152,11 @@ class MtebBoard:
             results: Own results; those of other data or another way to score are left out.
             imported: The results of a user's files of MTEB's.
         """
-        public_results = join_revisions(read_public_results())
+        public_results = join_revisions(
+            result for result in read_public_results() if result.model != PEOPLE
+        )
         commit = read_public_source()["commit"][:SHORT_REVISION]
+        people_rows = self._people_rows(f"public results at commit {commit}")
         groups = [
             Group(section=MEASURED_SECTION, rows=self._measured_rows(results)),
             Group(section=IMPORTED_SECTION, rows=self._imported_rows(imported)),
@@ -153,6 +164,7 @@ class MtebBoard:
                 section=PUBLIC_SECTION,
                 rows=self._mteb_rows(public_results, f"public results at commit {commit}"),
             ),
+            Group(section=PEOPLE_SECTION, rows=people_rows),
         ]
         return Table(
             name=name,
@@ -185,6 +197,9 @@ class MtebBoard:
             "§ and zero-shot (the share of these tasks that a model was not trained on): "
             "by the training sets in MTEB's descriptions of models"
         )
+        intervals = find_people_intervals(read_people_results(), self.tasks, self.catalogue)
+        if intervals:
+            yield f"{PEOPLE_LABEL}: {describe_people_intervals(intervals)}"
 
     def _imported_rows(self, imported: Sequence[MtebResult]) -> list[Row]:
         """Return a row for each model of a user's files, with the versions of MTEB."""
@@ -216,6 +231,24 @@ class MtebBoard:
             )
             rows.append(row)
         return sorted(rows, key=average_sort_key)
+
+    def _people_rows(self, origin: str) -> list[Row]:
+        """Return the row of the people who scored the tasks anew, if there are any.
+
+        Args:
+            origin: Where the scores are from, for the legend.
+        """
+        results = read_people_results()
+        intervals = find_people_intervals(results, self.tasks, self.catalogue)
+        if not intervals:
+            return []
+        cells = self._score_cells(results)
+        for key, interval in intervals.items():
+            number = cells[key].published if key in cells else None
+            if number is not None:
+                points = (100 * interval.low, 100 * interval.high)
+                cells[key] = replace(cells[key], published=number._replace(interval=points))
+        return [Row(label=PEOPLE_LABEL, cells=cells, imported=origin)]
 
     def _score_cells(self, results: ResultsByTask) -> dict[str, TableCell]:
         """Return the cells of a model's scores, with the mean if all tasks have known data."""

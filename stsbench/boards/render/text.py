@@ -369,9 +369,9 @@ def _find_further_fields(table: Table) -> _FurtherFields:
             for number in (cell.measured, cell.published):
                 if number and number.deviation is not None:
                     further.with_deviation.add(column.key)
-            # The exact average has the interval of the average, whose fields hold it.
-            if column.kind != "exact" and cell.measured and cell.measured.interval:
-                further.with_interval.add(column.key)
+                # The exact average has the interval of the average, whose fields hold it.
+                if number and number.interval and column.kind != "exact":
+                    further.with_interval.add(column.key)
             if cell.published_key not in ("", row.published_key):
                 further.with_published_row.add(column.key)
             if cell.bound is not None:

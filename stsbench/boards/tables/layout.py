@@ -158,19 +158,20 @@ def _select_columns(
         if column.kind == omitted_average or (table.is_board and is_empty):
             continue
         columns.append(column)
-        may_have_interval = (
-            column.kind in ("average", "exact") and "measured" in KINDS_BY_SHOW[show]
+        has_interval = column.kind in ("average", "exact") and any(
+            _has_interval(cell, show) for cell in cells
         )
-        if with_intervals and may_have_interval and any(map(_has_interval, cells)):
+        if with_intervals and has_interval:
             columns.append(
                 TableColumn(key=column.key, head="95% interval", kind="interval", better="")
             )
     return columns
 
 
-def _has_interval(cell: TableCell) -> bool:
-    """Return whether a cell's measured number has an interval."""
-    return cell.measured is not None and cell.measured.interval is not None
+def _has_interval(cell: TableCell, show: Show) -> bool:
+    """Return whether a number of a cell that is shown has an interval."""
+    numbers = map(cell.number, KINDS_BY_SHOW[show])
+    return any(number is not None and number.interval is not None for number in numbers)
 
 
 def _make_lines(

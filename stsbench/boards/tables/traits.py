@@ -75,7 +75,7 @@ def read_traits(
 
 
 def _list_languages(card: EncoderCard) -> tuple[str, ...]:
-    """Return the codes of three letters of a card's languages; a code that is no known one stays."""
+    """Return the codes of three letters of a card's languages; an unknown code stays as it is."""
     codes = []
     for code in card.languages:
         try:

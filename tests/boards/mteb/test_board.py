@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from statistics import fmean
 from typing import Any
 
@@ -226,6 +227,34 @@ def test_only_boards_scored_as_mteb_scores_take_imported_rows():
     assert is_scored_as_mteb(build_table("sts").columns)
     with pytest.raises(ProtocolError, match="'transfer' is not scored as MTEB scores"):
         add_imported_rows(build_table("transfer"), [], CATALOGUE)
+
+
+def test_people_are_a_row_apart_with_the_intervals_that_few_pairs_allow():
+    table = build_board("HUME(v1)")
+    *_, models, people = table.groups
+    assert "baseline/Human" not in {row.label for row in models.rows}
+    (row,) = people.rows
+    assert people.section.startswith("People, not a model")
+    values = published_values(row)
+    assert values["HUMESTSBenchmark"] == pytest.approx(80.3532)
+    # Their files name subsets by codes of three letters.
+    assert values["HUMESTS22"] == pytest.approx(fmean([67.5452, 78.3585, 58.7268]))
+    assert values["average_exact"] == pytest.approx(fmean([82.6478, 91.2131, 80.3532, 68.210167]))
+    number = row.cells["HUMESTSBenchmark"].published
+    assert number and number.interval
+    error = 1.959964 * ((1 + 0.803532**2 / 2) / (50 - 3)) ** 0.5
+    expected = [100 * math.tanh(math.atanh(0.803532) + sign * error) for sign in (-1, 1)]
+    assert number.interval == pytest.approx(expected, abs=1e-4)
+    (note,) = [note for note in table.notes if note.startswith("people (HUME): ")]
+    assert "HUMESTSBenchmark 65.3–89.3 (50 pairs), HUMESTS22 51.7–78.0 (90 pairs)" in note
+    content = render([table], "csv", show="published")
+    (record,) = [
+        line for line in csv.DictReader(io.StringIO(content)) if line["row"] == "people (HUME)"
+    ]
+    assert float(record["HUMESTSBenchmark_low"]) == pytest.approx(expected[0], abs=1e-4)
+    assert "73.44–84.71" in render([table], "markdown", show="published")
+    # No other board has them.
+    assert all("People" not in group.section for group in build_board("MTEB(rus, v1)").groups)
 
 
 def make_filtered(**choices: Any) -> Table:
