@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
 
-from stsbench.api.names import select_compared_results
 from stsbench.api.progress_display import show_run
 from stsbench.api.results import (
     EncoderComparison,
@@ -19,6 +18,7 @@ from stsbench.api.results import (
     build_comparison,
     render_partial_grid,
 )
+from stsbench.api.selection import select_compared_results
 from stsbench.bench.iteration import iterate
 from stsbench.boards.mteb.scores import read_mteb_files
 from stsbench.boards.published.rows import read_table_card

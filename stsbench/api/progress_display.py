@@ -154,6 +154,9 @@ def show_progress(
 def show_run(make_table: Callable[[], str]) -> Iterator[RunCallbacks]:
     """Yield callbacks that show a run until the end of the block, where the display goes away.
 
+    In a notebook the display is the table of scores, redrawn as they come in, with a line of
+    progress below it; elsewhere it is a bar on a terminal, or else lines of the log.
+
     Args:
         make_table: Returns the HTML of the scores so far, for a notebook.
     """
@@ -175,4 +178,5 @@ def show_run(make_table: Callable[[], str]) -> Iterator[RunCallbacks]:
     try:
         yield ProgressDisplay(write_line=show_line, line_seconds=PICTURE_SECONDS).make_callbacks()
     finally:
+        # An empty text removes the table.
         handle.update({"text/plain": ""}, raw=True)

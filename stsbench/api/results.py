@@ -133,12 +133,17 @@ def _shown_split(part: ComparedPart) -> str:
 
 
 def _mean_columns(parts: Sequence[ComparedPart], catalogue: Catalogue) -> Iterator[GridColumn]:
-    """Yield the means over tasks that are scored alike: by one protocol, on their usual splits."""
-    groups = _group_parts(parts)
+    """Yield columns of means over tasks that are scored alike: by one protocol, on equal splits.
+
+    There is a column for each suite with all its tasks among them; if there is no such suite, one
+    for all tasks that are scored by one protocol.
+    """
+    groups = _group_averageable(parts)
     for group in groups:
         part_by_task = {part.task: part for part in group}
         if len(part_by_task) < len(group):
-            # A mean would be over one of two versions of a task.
+            # A task has results on two versions of its data or card, of which a mean could have
+            # only one.
             continue
         suites = suites_within(list(part_by_task), catalogue).values()
         for suite in suites:
@@ -152,8 +157,8 @@ def _mean_columns(parts: Sequence[ComparedPart], catalogue: Catalogue) -> Iterat
             yield GridColumn(f"mean of {len(group)}{protocol}", group)
 
 
-def _group_parts(parts: Sequence[ComparedPart]) -> list[list[ComparedPart]]:
-    """Return the first parts of signatures whose scores may have a common mean, together.
+def _group_averageable(parts: Sequence[ComparedPart]) -> list[list[ComparedPart]]:
+    """Group the first parts of signatures: those of one group may have a common mean.
 
     Tasks may fix fields of a protocol of one name. If a task is scored twice by a protocol's name,
     its fields differ, and so all fields count.
@@ -172,15 +177,25 @@ def render_grid(
     encoder_groups: Sequence[EncoderResults],
     notes: Sequence[str] = (),
 ) -> str:
-    """Return the HTML of a table of encoders by tasks, in points with their intervals below."""
+    """Return the HTML of a table with a row per encoder and a column per task or mean.
+
+    Args:
+        columns: The columns of scores.
+        encoder_groups: The results of each encoder.
+        notes: Lines below the table.
+
+    Returns:
+        The table; a cell has the score times 100, its deviation over seeds and, on a second line,
+        its 95% interval, or a dash if the encoder has no such score.
+    """
     rows = []
     for encoder_group in encoder_groups:
-        cells = [_format_points(column.make_cell(encoder_group.results)) for column in columns]
+        cells = [_format_grid_cell(column.make_cell(encoder_group.results)) for column in columns]
         rows.append([join_lines(encoder_group.name), *cells])
     return render_notebook_table(["encoder", *(column.head for column in columns)], rows, notes)
 
 
-def _format_points(cell: GridCell | None) -> str:
+def _format_grid_cell(cell: GridCell | None) -> str:
     if cell is None:
         return "–"
     text = f"{100 * cell.score:.2f}"
@@ -259,9 +274,18 @@ def build_comparison(
     plan: float | None = None,
     all_pairs: bool = False,
 ) -> EncoderComparison:
-    """Compare encoders with the first one, or every two, by their names.
+    """Compare encoders with the first one, or every two of them.
 
-    See :func:`stsbench.significance.comparison.compare` for the parameters.
+    Args:
+        encoders: The results of each encoder by its printed name.
+        catalogue: The cards to look tasks and suites up in.
+        tasks: Compare only these tasks and suites.
+        protocol: Compare only results of this protocol.
+        seed: The seed of the random draws of the tests.
+        independent: Whether to treat items that share a sentence as independent.
+        margin: The largest difference that does not matter, in points.
+        plan: A difference in points, for which the number of items and seeds is computed.
+        all_pairs: Whether to compare every two encoders.
 
     Raises:
         StsbenchError: There are fewer than two encoders, or nothing that two can be compared on.

@@ -50,14 +50,14 @@ class VerificationReport:
 
     files: Sequence[VerifiedFile]
 
-    def with_standing(self, standing: Standing) -> list[VerifiedFile]:
-        """Return the files of a standing."""
+    def files_with_standing(self, standing: Standing) -> list[VerifiedFile]:
+        """Return the files whose numbers were confirmed as far as a standing says."""
         return [file for file in self.files if file.standing == standing]
 
     @property
     def exit_code(self) -> int:
         """0 if scores were recomputed and none failed; else 2."""
-        return 2 if self.with_standing("failed") or not self.has_recomputed else 0
+        return 2 if self.files_with_standing("failed") or not self.has_recomputed else 0
 
     @property
     def has_recomputed(self) -> bool:
@@ -68,9 +68,9 @@ class VerificationReport:
     def summary(self) -> str:
         """How many files have which standing, in one line."""
         counts = [
-            f"{len(self.with_standing(standing))} {standing}"
+            f"{len(self.files_with_standing(standing))} {standing}"
             for standing in STANDINGS
-            if self.with_standing(standing)
+            if self.files_with_standing(standing)
         ]
         n_with_data = sum(file.data for file in self.files)
         subject = "1 result" if len(self.files) == 1 else f"{len(self.files)} results"

@@ -140,12 +140,18 @@ class CheckOutcome(NamedTuple):
 def _write_outcome(
     run_check: Callable[[], CheckReport], junit: Path | None, summary: Path | None
 ) -> CheckOutcome:
-    """Run a check and write the files of reports.
+    """Run a check, write its report files, and return its report with the error, if any.
 
-    If nothing can be checked, the reports say why: none may say that all is fine.
+    If the check fails or a file cannot be written, the report has a single verdict "not checked"
+    with the reason, and the files are written with it: none may look as if all is fine.
+
+    Args:
+        run_check: Does the check.
+        junit: The JUnit file to write; None to write none.
+        summary: The markdown file to append to; None to write none.
 
     Raises:
-        Exception: A bug, after the reports are written.
+        Exception: A bug, after the files are written.
     """
     from stsbench.check.verdicts import CheckReport, Verdict
 
@@ -223,7 +229,7 @@ def read_cells(
         tasks: The tasks to select, a comma list; None for all.
         catalogue: The cards.
     """
-    from stsbench.api.names import filter_side
+    from stsbench.api.selection import filter_side
     from stsbench.check.lock import read_side
     from stsbench.data.task import expand_names
 

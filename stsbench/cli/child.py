@@ -85,18 +85,26 @@ class ChildEnd(NamedTuple):
 
 
 def _wait(child: int, awaited: set[signal.Signals]) -> ChildEnd:
-    """Wait until the child ends, and meanwhile send it the signals that end a command."""
+    """Wait until the child ends, and meanwhile send it the signals that end a command.
+
+    Args:
+        child: The id of the child process.
+        awaited: The signals to wait for, which are blocked: SIGCHLD and those to send on.
+    """
     is_interrupted = False
     while True:
         received = signal.sigwaitinfo(awaited)
         if received.si_signo == signal.SIGCHLD:
-            ended, status = os.waitpid(child, os.WNOHANG)
-            if ended:
+            # The id is 0 if the child has only stopped or goes on.
+            ended_process, status = os.waitpid(child, os.WNOHANG)
+            if ended_process:
                 return ChildEnd(os.waitstatus_to_exitcode(status), is_interrupted)
             continue
         is_interrupted |= received.si_signo == signal.SIGINT
-        if received.si_code <= 0:
-            # From a process, to this one alone. A terminal sends Ctrl-C to the child too.
+        # A signal from a process has reached this process alone. One from the kernel, for Ctrl-C in
+        # a terminal, has reached the child too.
+        is_from_process = received.si_code <= 0
+        if is_from_process:
             os.kill(child, received.si_signo)
 
 

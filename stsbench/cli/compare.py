@@ -50,8 +50,8 @@ def compare_command(
 
     Example: stsbench compare minilm glove-840b --tasks sts
     """
-    from stsbench.api.names import select_compared_results
     from stsbench.api.results import build_comparison
+    from stsbench.api.selection import select_compared_results
     from stsbench.boards.render.figures import WRITERS, draw_comparison, render_comparison
     from stsbench.boards.render.formats import TERMINAL
 

@@ -130,7 +130,11 @@ def _has_any_file(card: TaskCard, folder: Path | None) -> bool:
 
 
 def _verify_split(task: Task, split: str) -> dict[str, Any]:
-    """Return the table's row for a split; its verdict is "OK" or what is wrong."""
+    """Return the table's row for a split; its verdict is "OK" or what is wrong.
+
+    The cells of counts and the mean are empty if the split cannot be loaded. A mean of gold scores
+    is that of pairs with scores; for other splits its cell is empty.
+    """
     import numpy as np
 
     from stsbench.data.splits import PairSplit, count_characters
@@ -146,20 +150,24 @@ def _verify_split(task: Task, split: str) -> dict[str, Any]:
     missing_files = [
         path for path, _ in source_files(task.card.local, split, task.data) if not path.is_file()
     ]
+    # Without any file the data folder is not meant to hold the task, and the Hub's data are read.
+    # If it has only some of the files, the user has lost one, even if the Hub could replace it.
     if missing_files and _has_any_file(task.card, task.data):
-        # The Hub may have the file, but a data folder that has lost one is to be reported.
         return {**row, "verdict": f"{missing_files[0]}: is missing"}
     try:
         loaded = task.loaded_split(split)
     except StsbenchError as error:
         return {**row, "verdict": describe_error_line(error)}
     items = loaded.split
+    gold_mean = f"{np.mean(items.gold):.6f}" if isinstance(items, PairSplit) else ""
+    differences_from_card = "; ".join(loaded.differences)
     return {
         **row,
         "rows": items.n,
+        # A count for each side: the first and the second sentences.
         "characters": " + ".join(map(str, count_characters(items))),
-        "mean": f"{np.mean(items.gold):.6f}" if isinstance(items, PairSplit) else "",
-        "verdict": "; ".join(loaded.differences) or "OK",
+        "mean": gold_mean,
+        "verdict": differences_from_card or "OK",
     }
 
 
@@ -205,14 +213,14 @@ def make_command(
             "data make: give --corpora DIR (or set STSBENCH_CORPORA): the folder for the file"
         )
     with show_count("files read") as progress:
-        path, rows = make_corpus(
+        path, n_rows = make_corpus(
             name,
             corpora=folder,
             catalogue=catalogue,
             open_tokenizer=open_tokenizer,
             progress=progress,
         )
-    print_text(f"{path}: {rows:,} rows")
+    print_text(f"{path}: {n_rows:,} rows")
 
 
 def back_translate_command(
@@ -260,7 +268,7 @@ def back_translate_command(
 
     check_output(output)
     corpus = load_corpus(source, corpora=corpora, data=data, limit=limit, catalogue=catalogue)
-    # Decoding itself refuses any other mode.
+    # The type checker cannot know that Decoding itself refuses any other mode.
     decoding = Decoding(
         mode=cast(Mode, mode), temperature=temperature, seed=seed, max_tokens=max_tokens
     )

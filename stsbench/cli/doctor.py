@@ -87,8 +87,15 @@ def _check_hub(versions: Sequence[dict[str, Any]], catalogue: Catalogue) -> dict
 def _check_machine(
     versions: Sequence[dict[str, Any]], data: Path | None, catalogue: Catalogue
 ) -> dict[str, Any]:
-    """Return the part of the report on folders, data, extras, and problems with them."""
+    """Return the part of the report on folders, data and extras, and the problems of the machine.
+
+    Args:
+        versions: The rows of the report on packages; one that does not fit is a problem.
+        data: The data folder; None for the default one.
+        catalogue: The cards of tasks and suites.
+    """
     data_folder = data or settings.data_folder()
+    # "found", "missing", or what is wrong with a task's data.
     states = {
         task: _check_data(catalogue.task(task), data_folder) for task in catalogue.paths("tasks")
     }

@@ -54,7 +54,7 @@ def export_command(
 
     Example: stsbench export --format mteb --out mteb-files
     """
-    from stsbench.api.names import select_results
+    from stsbench.api.selection import select_results
     from stsbench.data.task import expand_names
     from stsbench.results.folder import read_folder
     from stsbench.results.groups import EncoderDirectory
@@ -110,15 +110,19 @@ def _write_one_file(
     noun: str,
     convert: Callable[[EncoderResults, Catalogue], ExportText],
 ) -> None:
-    """Write or print one encoder's results in the format of another tool.
+    """Write one encoder's results in the format of another tool, or print them without ``out``.
 
     Args:
         results: The results to export.
-        out: The file to write; a model card that exists is filled. None to print.
+        out: The file to write; the model index is put into a model card that exists. None to print.
         catalogue: The cards.
-        as_json: Whether to print JSON: the model index, or the text and its file.
+        as_json: Whether to print JSON: the model index if the format has one, otherwise the text
+            and the file's path.
         noun: What the file is, for the error about several encoders.
         convert: The function that makes the text.
+
+    Raises:
+        StsbenchError: The results are of several encoders.
     """
     from stsbench.boards.exports.hub import write_card
     from stsbench.results.groups import group_by_encoder

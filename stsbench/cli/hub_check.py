@@ -35,9 +35,9 @@ STEPS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(kw_only=True)
 class HubCheck:
-    """What to fetch, and what it must give.
+    """A checkpoint on the Hub and the scores, token ids and files that it must give.
 
-    Each step returns as text what it has found, or raises StsbenchError.
+    Each step of the check is a method that returns what it found as text, or raises StsbenchError.
     """
 
     model: str
@@ -57,7 +57,7 @@ class HubCheck:
         return load_named(self.model, params={"revision": self.revision}, catalogue=self.catalogue)
 
     def _hub(self) -> str:
-        """Check that the Hub answers."""
+        """Check that the Hub answers; return as text the commit that the model is at."""
         from huggingface_hub import get_token
 
         from stsbench.data.hub.repository import Repository
@@ -69,7 +69,7 @@ class HubCheck:
         return f"answers, {token}; {self.model} is at {listing.commit[:12]}"
 
     def _data(self) -> str:
-        """Load the data of each task from the Hub."""
+        """Load the data of each task from the Hub; return as text their sizes and revisions."""
         descriptions = []
         for name in self.published:
             # The user's data folder is not read, whatever it holds.
@@ -80,7 +80,7 @@ class HubCheck:
         return ", ".join(descriptions)
 
     def _checkpoint(self) -> str:
-        """Find the checkpoint and return its size."""
+        """Find the checkpoint; return as text its revision and size."""
         from stsbench.encoders.checkpoint import find_checkpoint
 
         checkpoint = find_checkpoint(self.model, revision=self.revision)
@@ -88,7 +88,7 @@ class HubCheck:
         return f"{self.model} ({self.revision[:12]}), weights of {size / 1e6:.0f} MB"
 
     def _cache(self) -> str:
-        """Check that the checkpoint is in the Hub's cache."""
+        """Check that the checkpoint is in the Hub's cache; return that as text."""
         from huggingface_hub import try_to_load_from_cache
 
         config = try_to_load_from_cache(self.model, "config.json", revision=self.revision)
@@ -99,7 +99,7 @@ class HubCheck:
         return "the checkpoint is kept in the Hub's cache, for a run without a network"
 
     def _tokenizer(self) -> str:
-        """Check that the tokenizer gives the expected token ids."""
+        """Check that the tokenizer gives the expected token ids; return their number as text."""
         encoder = self.encoder.encoder
         if not isinstance(encoder, TokenEncoder):
             raise EncoderError(
@@ -113,13 +113,13 @@ class HubCheck:
         return f"'{self.sentence}' gives the {len(ids)} tokens that it should"
 
     def _device(self) -> str:
-        """Embed the sentences of all tasks and return the device."""
+        """Embed the sentences of all tasks; return as text their number and the device."""
         n_encoded = sum(result.run["encoded"] for result in self._results().values())
         device = read_metadata(self.encoder.encoder).device_used
         return f"{n_encoded} sentences embedded on {device}"
 
     def _store(self) -> str:
-        """Check that all embeddings are found in the store again."""
+        """Check that all embeddings are found in the store again; return as text how many."""
         results = self._results().values()
         if n_encoded := sum(result.run["encoded"] for result in results):
             raise EncoderError(
@@ -129,27 +129,32 @@ class HubCheck:
         return f"all {n_stored} embeddings are found again"
 
     def _score(self) -> str:
-        """Check that each score is as published."""
-        results = self._results()
-        scores = {task: 100 * results[task].score for task in self.published}
-        text = ", ".join(
-            f"{task} {score:.2f} (published {self.published[task]:.2f})"
-            for task, score in scores.items()
-        )
-        differences = [abs(score - self.published[task]) for task, score in scores.items()]
-        if any(difference > MAX_DIFFERENCE for difference in differences):
+        """Check that each score is as published; return the scores, times 100, as text."""
+        results_by_task = self._results()
+        descriptions, differences = [], []
+        for task, published_score in self.published.items():
+            score = 100 * results_by_task[task].score
+            descriptions.append(f"{task} {score:.2f} (published {published_score:.2f})")
+            differences.append(abs(score - published_score))
+        text = ", ".join(descriptions)
+        if max(differences, default=0.0) > MAX_DIFFERENCE:
             raise EncoderError(f"{text}: more than {MAX_DIFFERENCE} apart")
         return text
 
     def _results(self) -> dict[str, Result]:
-        """Score the encoder on each task, with data from the Hub and a store of its own."""
+        """Return the encoder's result on each task, with data from the Hub and a store of its own.
+
+        Each call scores anew; only the first one has to embed the sentences.
+        """
         from stsbench.bench.iteration import iterate
 
+        tasks = list(self.published)
+        # An empty data folder makes the data come from the Hub.
         empty_folder = self.folder / "no data"
         empty_folder.mkdir(exist_ok=True)
         results = iterate(
             self.encoder,
-            list(self.published),
+            tasks,
             data=empty_folder,
             store=self.folder / "store",
             catalogue=self.catalogue,

@@ -68,7 +68,7 @@ def leaderboard_command(
     Example: stsbench leaderboard --table simcse-5 --add minilm:Ours
     Example: stsbench leaderboard --table simcse-5 --detectable
     """
-    from stsbench.api.names import parse_added_rows, select_results
+    from stsbench.api.selection import parse_added_rows, select_results
     from stsbench.boards.published.rows import read_table_card
     from stsbench.boards.render.formats import TERMINAL, check_format, render
     from stsbench.boards.tables.build import TableRequest, find_suite, has_public_rows

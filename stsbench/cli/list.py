@@ -117,9 +117,17 @@ def _list_suites(catalogue: Catalogue) -> Records:
 
 
 def _list_corpora(catalogue: Catalogue) -> Records:
+    """Yield a record per corpus."""
     for name, card in catalogue.corpora().items():
-        columns = ["text", "document_id"] if card.split_sentences else list(card.columns)
-        sources = "tasks" if card.tasks else "local, hub" if card.repo else "local"
+        columns = list(card.columns)
+        if card.split_sentences:
+            # The text's documents are split into rows of one sentence.
+            columns = ["text", "document_id"]
+        sources = "local"
+        if card.tasks:
+            sources = "tasks"
+        elif card.repo:
+            sources = "local, hub"
         yield {
             "corpus": name,
             "columns": ", ".join(columns),

@@ -52,6 +52,7 @@ def lock_command(
     if strict and n_unverified:
         reasons = describe_unverified(side.unverified, len(current_results))
         raise DataError(f"{results}: {reasons}; nothing is locked")
+    # If per-item columns are missing, an earlier lock in the same file may have what they yield.
     earlier_cells: list[LockedCell] = []
     with suppress(DataError, OutputError):
         earlier_cells = read_lock(out)

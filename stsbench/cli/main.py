@@ -168,14 +168,21 @@ class GuardedStream:
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
-        """Raise OutputError if the stream takes no text; drop the text if nobody reads it."""
+        """Redirect the stream to nowhere if it cannot be written in the block.
+
+        Raises:
+            OutputError: It cannot be written, for another reason than that nobody reads it, and
+                the stream is not silent.
+        """
         try:
             yield
         except OSError as error:
-            # Buffered and later text goes nowhere; Python itself flushes once more at its end.
+            # The file descriptor is replaced, so that buffered and later text goes nowhere too:
+            # Python itself flushes once more at its end.
             with suppress(OSError, ValueError), Path(os.devnull).open("w") as null:
                 os.dup2(null.fileno(), self._stream.fileno())
-            if not self._silent and not isinstance(error, BrokenPipeError):
+            is_reader_gone = isinstance(error, BrokenPipeError)
+            if not self._silent and not is_reader_gone:
                 raise OutputError(f"the output cannot be written: {error.strerror}") from error
 
 

@@ -70,14 +70,19 @@ all_names = complete_names("tasks", "baselines", "trainers", "suites")
 
 
 def split_repeated_names(parameter: CallbackParam, values: list[str]) -> list[str]:
-    """Return the names of an option that may be repeated, each time with a comma list.
+    """Return the names of an option that may be repeated.
+
+    Args:
+        parameter: The option, which is named in errors.
+        values: Its values, each of which is a comma list of names.
 
     Raises:
         StsbenchError: A name is empty, or there are values but no name in them.
     """
     option = parameter.opts[0]
-    if gap := next(filter(has_empty_name, values), None):
-        raise StsbenchError(f"{option} '{gap}': a name is missing beside a comma")
+    list_with_gap = next(filter(has_empty_name, values), None)
+    if list_with_gap:
+        raise StsbenchError(f"{option} '{list_with_gap}': a name is missing beside a comma")
     names = [name for value in values for name in split_names(value)]
     if values and not names:
         raise StsbenchError(f"{option} '{','.join(values)}' is empty")

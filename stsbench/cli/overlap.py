@@ -30,14 +30,16 @@ Record = dict[str, Any]
 
 
 class OverlapReport(NamedTuple):
-    """What is printed and written."""
+    """The sentences that tests share with training text or each other, to print and to write."""
 
     rows: list[Record]
     """The rows to print."""
     notes: list[str]
+    """Sentences to print below the rows."""
     file_rows: list[Record]
-    """The rows of the file."""
+    """The rows of the file to write, which need not be the printed ones."""
     file_columns: Sequence[str]
+    """The keys of these rows, in the order of the file's columns."""
 
 
 def overlap_command(
@@ -126,7 +128,9 @@ def _find_in_corpora(
     min_similarity: float | None,
     progress: Callable[[int, int], None],
 ) -> OverlapReport:
-    """Find the sentences of splits in training text.
+    """Find the sentences of splits in training text, and report one row per split with any.
+
+    The file has a row per item that the training text contains.
 
     Args:
         corpora: The training text.
@@ -139,11 +143,15 @@ def _find_in_corpora(
 
     texts = [text for split in splits.values() for text in split.texts()]
     matches = find_overlap_matches(corpora, texts, min_similarity=min_similarity, progress=progress)
-    kinds = [kind for kind in KINDS if kind != "near" or min_similarity is not None]
+    kinds = list(KINDS)
+    if min_similarity is None:
+        kinds.remove("near")
     counts = [_count_matches(task, split, matches, kinds) for task, split in splits.items()]
     label = ", ".join(corpus_names)
-    tasks_without = ", ".join(row["task"] for row in counts if not row["held"])
-    notes = [f"{label}: nothing of {tasks_without}"] if tasks_without else []
+    tasks_without_matches = ", ".join(row["task"] for row in counts if not row["held"])
+    notes = []
+    if tasks_without_matches:
+        notes.append(f"{label}: nothing of {tasks_without_matches}")
     notes.append(
         f"held: items with a sentence in {label}; pairs: side by side there; "
         "graded: with a score or label"
@@ -161,12 +169,12 @@ def _find_in_corpora(
 def _count_matches(
     task: str, split: Split, matches: OverlapMatches, kinds: Sequence[MatchKind]
 ) -> Record:
-    """Count the sentences and items of a split that training text contains.
+    """Return a row that counts the sentences and items of a split that training text contains.
 
     Args:
         task: The name of the task.
         split: The split.
-        matches: What the training text contains of it.
+        matches: The sentences and pairs of all splits that the training text contains.
         kinds: The kinds of match that were searched.
     """
     sentences = set(split.texts())
@@ -193,10 +201,10 @@ def _item_records(task: str, split: Split, matches: OverlapMatches) -> Iterator[
     Args:
         task: The name of the task.
         split: The split.
-        matches: What the training text contains of it.
+        matches: The sentences and pairs of all splits that the training text contains.
 
     Yields:
-        The cells of a row of the file by ``ITEM_COLUMNS``.
+        The cells of a row of the file, with the keys of ``ITEM_COLUMNS``.
     """
     items = zip(
         zip(*split.sides, strict=True),
@@ -208,12 +216,22 @@ def _item_records(task: str, split: Split, matches: OverlapMatches) -> Iterator[
     for index, (sentences, kinds, is_paired, is_graded) in enumerate(items):
         if not any(kinds):
             continue
-        pair = "graded" if is_graded else "text" if is_paired else ""
-        # An item of one sentence has empty cells for the second.
-        first_kind, second_kind = [*(kind or "" for kind in kinds), ""][:2]
-        first, second = [*sentences, ""][:2]
-        cells = (task, index, first_kind, second_kind, pair, first, second)
-        yield dict(zip(ITEM_COLUMNS, cells, strict=True))
+        # A row of training text may have both sentences, and may have a score or label for them.
+        pair = ""
+        if is_graded:
+            pair = "graded"
+        elif is_paired:
+            pair = "text"
+        has_second = len(sentences) > 1
+        yield {
+            "task": task,
+            "item": index,
+            "first": kinds[0] or "",
+            "second": (kinds[1] or "") if has_second else "",
+            "pair": pair,
+            "sentence1": sentences[0],
+            "sentence2": sentences[1] if has_second else "",
+        }
 
 
 class _TestKeys(NamedTuple):
@@ -228,15 +246,19 @@ class _TestKeys(NamedTuple):
 
 
 def _find_in_tests(splits: Mapping[str, Split]) -> OverlapReport:
-    """Find the sentences that tests share with each other."""
-    keys_by_task = {task: _make_keys(split) for task, split in splits.items()}
+    """Find the sentences that tests share with each other.
+
+    The report has a row per ordered pair of tests that share a sentence; the rows of one test are
+    together, those with the most shared sentences first.
+    """
+    keys_by_task = {task: _make_sentence_keys(split) for task, split in splits.items()}
     rows: list[Record] = []
     for task, keys in keys_by_task.items():
-        task_rows = [
-            _shared_record(task, keys, other_task, other_keys)
-            for other_task, other_keys in keys_by_task.items()
-            if other_task != task and keys.sentences & other_keys.sentences
-        ]
+        task_rows = []
+        for other_task, other_keys in keys_by_task.items():
+            if other_task == task or keys.sentences.isdisjoint(other_keys.sentences):
+                continue
+            task_rows.append(_count_shared(task, keys, other_task, other_keys))
         rows += sorted(task_rows, key=lambda row: -row["shared"])
     note = (
         "shared: distinct sentences of the test in the other's; held: items with one; "
@@ -246,7 +268,7 @@ def _find_in_tests(splits: Mapping[str, Split]) -> OverlapReport:
     return OverlapReport(rows, notes, file_rows=rows, file_columns=SHARED_COLUMNS)
 
 
-def _make_keys(split: Split) -> _TestKeys:
+def _make_sentence_keys(split: Split) -> _TestKeys:
     """Make the keys by which the sentences of a test are found in other tests."""
     from stsbench.data.corpora.overlap import text_key
 
@@ -259,8 +281,8 @@ def _make_keys(split: Split) -> _TestKeys:
     )
 
 
-def _shared_record(task: str, keys: _TestKeys, other_task: str, other_keys: _TestKeys) -> Record:
-    """Count the sentences and items of a test that another test has too.
+def _count_shared(task: str, keys: _TestKeys, other_task: str, other_keys: _TestKeys) -> Record:
+    """Return a row that counts the sentences and items of a test that another test has too.
 
     Args:
         task: The name of the test.
@@ -269,19 +291,18 @@ def _shared_record(task: str, keys: _TestKeys, other_task: str, other_keys: _Tes
         other_keys: The keys of the other test's sentences.
 
     Returns:
-        The cells of a row by ``SHARED_COLUMNS``. All counts are of the first test.
+        The cells of a row, with the keys of ``SHARED_COLUMNS``. All counts are of the first test.
     """
     shared = keys.sentences & other_keys.sentences
-    cells = (
-        task,
-        len(keys.sentences),
-        other_task,  # the column "in"
-        len(shared),
-        round(100 * len(shared) / len(keys.sentences), 1),
-        len(keys.items),
-        # "held": the items with at least one shared sentence.
-        sum(not shared.isdisjoint(item) for item in keys.items),
-        # "pairs": the items whose two sentences are also one item of the other test.
-        sum(frozenset(item) in other_keys.pairs for item in keys.items),
-    )
-    return dict(zip(SHARED_COLUMNS, cells, strict=True))
+    return {
+        "task": task,
+        "sentences": len(keys.sentences),
+        "in": other_task,
+        "shared": len(shared),
+        "percent": round(100 * len(shared) / len(keys.sentences), 1),
+        "items": len(keys.items),
+        # The items with at least one shared sentence.
+        "held": sum(not shared.isdisjoint(item) for item in keys.items),
+        # The items whose two sentences are also one item of the other test.
+        "pairs": sum(frozenset(item) in other_keys.pairs for item in keys.items),
+    }

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from stsbench.significance.parity import Parity
 
 TASK_SENTENCES = "of the tasks"
+"""The kind of the tasks' sentences, beside the kinds of unusual ones."""
 
 
 def parity_command(
@@ -78,10 +79,12 @@ def parity_command(
 def _compare_encoders(specs: Sequence[str], plan: RunPlan, *, margin: float) -> Parity:
     """Embed the same sentences by two encoders, score both and compare them.
 
+    The sentences are those of the tasks, and unusual ones that encoders may treat differently.
+
     Args:
         specs: The two encoders.
         plan: The tasks and how to score them.
-        margin: How far scores of identical encoders may be apart.
+        margin: How far scores of identical encoders may be apart, of 1.
     """
     from stsbench.bench.progress import RunCallbacks
     from stsbench.bench.run import RunContext
@@ -98,26 +101,27 @@ def _compare_encoders(specs: Sequence[str], plan: RunPlan, *, margin: float) -> 
     encoders = [load_named(spec, catalogue=plan.catalogue) for spec in specs]
     context = RunContext(plan, RunCallbacks().with_raised_failures())
     planned_tasks = list(context.tasks.values())
-    sentences = [*PROBES, *((TASK_SENTENCES, text) for text in select_sentences(planned_tasks))]
-    texts = [text for _, text in sentences]
+    task_texts = select_sentences(planned_tasks)
+    kinds_and_texts = [*PROBES, *((TASK_SENTENCES, text) for text in task_texts)]
+    texts = [text for _, text in kinds_and_texts]
     measurements = []
     with show_work() as display:
         for spec, encoder in zip(specs, encoders, strict=True):
             callbacks = display.make_callbacks(spec, on_notice=print_error).with_raised_failures()
             embedder = context.make_embedder(encoder, planned_tasks, callbacks)
             measurements.append(measure_encoder(embedder, texts, callbacks))
-    first, second = (
-        EncoderEmbeddings(
-            EmbeddingForm(measurement.embedding_type, measurement.embeddings.shape[1]),
-            measurement.embeddings,
-        )
-        for measurement in measurements
-    )
+    embeddings = []
+    for measurement in measurements:
+        n_dimensions = measurement.embeddings.shape[1]
+        form = EmbeddingForm(measurement.embedding_type, n_dimensions)
+        embeddings.append(EncoderEmbeddings(form, measurement.embeddings))
+    first, second = embeddings
     results_by_spec = {
         spec: measurement.results for spec, measurement in zip(specs, measurements, strict=True)
     }
+    score_comparison = compare(results_by_spec)
     return compare_embeddings(
-        first, second, sentences, comparison=compare(results_by_spec), margin=margin
+        first, second, kinds_and_texts, comparison=score_comparison, margin=margin
     )
 
 

@@ -50,6 +50,10 @@ class RunProgress:
     Attributes:
         code: The exit code so far.
         failures: The label and the reason of each failure, by the line that is printed for it.
+        total_cells: The number of cells of the run.
+        n_seeds: The number of evaluation seeds.
+        known_cells: The number of cells whose results existed before the run.
+        scored_cells: The number of cells that the run has scored so far.
     """
 
     def __init__(
@@ -232,7 +236,10 @@ class RunProgress:
         self.code = max(self.code, code)
 
     def report_tasks_without_data(self) -> None:
-        """Print in one line all tasks without data but the first, which is printed already."""
+        """Print in one line all tasks without data but the first, and empty their list.
+
+        The first was printed when it failed.
+        """
         if further_tasks := self.tasks_without_data[1:]:
             print_error(
                 f"no data either: {', '.join(further_tasks)}; "
@@ -241,7 +248,10 @@ class RunProgress:
         self.tasks_without_data.clear()
 
     def end(self) -> None:
-        """Print how many cells were scored and known, how many failed, and the time."""
+        """Print how many cells were scored, had results already and failed, and the time.
+
+        Nothing is printed for a run without cells.
+        """
         if not self.total_cells:
             return
         seconds = time.monotonic() - self.started
@@ -323,16 +333,20 @@ def run_progress(
 ) -> Iterator[RunProgress]:
     """Show the progress of a run until the end of the block; lines are printed above bars.
 
+    At the end of the block, tasks without data that are not printed yet are printed.
+
     Args:
         out: The results folder, for the log; None to write no log.
         settings: The run's settings as text, written beside the log; empty to write none.
         events: Whether to print each event as a line of JSON instead of text.
     """
     progress = RunProgress(out, settings=settings, events=events)
-    with show_progress(
+    show_display = show_progress(
         "reading cards and data",
         write_line=lambda line: progress._report("progress", line, line=line),
-    ) as progress.display:
+    )
+    with show_display as display:
+        progress.display = display
         try:
             yield progress
         finally:
@@ -376,10 +390,14 @@ def train_progress(plan: TrainPlan, prefix: str = "") -> Iterator[OnProgress]:
 
 
 def _describe_development_score(progress: TrainingProgress) -> list[str]:
-    """Return one text about the score, the best and the kept one; none before a validation."""
+    """Return a single text on the development score, for example "dev 81.20 (best 82.00)".
+
+    The score of the weights that are kept is added if it is not the best one. The list is empty
+    before the first validation.
+    """
     if progress.score is None or progress.best is None:
         return []
-    kept_score = ""
+    kept_text = ""
     if progress.kept not in (None, progress.best):
-        kept_score = f", kept {100 * progress.kept:.2f}"
-    return [f"dev {100 * progress.score:.2f} (best {100 * progress.best:.2f}{kept_score})"]
+        kept_text = f", kept {100 * progress.kept:.2f}"
+    return [f"dev {100 * progress.score:.2f} (best {100 * progress.best:.2f}{kept_text})"]

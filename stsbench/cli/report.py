@@ -144,7 +144,7 @@ class _TrustedResults(NamedTuple):
 
 def _read_trusted_results(plan: RunPlan, missing: list[str]) -> _TrustedResults:
     """Read the results of a plan's encoders, and append what cannot be read to ``missing``."""
-    from stsbench.api.names import select_results
+    from stsbench.api.selection import select_results
     from stsbench.encoders.load import load_named
     from stsbench.evaluators.belief import believe
     from stsbench.results.folder import read_folder

@@ -172,6 +172,7 @@ def _print_unfinished_runs(specs: Sequence[str]) -> None:
 
 
 def _check_options(context: opt.Context, on: str) -> TypedOptions:
+    """Return the options that the user typed; raise StsbenchError if one would have no effect."""
     typed = TypedOptions.from_context(context)
     typed.forbid_beside("--dry-run", "--verbose", "--plot", "--clean")
     typed.forbid_beside("--json", "--verbose", "--plot")
@@ -284,7 +285,12 @@ def _print_results(results: Sequence[Result], catalogue: Catalogue, *, verbose: 
 
 
 def _forecast(plan: RunPlan, *, as_json: bool) -> int:
-    """Print what a run would do, without scoring anything, and return the exit code."""
+    """Print what a run would do, without scoring anything, and return the exit code.
+
+    Args:
+        plan: The run.
+        as_json: Whether to print JSON instead of tables.
+    """
     from stsbench.bench.forecast import forecast_run
     from stsbench.cli.progress import describe_origin, run_progress
 
@@ -340,7 +346,10 @@ def _join_seeds(cells: Iterable[Cell], task: str, protocol: str) -> str:
 
 
 def _print_costs(forecasts: Sequence[EncoderForecast]) -> None:
-    """Print how many sentences each encoder must embed, and how long that and scoring take."""
+    """Print how many sentences each encoder must embed, and how long that and scoring take.
+
+    Below the table are the tokens that encoders on servers are sent, and the time for all.
+    """
     rows = []
     for forecast in forecasts:
         n_sentences = forecast.encoder_plan.sentences_to_embed
@@ -354,7 +363,8 @@ def _print_costs(forecasts: Sequence[EncoderForecast]) -> None:
         )
     print_text("")
     print_rows(["encoder", "sentences", "embedding", "scoring"], rows, right=[1, 2, 3])
-    if symbols := {cell for row in rows for cell in row} & {UNMEASURED, UNFITTED}:
+    all_texts = {text for row in rows for text in row}
+    if symbols := all_texts & {UNMEASURED, UNFITTED}:
         print_text("; ".join(LEGENDS[symbol] for symbol in sorted(symbols)))
     for forecast in forecasts:
         if n_tokens := forecast.encoder_plan.tokens_to_send:

@@ -173,19 +173,26 @@ def _task_label(result: Result) -> str:
 def _task_lines(
     scored_task: ScoredTask, catalogue: Catalogue, *, verbose: bool
 ) -> Iterator[ScoreLine]:
-    """Yield the line of a task, then its clean scores, and with ``verbose`` seeds and subsets."""
+    """Yield the line of a task, then its clean scores, and with ``verbose`` seeds and subsets.
+
+    A clean score is that of the items without a sentence in some training text.
+    """
     results = scored_task.results
     first = results[0]
     has_seeds = len(results) > 1
-    # The worst overlap of its seeds' training text with the test.
+    # The symbol is that of the worst seed: training on gold scores is worse than on texts alone.
     overlaps = {result.overlap for result in results}
-    worst_overlap = next((overlap for overlap in ("gold", "text") if overlap in overlaps), None)
-    symbol = OVERLAP_SYMBOLS[worst_overlap] if worst_overlap else ""
+    symbol = ""
+    for overlap in ("gold", "text"):
+        if overlap in overlaps:
+            symbol = OVERLAP_SYMBOLS[overlap]
+            break
     interval = compute_mean_interval([results]) if has_seeds else first.interval
     yield ScoreLine(
         encoder=scored_task.encoder,
         task=f"{_task_label(first)} {symbol}".rstrip(),
         score=_format_mean([result.score for result in results]),
+        # The accuracy of the most frequent class, of tasks with classes.
         majority=format_points(first.scores.get("majority")),
         interval=_format_interval(interval),
         n=str(first.n),
@@ -193,11 +200,12 @@ def _task_lines(
     )
     for name, clean_scores in common_clean_scores(results).items():
         scores = [clean.score for clean in clean_scores if clean.score is not None]
+        has_all_scores = len(scores) == len(clean_scores)
         clean_interval = clean_scores[0].interval if len(clean_scores) == 1 else None
         yield ScoreLine(
             encoder="",
             task=f"  {name}",
-            score=_format_mean(scores) if len(scores) == len(clean_scores) else "–",
+            score=_format_mean(scores) if has_all_scores else "–",
             interval=_format_interval(clean_interval),
             n=str(clean_scores[0].n),
         )
@@ -258,18 +266,19 @@ def _print_classes(results: Sequence[Result], suffix: str) -> None:
         results: The results on one task, one per seed.
         suffix: What follows the task in the title.
     """
+    # The subsets of a task with classes are its classes; those of other tasks have other scores.
     values_by_class = results[0].per_subset
-    if not values_by_class or not all(
-        set(CLASS_SCORES) <= set(values) for values in values_by_class.values()
-    ):
+    has_class_scores = all(set(CLASS_SCORES) <= set(values) for values in values_by_class.values())
+    if not values_by_class or not has_class_scores:
         return
     rows = []
     for class_name, values in values_by_class.items():
-        means = [
-            format_points(fmean(result.per_subset[class_name][score] for result in results))
-            for score in CLASS_SCORES
-        ]
-        rows.append([class_name, *means, f"{values['support']:.0f}"])
+        means = []
+        for score_name in CLASS_SCORES:
+            values_of_seeds = [result.per_subset[class_name][score_name] for result in results]
+            means.append(format_points(fmean(values_of_seeds)))
+        n_items = f"{values['support']:.0f}"
+        rows.append([class_name, *means, n_items])
     seeds = f", mean of {len(results)} seeds" if len(results) > 1 else ""
     print_text(f"\nclasses of {_task_label(results[0])}{suffix}{seeds}\n")
     print_rows(["class", "precision", "recall", "F1", "n"], rows, right=[1, 2, 3, 4])

@@ -113,10 +113,20 @@ def _unknown_name(name: str, catalogue: Catalogue) -> UnknownName:
 
 
 def _encoder_fields(name: str, catalogue: Catalogue) -> CardFields | None:
-    """Return what is shown of an encoder; None if no card of a baseline has the name."""
+    """Return what is shown of an encoder, and of the recipe and runs that it may have.
+
+    The name may have parameters behind it, which replace those of the card.
+
+    Returns:
+        The fields; None if no card of an encoder has the name.
+    """
     baselines, trainers = catalogue.paths("baselines"), catalogue.paths("trainers")
+    # The id of a card may look as if it had parameters.
     stem, params = (name, {}) if name in baselines else split_all_params(name)
-    if stem not in baselines or (params and stem in trainers):
+    if stem not in baselines:
+        return None
+    if params and stem in trainers:
+        # What follows the name of a recipe are values of the recipe, not of the encoder.
         return None
     card = catalogue.encoder(stem)
     if params:
@@ -195,7 +205,11 @@ def _find_unfinished_runs(name: str) -> Sequence[UnfinishedRun]:
 
 
 def _run_fields(name: str) -> CardFields:
-    """Return the trained and the unfinished runs of a recipe, run or folder."""
+    """Return the fields of the runs of a recipe, of runs with a name, or of the run in a folder.
+
+    These are the trained runs, and, if there are any, the unfinished ones with the command that
+    resumes each.
+    """
     fields: CardFields = {"trained": [_trained_fields(run) for run in _find_trained_runs(name)]}
     unfinished = [
         {"folder": str(run.folder), "to finish it": run.command}
@@ -207,15 +221,19 @@ def _run_fields(name: str) -> CardFields:
 
 
 def _trained_fields(run: TrainedRun) -> CardFields:
-    """Return a run's folder, the score that selected its weights, and which tests it has seen."""
-    tasks_by_overlap: dict[str, list[str]] = {}
+    """Return a run's folder, its development score, and the tests that its training text holds.
+
+    The tests are under "text of", or under "gold of" if the text has their gold scores too. The
+    score is None if no development score has selected the weights.
+    """
+    tasks_by_label: dict[str, list[str]] = {}
     for task, overlap in run.overlap.items():
         if overlap in ("text", "gold"):
-            tasks_by_overlap.setdefault(f"{overlap} of", []).append(task)
+            tasks_by_label.setdefault(f"{overlap} of", []).append(task)
     return {
         "folder": str(run.folder),
         "score": f"{100 * run.chosen.score:.2f}" if run.chosen else None,
-        **tasks_by_overlap,
+        **tasks_by_label,
     }
 
 

@@ -144,10 +144,14 @@ def _describe_setting(row: SweepRow, state: SweepState) -> str:
 def _print_sweep(state: SweepState) -> None:
     """Print a table of settings, the best first, then the winners and how sure they are."""
     card, rows = state.sweep.card, state.ranked()
-    keys = [*(["recipe"] if len(card.recipes) > 1 else []), *card.values]
+    keys = list(card.values)
+    if len(card.recipes) > 1:
+        keys.insert(0, "recipe")
     cells = [_setting_cells(row, keys, n_seeds=len(card.seeds)) for row in rows]
-    columns = [*keys, f"{card.decide.task} {card.decide.split}", "±", "seeds", ""]
-    print_rows(columns, cells, right=range(len(keys), len(keys) + 3), sparse=True)
+    number_heads = [f"{card.decide.task} {card.decide.split}", "±", "seeds"]
+    number_columns = range(len(keys), len(keys) + len(number_heads))
+    # The last column, of notes, has no head.
+    print_rows([*keys, *number_heads, ""], cells, right=number_columns, sparse=True)
     for row in state.winners():
         setting = _describe_setting(row, state)
         print_text(f"best of {row.setting.recipe}: {setting}; its card: {_card_path(state, row)}")
@@ -157,7 +161,16 @@ def _print_sweep(state: SweepState) -> None:
 
 
 def _setting_cells(row: SweepRow, keys: Sequence[str], n_seeds: int) -> list[str]:
-    """Return the cells of a setting's row, as texts."""
+    """Return the cells of a setting's row, as texts.
+
+    Args:
+        row: The setting, with the outcomes of its trainings by seed.
+        keys: The values of the setting to begin with.
+        n_seeds: The number of seeds of the sweep.
+
+    Returns:
+        These values, the mean and deviation over seeds, how many seeds are scored, and notes.
+    """
     values = {"recipe": row.setting.recipe, **row.setting.values}
     mean, deviation = "–", ""
     if row.seed_mean:
@@ -165,7 +178,9 @@ def _setting_cells(row: SweepRow, keys: Sequence[str], n_seeds: int) -> list[str
         deviation = format_points(row.seed_mean.deviation)
     outcomes = row.scores.values()
     scored = [outcome for outcome in outcomes if outcome.score is not None]
-    notes = ["stopped early"] if any(outcome.stopped_early for outcome in scored) else []
+    notes = []
+    if any(outcome.stopped_early for outcome in scored):
+        notes.append("stopped early")
     if any(outcome.failure for outcome in outcomes):
         notes.append("failed")
     return [
@@ -178,7 +193,11 @@ def _setting_cells(row: SweepRow, keys: Sequence[str], n_seeds: int) -> list[str
 
 
 def _print_close_second(rows: Sequence[SweepRow]) -> None:
-    """Print a line if the best two settings differ by less than seeds do."""
+    """Print a line if the best two settings differ by less than seeds do.
+
+    Args:
+        rows: The settings, the best first.
+    """
     means = [row.seed_mean for row in rows if row.is_complete and row.seed_mean]
     if len(means) < 2:
         return
@@ -272,7 +291,14 @@ def _draw_sweep(state: SweepState) -> Any:  # noqa: ANN401 - matplotlib's
 
 
 def _forecast_sweep(state: SweepState, *, as_json: bool) -> None:
-    """Print how many trainings are done and missing, and how long the rest takes."""
+    """Print how many trainings of a sweep are done and missing, and how long the rest takes.
+
+    The time is estimated by three steps of the first training that is not complete.
+
+    Args:
+        state: The sweep.
+        as_json: Whether to print JSON instead of text.
+    """
     from stsbench.recipes.trainer import load_trainer
     from stsbench.studies.trials import RUN_STATES
 
@@ -282,6 +308,7 @@ def _forecast_sweep(state: SweepState, *, as_json: bool) -> None:
     counts: dict[str, int] = dict.fromkeys(RUN_STATES, 0)
     for trial in trials:
         counts[trial.state] += 1
+    # A search that chooses settings by earlier scores does not know all of its trials yet.
     counts["missing"] += state.total - len(trials)
     report: dict[str, Any] = {
         "sweep": card.name,
@@ -294,9 +321,12 @@ def _forecast_sweep(state: SweepState, *, as_json: bool) -> None:
         ["trainings", f"{state.total}, {n_seeds} seeds each"],
         *([state_name, str(count)] for state_name, count in counts.items()),
     ]
-    if first := next((trial for trial in trials if trial.state != "complete"), None):
-        seconds = load_trainer(replace(first.plan, fresh=True)).forecast().seconds
-        report["seconds"] = seconds * (counts["missing"] + counts["unfinished"])
+    first_incomplete = next((trial for trial in trials if trial.state != "complete"), None)
+    if first_incomplete is not None:
+        fresh_plan = replace(first_incomplete.plan, fresh=True)
+        seconds_per_training = load_trainer(fresh_plan).forecast().seconds
+        n_to_train = counts["missing"] + counts["unfinished"]
+        report["seconds"] = seconds_per_training * n_to_train
         duration = format_duration(report["seconds"])
         budget = "" if card.budget.hours is None else f"; the budget is {card.budget.hours:g} h"
         rows.append(

@@ -75,7 +75,8 @@ class PrintedColumn(NamedTuple):
 
         Args:
             max_lengths: The most characters of a name with parameters and of any other.
-            numbers_by_name: The number, "(1)", of each abbreviated name; new ones are added.
+            numbers_by_name: The number, "(1)", that stands for each abbreviated name in the key
+                below the table. The names that this call abbreviates are added to it.
         """
 
         def shorten_name(name: str | Text) -> str:
@@ -256,7 +257,9 @@ def _split_columns(
     *,
     break_words: bool,
 ) -> list[list[PrintedColumn]]:
-    """Split columns into parts of at most a width, with at least one further column in each.
+    """Split the columns of a table into parts, each of which fits into a line.
+
+    Each part has the first columns and at least one further column, even if these are too wide.
 
     Args:
         columns: All columns.
@@ -265,11 +268,13 @@ def _split_columns(
         max_width: The most characters of a line.
         break_words: Whether long words may be broken.
     """
-    parts = [list(columns[:n_repeated])]
+    repeated = list(columns[:n_repeated])
+    parts = [repeated.copy()]
     for column in columns[n_repeated:]:
         width = _min_table_width([*parts[-1], column], gap, break_words=break_words)
-        if len(parts[-1]) > n_repeated and width > max_width:
-            parts.append(list(columns[:n_repeated]))
+        has_further_column = len(parts[-1]) > n_repeated
+        if has_further_column and width > max_width:
+            parts.append(repeated.copy())
         parts[-1].append(column)
     return parts
 
@@ -367,18 +372,24 @@ def _escape_layout(layout: Layout) -> Layout:
 
 
 def _make_board_columns(layout: Layout, *, has_deviation_lines: bool) -> list[PrintedColumn]:
-    """Return the columns of a board with the label column before them."""
+    """Return the columns of a board: the labels of its lines, then its numbers.
+
+    Args:
+        layout: The board.
+        has_deviation_lines: Whether deviations stand on a line below their numbers.
+    """
     from rich.text import Text
 
     lines = [line for block in layout.blocks for line in block.lines]
     labels = [("  " if line.continues_row else "") + line.label + line.symbols for line in lines]
     columns = [PrintedColumn(layout.label_head, labels, is_name=True)]
+    style_by_rank = {1: "bold", 2: "underline"}
     for index, head in enumerate(layout.heads):
         texts = []
-        for cell in (line.cells[index] for line in lines):
+        for line in lines:
+            cell = line.cells[index]
             separator = "\n" if has_deviation_lines and cell.deviation else ""
-            style = {1: "bold", 2: "underline"}.get(cell.rank, "")
-            number = Text(cell.text, style=style)
+            number = Text(cell.text, style=style_by_rank.get(cell.rank, ""))
             texts.append(number + f"{cell.symbol}{separator}{cell.deviation}")
         columns.append(PrintedColumn(head, texts, is_number=True))
     return columns

@@ -353,12 +353,13 @@ def _read_published() -> list[TimedRow]:
 
 
 def _make_lines(rows: Sequence[TimedRow]) -> list[TableLine]:
+    """Return the lines of the table: seconds, and inference as a multiple of the first row's."""
     from stsbench.boards.tables.layout import DisplayCell, TableLine
 
     lines = []
     for row in rows:
-        ratio = row.inference / rows[0].inference
-        numbers = (row.training, row.inference, ratio, row.at_once)
+        ratio_to_first = row.inference / rows[0].inference
+        numbers = (row.training, row.inference, ratio_to_first, row.at_once)
         cells = [DisplayCell("–" if number is None else f"{number:.2f}") for number in numbers]
         lines.append(TableLine(label=row.label, cells=cells))
     return lines

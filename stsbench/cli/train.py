@@ -229,7 +229,7 @@ def _train(
 
 
 def _print_runs(runs: Sequence[TrainedRun], finished_folders: Sequence[Path]) -> None:
-    """Print a table of runs, their folders and the mean over seeds.
+    """Print a table of runs with their development scores, their folders, and the mean over seeds.
 
     Args:
         runs: The runs, one per seed.
@@ -238,6 +238,7 @@ def _print_runs(runs: Sequence[TrainedRun], finished_folders: Sequence[Path]) ->
     from stsbench.numbers.statistics import mean_and_deviation
 
     selection = runs[0].card.selection
+    # A run that was never validated has no development score: ``chosen`` is None.
     columns = [
         "seed",
         "at start",
@@ -250,7 +251,8 @@ def _print_runs(runs: Sequence[TrainedRun], finished_folders: Sequence[Path]) ->
     for run in runs:
         note = ""
         if run.folder in finished_folders:
-            note = f" (trained already, {run.run.created[:10]}; --fresh trains it again)"
+            date = run.run.created[:10]
+            note = f" (trained already, {date}; --fresh trains it again)"
         print_text(f"{run.folder}{note}")
     scores = [100 * run.chosen.score for run in runs if run.chosen]
     if len(scores) > 1:
@@ -290,6 +292,13 @@ class TrainingTrial(NamedTuple):
 def try_training(plan: TrainPlan) -> TrainingTrial:
     """Forecast a training by three steps of it, or find out what is missing for it.
 
+    Args:
+        plan: The training.
+
+    Returns:
+        The forecast, with nothing missing; or a message for each requirement that is missing, such
+        as the base model or the corpus, without a forecast.
+
     Raises:
         StsbenchError: The training fails for another reason than that something is missing.
     """
@@ -299,10 +308,14 @@ def try_training(plan: TrainPlan) -> TrainingTrial:
     try:
         return TrainingTrial(load_trainer(plan).forecast(), missing={})
     except StsbenchError as error:
-        missing = find_missing(plan)
-        if str(error) not in map(str, missing.values()):
+        errors_by_requirement = find_missing(plan)
+        is_for_missing = str(error) in map(str, errors_by_requirement.values())
+        if not is_for_missing:
             raise
-        messages = {name: describe_error_line(problem) for name, problem in missing.items()}
+        messages = {
+            requirement: describe_error_line(problem)
+            for requirement, problem in errors_by_requirement.items()
+        }
         return TrainingTrial(forecast=None, missing=messages)
 
 

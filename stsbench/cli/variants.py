@@ -56,7 +56,9 @@ class ExpandedVariants(NamedTuple):
     """The encoders of a run with variants, and the parameters that all of them share."""
 
     specs: list[str]
+    """The names of all variants."""
     params: dict[str, Any]
+    """The parameters that are not part of the specs yet."""
 
 
 def expand_variants(
@@ -67,11 +69,12 @@ def expand_variants(
     Args:
         specs: The encoders.
         texts: The values of the option, each ``key=value,value``.
-        params: The parameters of ``--set``.
+        params: The parameters of ``--set``. ``calibration``, the texts that the ranges of quantised
+            embeddings are taken from, becomes part of the variants that need it.
 
     Raises:
-        StsbenchError: A text cannot be read, a key is in both options, or an encoder is a variant
-            already.
+        StsbenchError: A text cannot be read, a key is in both options or not in ``GRID_KEYS``, or
+            an encoder is a variant already.
     """
     texts_by_key = opt.parse_pairs(
         "--variants", texts, expected="key=value,value, such as dimensions=256,128,64"
@@ -100,17 +103,20 @@ def expand_variants(
 
 
 def print_variants(results: Sequence[Result], catalogue: Catalogue, plot: Path | None) -> None:
-    """Print a table for each encoder and protocol.
+    """Print a table for each encoder and protocol, and below them the results' notes.
+
+    A table has a row per variant and the mean over the tasks that all variants have results on. If
+    per-item columns are missing, the command that makes them is printed.
 
     Args:
         results: The results of all variants.
         catalogue: The cards.
-        plot: The file to draw the table into; None to draw nothing.
+        plot: The figure to write, of scores by the bytes of an embedding; None to draw nothing.
 
     Raises:
-        StsbenchError: A file is to be drawn, but there are several tables.
+        StsbenchError: A figure is requested, but there are several tables.
     """
-    figures = []
+    draw_functions = []
     for (encoder, _), seeds_by_variant in _group_by_variant(results).items():
         first_variant = next(iter(seeds_by_variant.values()))
         # A task that a variant lacks is in no table.
@@ -121,12 +127,11 @@ def print_variants(results: Sequence[Result], catalogue: Catalogue, plot: Path |
         ]
         if not tasks:
             continue
-        rows = _make_rows(
-            {
-                variant: [seeds_by_task[task] for task in tasks]
-                for variant, seeds_by_task in seeds_by_variant.items()
-            }
-        )
+        results_by_variant: dict[str, list[list[Result]]] = {}
+        for variant, seeds_by_task in seeds_by_variant.items():
+            results_by_variant[variant] = [seeds_by_task[task] for task in tasks]
+        rows = _make_rows(results_by_variant)
+        # All results of the group have the same protocol.
         protocol = first_variant[tasks[0]][0].protocol
         label = f"protocol {format_protocol(tasks[0], protocol, catalogue)}"
         if protocol.get("similarity"):
@@ -134,23 +139,28 @@ def print_variants(results: Sequence[Result], catalogue: Catalogue, plot: Path |
         score_label = tasks[0] if len(tasks) == 1 else f"mean of {len(tasks)} tasks"
         print_text(f"{encoder}: {score_label}, {label}\n")
         _print_variant_rows(rows, tasks)
-        figures.append(
-            partial(_draw_variants, rows, f"score × 100, {score_label}", f"{encoder}, {label}")
-        )
+        y_label, title = f"score × 100, {score_label}", f"{encoder}, {label}"
+        draw_functions.append(partial(_draw_variants, rows, y_label, title))
     print_missing_columns(results, need="intervals need")
     print_paragraph(*dict.fromkeys(note for result in results for note in result.notes))
     if plot is not None:
-        if len(figures) > 1:
+        if len(draw_functions) > 1:
+            n_tables = len(draw_functions)
             raise StsbenchError(
-                f"--plot draws one encoder under one protocol, here are {len(figures)} tables"
+                f"--plot draws one encoder under one protocol, here are {n_tables} tables"
             )
-        emit(figures[0](), plot)
+        emit(draw_functions[0](), plot)
 
 
 def _group_by_variant(
     results: Sequence[Result],
 ) -> dict[tuple[str, str], dict[str, SeedsByTask]]:
-    """Group results by encoder and protocol, then by variant, task and seed."""
+    """Group results by encoder and protocol, then by variant, task and seed.
+
+    Returns:
+        By the name of an encoder without its variant parameters and its protocol's key: the results
+        of each variant, by the variant's full name.
+    """
     groups: dict[tuple[str, str], dict[str, SeedsByTask]] = {}
     for result in results:
         stem, params = split_all_params(result.encoder)
@@ -180,11 +190,11 @@ def _make_rows(results_by_variant: Mapping[str, Sequence[Sequence[Result]]]) -> 
         sizes[variant] = (
             None if n_dimensions is None else EMBEDDING_TYPES[types[variant]].bytes(n_dimensions)
         )
-    # The first of equals is the largest: the encoder's own floats come before what is as large.
+    # max returns the first of several equally large variants.
     largest = max(results_by_variant, key=lambda variant: sizes[variant] or 0)
-    differences = compute_differences_from(
-        largest, {largest: results_by_variant[largest], **results_by_variant}
-    )
+    # The variant to compare with has to be the first.
+    largest_first = {largest: results_by_variant[largest], **results_by_variant}
+    differences = compute_differences_from(largest, largest_first)
     changes = {
         variant: ScoreChange(difference.difference, *difference.interval())
         for variant, difference in differences.items()

@@ -100,19 +100,23 @@ def _file_to_json(file: VerifiedFile) -> dict[str, Any]:
 
 
 def _print_verified(report: VerificationReport) -> None:
-    """Print failures, then why files were not verified, then the summary."""
-    failures = [
-        problem if str(file.path) in problem else f"{file.path}: {problem}"
-        for file in report.with_standing("failed")
-        for problem in file.problems
-    ]
+    """Print a report: failures to stderr, why files were not verified, the summary.
+
+    Intervals by an earlier method are printed below them, with the command that updates them.
+    """
+    failures = []
+    for file in report.files_with_standing("failed"):
+        for problem in file.problems:
+            has_path = str(file.path) in problem
+            failures.append(problem if has_path else f"{file.path}: {problem}")
     print_errors("failed", failures)
     files_by_reason: dict[str, list[VerifiedFile]] = {}
-    for file in report.with_standing("not verified"):
+    for file in report.files_with_standing("not verified"):
         files_by_reason.setdefault("; ".join(file.unknown), []).append(file)
     for reason, files in files_by_reason.items():
-        counts = Counter(file.path.parent.name for file in files)
-        folders = ", ".join(f"{folder} {count}" for folder, count in counts.items())
+        # An encoder's results lie in a folder with its name.
+        counts_by_folder = Counter(file.path.parent.name for file in files)
+        folders = ", ".join(f"{folder} {count}" for folder, count in counts_by_folder.items())
         print_text(f"not verified: {reason}: {folders}")
     print_text(report.summary)
     for method, count in report.earlier_methods.items():
@@ -120,5 +124,5 @@ def _print_verified(report: VerificationReport) -> None:
             f"{count} with an interval by an earlier method ({shorten(method)}); "
             "'stsbench results update' makes it again from the items"
         )
-    if not (report.with_standing("failed") or report.has_recomputed):
+    if not (report.files_with_standing("failed") or report.has_recomputed):
         print_text("nothing could be verified")

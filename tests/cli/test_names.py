@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 import stsbench as package
-from stsbench.api.names import NameResolver, select_results
+from stsbench.api.names import NameResolver
+from stsbench.api.selection import select_results
 from stsbench.boards.published.rows import list_rows, list_tables, read_table_card
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError, UnknownName

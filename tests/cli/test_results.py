@@ -95,7 +95,7 @@ def test_an_interval_by_the_earlier_method_is_verified_and_named(folder):
     path = next(folder.glob("a/sts12*.json"))
     low, high = read_result(path).interval
     resealed(interval=[low + 0.02, high - 0.02])(path)
-    (problem,) = verify(folder, CATALOGUE, no_data).with_standing("failed")
+    (problem,) = verify(folder, CATALOGUE, no_data).files_with_standing("failed")
     assert problem.problems[0].startswith("field 'interval': ")
 
 

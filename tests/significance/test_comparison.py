@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 from scipy import stats
 
-from stsbench.api.names import select_results
+from stsbench.api.selection import select_results
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, ProtocolError, UnknownName
 from stsbench.numbers.statistics import CORRELATIONS

@@ -1,0 +1,380 @@
+"""The results of the encoders that a user names, in a results folder or in a lock file.
+
+Commands and Python select results by the same functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from stsbench.api.names import (
+    NameCandidate,
+    NameResolver,
+    count_parts_by_first,
+    iter_joined_parts,
+)
+from stsbench.boards.tables.rows import AddedRow
+from stsbench.check.lock import CheckSide, lock_cell
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import OutputError, Remedy, StsbenchError, UnknownName
+from stsbench.core.names import split_names
+from stsbench.data.task import tasks_in_order
+from stsbench.encoders.runs import RUN_FILE
+from stsbench.evaluators.belief import believe
+from stsbench.results.folder import read_folder
+from stsbench.results.groups import EncoderDirectory
+from stsbench.results.record import Result
+
+MessageCallback = Callable[[str], None]
+
+
+class _NameMatch(NamedTuple):
+    """A name as results have it, and the ``id`` of each result or cell that it stands for."""
+
+    name: str
+    ids: set[int]
+
+
+def _match_names(
+    specs: Sequence[str],
+    catalogue: Catalogue,
+    known_names: Sequence[str],
+    location: Path,
+    find_ids: Callable[[NameCandidate], set[int]],
+) -> Iterator[_NameMatch]:
+    """Yield the match of each name that a user wrote: its first candidate that stands for anything.
+
+    Args:
+        specs: A comma list of names.
+        catalogue: The cards of encoders.
+        known_names: The names of the encoders in ``location``.
+        location: The folder or file that is searched, for the message.
+        find_ids: Returns the Python ``id`` of each result or cell there that a candidate stands
+            for; empty if there are none.
+
+    Raises:
+        UnknownName: A name stands for nothing there.
+    """
+    resolver = NameResolver(catalogue)
+    for spec in resolver.join_parts(specs, known_names):
+        for candidate in resolver.iter_candidates(spec):
+            ids = find_ids(candidate)
+            # An encoder all of whose files are broken is known, but stands for no results.
+            if ids or candidate.name in known_names:
+                yield _NameMatch(candidate.name, ids)
+                break
+        else:
+            raise _no_results_error(spec, known_names, location)
+
+
+def _no_results_error(spec: str, known_names: Sequence[str], location: Path) -> UnknownName:
+    """Return the error to raise if a name stands for no results at a location."""
+    return UnknownName("encoder", spec, known_names, hint=f"{location} has no results of it")
+
+
+def select_results(
+    specs: Sequence[str], encoders: EncoderDirectory, catalogue: Catalogue, location: Path
+) -> list[Result]:
+    """Return the results of the named encoders, in the folder's order.
+
+    A name of an older state selects its results, too.
+
+    Args:
+        specs: A comma list of names; empty for the current results of all encoders.
+        encoders: The encoders of a results folder.
+        catalogue: The cards of encoders.
+        location: The folder, for the message.
+
+    Raises:
+        UnknownName: There are no results of an encoder.
+    """
+    if not specs:
+        return list(encoders.folder.results)
+    known_names = [*encoders.names, *(group.encoder for group in encoders.current)]
+    matches = _match_names(
+        specs,
+        catalogue,
+        known_names,
+        location,
+        find_ids=lambda candidate: candidate.find_result_ids(encoders),
+    )
+    selected_ids = {result_id for match in matches for result_id in match.ids}
+    return [result for result in encoders.folder.all_results if id(result) in selected_ids]
+
+
+def filter_side(
+    specs: Sequence[str], side: CheckSide, catalogue: Catalogue, location: Path
+) -> CheckSide:
+    """Return one side of a check with the cells and the broken files of the named encoders only.
+
+    The side holds the cells of a results folder or of a lock file. Cells of a lock file name no
+    card, and are found by name and fingerprint. A name of an older state selects its cells, too.
+
+    Args:
+        specs: A comma list of names; empty to return the side as it is.
+        side: The side.
+        catalogue: The cards of encoders.
+        location: The folder or file of the side, for the message.
+
+    Raises:
+        UnknownName: There is no cell of an encoder, nor a broken file in a folder of this name.
+    """
+    if not specs:
+        return side
+    encoders = side.directory(catalogue)
+    all_cells = [*side.cells, *map(lock_cell, side.older)]
+
+    def find_cell_ids(candidate: NameCandidate) -> set[int]:
+        """Return the Python ``id`` of each cell that a candidate stands for."""
+        result_ids = candidate.find_result_ids(encoders)
+        cell_ids = set()
+        for cell in all_cells:
+            if cell.result is None:
+                # The cell is from a lock file.
+                is_match = candidate.matches_cell(cell)
+            else:
+                is_match = id(cell.result) in result_ids
+            if is_match:
+                cell_ids.add(id(cell))
+        return cell_ids
+
+    matches = list(_match_names(specs, catalogue, side.encoders(), location, find_cell_ids))
+    selected_ids = {cell_id for match in matches for cell_id in match.ids}
+    cells = [cell for cell in all_cells if id(cell) in selected_ids]
+    names = [*(match.name for match in matches), *(cell.encoder for cell in cells)]
+    return side._replace(cells=cells, problems=side.select_encoders(names).problems)
+
+
+def select_compared_results(
+    specs: Sequence[str],
+    results_folder: Path,
+    catalogue: Catalogue,
+    *,
+    on_problem: MessageCallback,
+    on_notice: MessageCallback,
+    progress: Callable[[int, int], object] | None = None,
+) -> dict[str, Sequence[Result]]:
+    """Return the results of each encoder that is compared, in the order of the tasks.
+
+    Args:
+        specs: Names of encoders in the results folder, or folders of one encoder's results.
+        results_folder: The results folder.
+        catalogue: The cards of tasks and encoders.
+        on_problem: Called with a line on each file that cannot be read, or is not believed.
+        on_notice: Called with a line if there are older states of the compared encoders, and with
+            one if some results cannot be verified.
+        progress: Called with the number of results that are checked, and the total.
+
+    Raises:
+        StsbenchError: An encoder is listed twice, has no results, or is several encoders.
+    """
+    if len(set(specs)) < len(specs):
+        raise StsbenchError(f"compare was given '{max(specs, key=specs.count)}' twice")
+    if not results_folder.is_dir() and not all(Path(spec).is_dir() for spec in specs):
+        raise OutputError(
+            f"results folder '{results_folder}' does not exist", remedy=Remedy("score")
+        )
+    reader = _DirectoryReader(catalogue, on_problem)
+    results_by_spec = _read_compared(specs, results_folder, reader)
+    all_results = [result for results in results_by_spec.values() for result in results]
+    for directory in reader.directories.values():
+        if notice := directory.describe_omitted(all_results):
+            on_notice(notice)
+    believed = believe(all_results, catalogue, progress)
+    for problem in believed.problems:
+        on_problem(problem.message)
+    if believed.unverified:
+        on_notice(believed.notice)
+    return _sort_believed(results_by_spec, believed.results, catalogue)
+
+
+class _DirectoryReader:
+    """Reads each results folder once."""
+
+    def __init__(self, catalogue: Catalogue, on_problem: MessageCallback) -> None:
+        self.catalogue = catalogue
+        self.on_problem = on_problem
+        self.directories: dict[Path, EncoderDirectory] = {}
+
+    def read(self, folder: Path) -> EncoderDirectory:
+        """Return the encoders of a folder, and report its broken files the first time."""
+        if folder not in self.directories:
+            self.directories[folder] = EncoderDirectory(read_folder(folder), self.catalogue)
+            for problem in self.directories[folder].folder.problems:
+                self.on_problem(problem.message)
+        return self.directories[folder]
+
+
+def _read_compared(
+    specs: Sequence[str], results_folder: Path, reader: _DirectoryReader
+) -> dict[str, Sequence[Result]]:
+    """Return the results of each name or folder, which must be those of one encoder.
+
+    A text that is both a folder and an encoder's name in the results folder is taken as the name.
+
+    Args:
+        specs: The names and folders.
+        results_folder: The folder in which names are looked up.
+        reader: Reads folders of results.
+    """
+    encoder_names: set[str] = set()
+    if results_folder.is_dir():
+        encoder_names = {group.encoder for group in reader.read(results_folder).current}
+    results_by_spec: dict[str, Sequence[Result]] = {}
+    for spec in specs:
+        if Path(spec).is_dir() and spec not in encoder_names:
+            _check_has_results(spec)
+            directory = reader.read(Path(spec))
+            results = directory.folder.results
+        else:
+            directory = reader.read(results_folder)
+            results = select_results(
+                [spec], encoders=directory, catalogue=reader.catalogue, location=results_folder
+            )
+        results_by_spec[spec] = directory.require_one_encoder(spec, results)
+    return results_by_spec
+
+
+def _check_has_results(folder: str) -> None:
+    """Raise OutputError if a folder holds a trained encoder, not the results of one."""
+    if (Path(folder) / RUN_FILE).is_file() and not read_folder(Path(folder)).all_results:
+        raise OutputError(
+            f"'{folder}' holds a trained encoder and no results",
+            hint="score it, then compare what the results call it",
+            remedy=Remedy("score", {"encoder": folder}),
+        )
+
+
+def _sort_believed(
+    results_by_spec: dict[str, Sequence[Result]],
+    believed_results: Sequence[Result],
+    catalogue: Catalogue,
+) -> dict[str, Sequence[Result]]:
+    """Return the believed results of each encoder, in the order of the tasks.
+
+    Args:
+        results_by_spec: The results of each encoder, by the name or folder that a user gave.
+        believed_results: The results that may be compared, of all encoders.
+        catalogue: The cards, which give the order of the tasks. Results of other tasks come last.
+    """
+    # By id(), because results cannot be in a set.
+    believed_ids = {id(result) for result in believed_results}
+    positions = {task: position for position, task in enumerate(tasks_in_order(catalogue))}
+    sorted_results: dict[str, Sequence[Result]] = {}
+    for spec, results in results_by_spec.items():
+        sorted_results[spec] = sorted(
+            (result for result in results if id(result) in believed_ids),
+            key=lambda result: positions.get(result.task, len(positions)),
+        )
+    return sorted_results
+
+
+def parse_added_rows(
+    parts: Sequence[str], encoders: EncoderDirectory, catalogue: Catalogue, location: Path
+) -> list[AddedRow]:
+    """Return the rows that a user adds to a table.
+
+    Names and labels may have commas and colons in them, so that several parts of the list may be
+    one name: the longest text that stands for results counts.
+
+    Args:
+        parts: A comma list of names, each alone or with a label behind a colon.
+        encoders: The encoders of the results folder.
+        catalogue: The cards of encoders.
+        location: The results folder, for the message.
+
+    Raises:
+        UnknownName: There are no results of an encoder.
+        StsbenchError: A label is empty.
+    """
+    resolver = NameResolver(catalogue)
+    printed_names = [
+        name for group in encoders.groups for name in (group.name, group.encoder, group.label)
+    ]
+    known_part_counts = count_parts_by_first(printed_names)
+    added_rows = []
+    start = 0
+    while start < len(parts):
+        first_part = parts[start]
+        part_counts = known_part_counts.get(first_part, set())
+        is_last_part = start + 1 == len(parts)
+        # The last part cannot be joined to another, so the cards need not be read for it.
+        if not is_last_part:
+            part_counts = part_counts | resolver.title_part_counts.get(first_part, set())
+        for candidate in iter_joined_parts(parts, start, part_counts):
+            if added_row := _parse_added_row(candidate.text, encoders, resolver):
+                break
+        else:
+            name = first_part.rpartition(":")[0] or first_part
+            raise _no_results_error(name, encoders.names, location)
+        added_rows.append(added_row)
+        start = candidate.end
+    return added_rows
+
+
+def _parse_added_row(
+    text: str, encoders: EncoderDirectory, resolver: NameResolver
+) -> AddedRow | None:
+    """Return the row that a text adds; None if it stands for no results.
+
+    Names and labels may have colons. The text is therefore split at each colon in turn, from the
+    last one, and the longest name with results counts.
+
+    Args:
+        text: A name, alone or with a label behind a colon; quotes around the label are removed.
+        encoders: The encoders of the results folder.
+        resolver: Finds the results that a name may stand for.
+
+    Raises:
+        StsbenchError: The label is empty.
+    """
+    colons = [index for index, character in enumerate(text) if character == ":"]
+    # The first attempt takes the text as a name without a label.
+    for name_length in [len(text), *reversed(colons)]:
+        name = text[:name_length].strip()
+        label = text[name_length + 1 :].strip()
+        # A comma in a label would begin the next name of the list.
+        if len(split_names(label)) > 1:
+            continue
+        result_ids = _find_first_match(name, encoders, resolver)
+        if not result_ids:
+            continue
+        has_colon = name_length < len(text)
+        if has_colon and not label.strip("'\""):
+            raise StsbenchError(
+                "no label stands behind the colon; leave it out or write one",
+                parameter="add",
+                value=text,
+            )
+        is_quoted = len(label) > 1 and label[0] == label[-1] and label[0] in "'\""
+        if is_quoted:
+            label = label[1:-1]
+        results = [result for result in encoders.folder.all_results if id(result) in result_ids]
+        return AddedRow(name, label, results)
+    return None
+
+
+def _find_first_match(name: str, encoders: EncoderDirectory, resolver: NameResolver) -> set[int]:
+    """Return the Python ``id`` of each result that a name stands for.
+
+    The meanings of the name are tried in order, and the first that has results counts.
+
+    Args:
+        name: The name, as a user wrote it.
+        encoders: The encoders of the results.
+        resolver: Finds the results that a name may stand for.
+
+    Returns:
+        The ids; empty if no meaning has results, or if the name is unclear.
+    """
+    try:
+        for candidate in resolver.iter_candidates(name):
+            if result_ids := candidate.find_result_ids(encoders):
+                return result_ids
+    except StsbenchError:
+        # The name is the label of rows in papers' tables. These rows are of more than one encoder,
+        # or of an encoder without a card, so the label stands for no single one.
+        return set()
+    return set()
