@@ -145,10 +145,13 @@ def compare(
 def _find_compared(
     encoders: Sequence[object], results_folder: Path, catalogue: Catalogue
 ) -> dict[str, Sequence[Result]]:
-    """Return the results of each encoder that is compared, by its name.
+    """Return the results of each encoder that is compared, by its name or folder.
+
+    Encoders by name or folder come first, then those of Results. A warning is issued if a results
+    folder has older states of the encoders, or results that cannot be verified.
 
     Args:
-        encoders: Results, or names and folders of encoders.
+        encoders: Results or a Result of one encoder or several, and names or folders of encoders.
         results_folder: The folder that names are looked up in.
         catalogue: The cards of encoders.
 
@@ -157,14 +160,14 @@ def _find_compared(
         DataError: A file of results is broken.
     """
     specs: list[str] = []
-    given_results: list[Result] = []
+    loose_results: list[Result] = []
     for encoder in encoders:
         if isinstance(encoder, str | Path):
             specs.append(str(encoder))
         elif isinstance(encoder, Result):
-            given_results.append(encoder)
+            loose_results.append(encoder)
         elif _is_results(encoder):
-            given_results += encoder
+            loose_results += encoder
         else:
             raise StsbenchError(
                 f"compare: {format_repr(encoder)} is neither Results nor the name or folder of "
@@ -181,11 +184,11 @@ def _find_compared(
             results_folder,
             catalogue,
             on_problem=raise_problem,
-            # The line of the user that calls stsbench.compare is shown.
+            # Five frames up is the line of the user that calls stsbench.compare.
             on_notice=partial(warnings.warn, stacklevel=5),
         )
     # All in one object, so that two states of one encoder have different names.
-    for encoder_group in Results(given_results, catalogue=catalogue).runs:
+    for encoder_group in Results(loose_results, catalogue=catalogue).runs:
         if encoder_group.name in results_by_name:
             raise StsbenchError(f"compare was given '{encoder_group.name}' twice")
         results_by_name[encoder_group.name] = encoder_group.results
@@ -228,11 +231,11 @@ def evaluate(**arguments: Any) -> Results:  # noqa: ANN401, D417 - those of iter
     results: list[Result] = []
     failures: list[FailedCell] = []
     catalogue = arguments.get("catalogue") or Catalogue()
-    given_callbacks = arguments.get("callbacks") or arguments.get("listener")
+    user_callbacks = arguments.get("callbacks") or arguments.get("listener")
     display = (
         show_run(lambda: render_partial_grid(results, catalogue))
-        if given_callbacks is None
-        else nullcontext(given_callbacks)
+        if user_callbacks is None
+        else nullcontext(user_callbacks)
     )
     with display as callbacks:
 
@@ -414,7 +417,13 @@ def _read_or_check_results(
     Args:
         results: Results, a folder, or None for the default folder.
         catalogue: The cards of tasks and encoders.
-        is_needed: Raise an error if the default folder does not exist.
+        is_needed: Whether the board is empty without results. If it is not, the default folder may
+            be missing, and the list is empty then.
+
+    Raises:
+        StsbenchError: ``results`` is none of these.
+        OutputError: The folder does not exist.
+        DataError: A file in it is broken.
     """
     if results is None:
         if is_needed or RESULTS_FOLDER.is_dir():

@@ -357,6 +357,8 @@ class Results(Sequence[Result]):
         self._results = tuple(results)
         self.failures = tuple(failures)
         self._catalogue = catalogue or Catalogue()
+        # The hash of the per-item columns of each cell. Two encoders with one name and different
+        # columns would be mixed, unless their fingerprints distinguish them.
         items_by_cell: dict[tuple[object, ...], str] = {}
         for result in self._results:
             if not isinstance(result, Result):

@@ -210,14 +210,17 @@ class _DirectoryReader:
 def _read_compared(
     specs: Sequence[str], results_folder: Path, reader: _DirectoryReader
 ) -> dict[str, Sequence[Result]]:
-    """Return the results of each name or folder, which must be those of one encoder.
+    """Return the results of each name or folder.
 
     A text that is both a folder and an encoder's name in the results folder is taken as the name.
 
     Args:
         specs: The names and folders.
         results_folder: The folder in which names are looked up.
-        reader: Reads folders of results.
+        reader: Reads folders of results, and reports their broken files.
+
+    Raises:
+        StsbenchError: A name or folder has no results, or those of several encoders.
     """
     encoder_names: set[str] = set()
     if results_folder.is_dir():

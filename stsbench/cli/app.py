@@ -193,7 +193,7 @@ def _make_group(
 
 
 def make_app() -> TyperGroup:
-    """Return the command line, without any command loaded."""
+    """Return the command line with its groups of commands, without any command's module loaded."""
     app = _make_group(
         "stsbench",
         "Benchmark sentence encoders on STS and SentEval.",
@@ -206,14 +206,13 @@ def make_app() -> TyperGroup:
         ("new", "Draft a card for data, an encoder or a method.", NEW_COMMANDS),
         ("results", "Bring stored results up to date.", RESULTS_COMMANDS),
     ]
-    for name, help_text, sources in subgroups:
-        app.add_command(
-            _make_group(
-                name,
-                help_text,
-                sources,
-                callback=_print_help_if_alone,
-                add_completion=False,
-            )
+    for name, help_text, command_sources in subgroups:
+        subgroup = _make_group(
+            name,
+            help_text,
+            command_sources,
+            callback=_print_help_if_alone,
+            add_completion=False,
         )
+        app.add_command(subgroup)
     return app

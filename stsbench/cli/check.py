@@ -177,6 +177,7 @@ def _write_outcome(
 
 
 def _write_reports(report: CheckReport, junit: Path | None, summary: Path | None) -> None:
+    """Write a report as JUnit XML, and append it as markdown to a summary; None writes neither."""
     from stsbench.check import reports
 
     if junit is not None:
@@ -219,9 +220,10 @@ def _no_github_commands(stream: TextIO | None) -> Iterator[None]:
 def read_cells(
     path: Path, encoders: Sequence[str], tasks: str | None, catalogue: Catalogue
 ) -> CheckSide:
-    """Return the cells of one side, verified by their per-item columns.
+    """Return one side of a check, without cells that their per-item columns contradict.
 
-    Prints a line if results of older states are omitted.
+    These cells become problems of the side; cells that cannot be verified stay in it and are listed
+    beside. Prints a line if results of older states are omitted.
 
     Args:
         path: A results folder or a lock file.
@@ -243,7 +245,10 @@ def read_cells(
 
 
 def _print_check(report: CheckReport) -> None:
-    """Print the verdicts (if there are many, only those to report) and what was not verified."""
+    """Print a table of verdicts, reasons of those to report, what was not verified, the summary.
+
+    A table of many verdicts has only those to report: all whose outcome is not "fine".
+    """
     from stsbench.check import reports
 
     verdicts = list(report.verdicts)
@@ -253,6 +258,7 @@ def _print_check(report: CheckReport) -> None:
     rows = table.rows
     if len({verdict.encoder for verdict in report.verdicts}) == 1:
         print_text(f"{report.verdicts[0].encoder}\n")
+        # The first column, of encoders, becomes empty and is not printed.
         rows = [["", *cells[1:]] for cells in rows]
     if rows:
         print_rows(table.titles, rows, right=table.number_columns, sparse=True)

@@ -26,10 +26,13 @@ _exit_code_pipe: int | None = None
 
 
 def continue_in_child(executor: str) -> None:
-    """Return in a child process if the work is for Ray, and wait for its end in this one.
+    """Fork if the work is for Ray: return in the child, and wait for its end in this process.
 
-    Where Python cannot wait for signals (outside Linux), or torch, which may have threads, is in
-    use already, nothing is done.
+    For other executors the function returns in this process. So it does where Python cannot wait
+    for signals (outside Linux), or if torch, whose threads a fork would lose, is imported already.
+
+    Args:
+        executor: The value of ``--on``.
 
     Raises:
         Exit: In this process, with the exit code of the child.
@@ -39,25 +42,28 @@ def continue_in_child(executor: str) -> None:
     global _exit_code_pipe
     if executor != "ray" or sys.platform != "linux" or {"ray", "torch"} & sys.modules.keys():
         return
+    # The child writes its exit code into the pipe; if Ray ends the child, the pipe stays empty.
     reader, writer = os.pipe()
     awaited = {*PASSED_ON, signal.SIGCHLD}
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    # Blocked signals wait for sigwaitinfo in _wait. The child gets the earlier mask again.
+    earlier_mask = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     sys.stdout.flush()
     sys.stderr.flush()
     parent, child = os.getpid(), os.fork()
     if child == 0:
         os.close(reader)
         _exit_code_pipe = writer
+        # The child must not outlive this process, which may have died before the call, too.
         ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier_mask)
         return
     os.close(writer)
     try:
         end = _wait(child, awaited)
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier_mask)
     with os.fdopen(reader) as pipe:
         exit_code = pipe.read()
     if exit_code:

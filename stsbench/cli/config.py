@@ -37,6 +37,8 @@ class ProjectConfig(StrictRecord, frozen=True, kw_only=True):
 def read_defaults(file: Path | None, *, is_run: bool) -> dict[str, Any]:
     """Return the values of options that are not typed, by the names of a command's parameters.
 
+    Keys that the file does not set are omitted; without a file there are no values.
+
     Args:
         file: The file to read; None means the one in this folder or the nearest above it.
         is_run: Whether the command is ``stsbench run``, for which all keys count; for others only
@@ -55,6 +57,7 @@ def read_defaults(file: Path | None, *, is_run: bool) -> dict[str, Any]:
         "cards": [_resolve_path(folder, path, key="cards") for folder in config.cards or ()],
     }
     if is_run:
+        # The names are those of the parameters of ``run_command``, which takes texts.
         values |= {
             "encoder": [_resolve_encoder(spec, path) for spec in config.encoders or ()],
             "names": config.names,
@@ -97,12 +100,13 @@ def find_config(folder: Path) -> Path | None:
     Raises:
         StsbenchError: The file belongs to another user.
     """
-    paths = (parent / name for parent in (folder, *folder.parents) for name in (FILE, PROJECT))
+    folders = (folder, *folder.parents)
+    paths = (parent / name for parent in folders for name in (FILE, PROJECT))
     for path in paths:
         # A folder or pipe of this name is refused when it is read.
         is_config = path.name == FILE and path.exists()
         if is_config or _has_our_table(path):
-            # The file decides which encoders' code is run.
+            # The file decides which encoders' code is run, so that it must be the user's or root's.
             if os.name == "posix" and path.stat().st_uid not in (os.geteuid(), 0):
                 raise StsbenchError(
                     f"{path} belongs to another user; remove it, or name it by --config if you "

@@ -54,7 +54,7 @@ def convert_command(
 
 
 def _convert_published(
-    source: Path, out: Path, version: int | None = None, vectors: str = ""
+    source: Path, out: Path, version: int | None = None, vectors_file: str = ""
 ) -> None:
     """Convert published weights, of Skip-Thoughts if there is no version of InferSent.
 
@@ -62,8 +62,8 @@ def _convert_published(
         source: The released file or folder.
         out: The folder to write.
         version: InferSent's version, 1 or 2; None for Skip-Thoughts.
-        vectors: The path of InferSent's file of word vectors; empty for the one that it was trained
-            with.
+        vectors_file: The path of InferSent's file of word vectors; empty for the one that it was
+            trained with.
     """
     from stsbench.encoders.words.convert import convert_infersent, convert_skip_thoughts
 
@@ -71,20 +71,20 @@ def _convert_published(
         convert_skip_thoughts(source, out)
     else:
         # The option allows 1 and 2 only; its type is int, and the function's the two literals.
-        convert_infersent(source, out, version=1 if version == 1 else 2, vectors_file=vectors)
+        convert_infersent(source, out, version=1 if version == 1 else 2, vectors_file=vectors_file)
 
 
-def _expand_vocabulary(source: Path, out: Path, vectors: str, limit: int | None) -> None:
+def _expand_vocabulary(source: Path, out: Path, vectors_file: str, limit: int | None) -> None:
     """Write a copy of a recurrent encoder whose vocabulary has the words of a file of vectors.
 
     Args:
         source: The folder or name of the encoder.
         out: The folder to write.
-        vectors: The path of the file of word vectors.
+        vectors_file: The path of the file of word vectors.
         limit: Use only this many of its vectors; None for all.
 
     Raises:
-        CardError: The encoder is of another kind, or there is no file of vectors.
+        CardError: The encoder is of another kind, or the path of vectors is empty.
     """
     from stsbench.encoders.load import load_encoder
     from stsbench.encoders.words.convert import expand_vocabulary
@@ -96,9 +96,9 @@ def _expand_vocabulary(source: Path, out: Path, vectors: str, limit: int | None)
             f"{source} is not a Skip-Thoughts or Quick-Thoughts encoder; "
             "only their vocabularies can be expanded"
         )
-    if not vectors:
+    if not vectors_file:
         raise CardError("expand needs --vectors, the file whose words the vocabulary is to have")
-    expand_vocabulary(encoder, vectors, out, limit=limit)
+    expand_vocabulary(encoder, vectors_file, out, limit=limit)
 
 
 def _quantise(source: Path, out: Path, text: str | None = None, corpora: Path | None = None) -> str:

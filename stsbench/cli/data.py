@@ -120,6 +120,7 @@ def _find_local_tasks(catalogue: Catalogue, folder: Path | None) -> list[str]:
 
 
 def _has_any_file(card: TaskCard, folder: Path | None) -> bool:
+    """Return whether any file of a task exists; those in the data folder need one."""
     from stsbench.data.task import source_files
 
     return any(

@@ -123,6 +123,12 @@ def _check_machine(
 
 
 def _count_states(suite: str, states: Sequence[str]) -> dict[str, Any]:
+    """Return a suite's row: how many of its tasks' data are found, missing, or wrong.
+
+    Args:
+        suite: The name of the suite.
+        states: The state of each task's data: "found", "missing", or what is wrong.
+    """
     n_found, n_missing = states.count("found"), states.count("missing")
     return {
         "suite": suite,
@@ -187,7 +193,11 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
 
 
 def _package_versions() -> Iterator[dict[str, Any]]:
-    """Yield the installed, the allowed and the results' version of Python and each package."""
+    """Yield a row for Python and each required package: the versions installed and allowed.
+
+    ``results`` is the version of ``constraints.txt``, with which our results were computed; empty
+    if it names none. ``fits`` says whether the installed version is allowed.
+    """
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
@@ -196,8 +206,10 @@ def _package_versions() -> Iterator[dict[str, Any]]:
     # A wheel carries the file beside the cards, a checkout has it at its top.
     path = card_folder("tasks").parent / "constraints.txt"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    pins = [line.partition("==") for line in lines]
-    pinned_versions = {canonicalize_name(name): version.strip() for name, _, version in pins}
+    pinned_versions: dict[str, str] = {}
+    for line in lines:
+        name, _, version = line.partition("==")
+        pinned_versions[canonicalize_name(name)] = version.strip()
     requirements: list[str] = []
     with suppress(metadata.PackageNotFoundError):
         requirements.append(f"python{metadata.metadata('stsbench')['Requires-Python']}")
@@ -218,7 +230,7 @@ def _package_versions() -> Iterator[dict[str, Any]]:
 
 
 def _devices() -> Iterator[dict[str, str]]:
-    """Yield the processor and each GPU, or what no GPU means."""
+    """Yield a row for the processor and for each GPU; without one, a row with what needs it."""
     import torch
 
     yield {"device": "processor", "what": f"{processor()}, {torch.get_num_threads()} threads"}
@@ -237,29 +249,37 @@ def _devices() -> Iterator[dict[str, str]]:
 
 
 def _folders() -> Iterator[dict[str, str]]:
-    """Yield the state and size of the user's folders, then of each part of the caches.
+    """Yield a row with the state and size of each of the user's folders and parts of caches.
 
     Their paths are private and not part of the report.
     """
     from huggingface_hub import constants
 
     cache = settings.cache_folder()
-    parts = [path for path in sorted(cache.iterdir()) if path.is_dir()] if cache.is_dir() else []
-    not_there, not_made = "set to a folder that does not exist", "not made yet"
+    cache_parts: list[Path] = []
+    if cache.is_dir():
+        cache_parts = [path for path in sorted(cache.iterdir()) if path.is_dir()]
+    # A user sets the first three; a cache is made when something is stored in it.
+    absent_user_folder, absent_cache = "set to a folder that does not exist", "not made yet"
     folders: list[tuple[str, Path | None, str]] = [
-        ("STSBENCH_DATA", settings.data_folder(), not_there),
-        ("STSBENCH_CORPORA", settings.corpora_folder(), not_there),
-        ("STSBENCH_VECTORS", settings.vectors_folder(), not_there),
-        ("cache (STSBENCH_CACHE)", cache, not_made),
-        *((f"cache/{part.name}", part, "") for part in parts),
-        ("the Hub's cache (HF_HOME)", Path(constants.HF_HUB_CACHE), not_made),
+        ("STSBENCH_DATA", settings.data_folder(), absent_user_folder),
+        ("STSBENCH_CORPORA", settings.corpora_folder(), absent_user_folder),
+        ("STSBENCH_VECTORS", settings.vectors_folder(), absent_user_folder),
+        ("cache (STSBENCH_CACHE)", cache, absent_cache),
+        *((f"cache/{part.name}", part, "") for part in cache_parts),
+        ("the Hub's cache (HF_HOME)", Path(constants.HF_HUB_CACHE), absent_cache),
     ]
     for name, path, state_if_absent in folders:
-        state, size = "not set" if path is None else state_if_absent, ""
-        if path is not None and path.is_dir():
+        size = ""
+        if path is None:
+            state = "not set"
+        elif path.is_dir():
             state = "found"
-            # The cache's size is printed for its parts.
-            size = "" if path == cache else f"{_folder_size(path) / 1e6:,.1f} MB"
+            # The size of our cache is that of its parts, which have rows of their own.
+            if path != cache:
+                size = f"{_folder_size(path) / 1e6:,.1f} MB"
+        else:
+            state = state_if_absent
         yield {"folder": name, "state": state, "size": size}
 
 
@@ -273,19 +293,31 @@ def _folder_size(folder: Path) -> int:
 
 
 def _check_data(card: TaskCard, data: Path | None) -> str:
-    """Return the state of a task's data: "found", "missing", or what is wrong."""
+    """Return the state of a task's data: "found", "missing", or what is wrong.
+
+    Each file is compared with what the card says of it.
+
+    Args:
+        card: The task's card.
+        data: The data folder; None if there is none.
+    """
     from stsbench.data.splits import check_file
     from stsbench.data.task import source_files
 
     if card.package is not None:
+        # The data are part of a Python package.
         return "found"
-    files = [file for split in card.splits for file in source_files(card.local, split, data)]
-    missing_names = [path.name for path, _ in files if not path.is_file()]
-    if len(missing_names) == len(files):
+    paths_and_cards = [
+        path_and_card
+        for split in card.splits
+        for path_and_card in source_files(card.local, split, data)
+    ]
+    missing_names = [path.name for path, _ in paths_and_cards if not path.is_file()]
+    if len(missing_names) == len(paths_and_cards):
         return "missing"
     if missing_names:
         return f"{missing_names[0]} is missing"
-    for path, card_file in files:
+    for path, card_file in paths_and_cards:
         try:
             check_file(path, card_file)
         except DataError as error:

@@ -179,19 +179,21 @@ def minilm_check() -> HubCheck:
 
 
 def run_hub_check(check: HubCheck) -> list[dict[str, str]]:
-    """Return the verdict and details of each step.
+    """Return a row for each of ``STEPS``, with its verdict and details.
 
-    Errors of the user and the network are reported; a bug is raised. Steps that need a failed one
-    are not tried.
+    The verdict is "fine", "failed" for an error of the user or the network, or "not tried" if a
+    step that it needs is not fine. A bug is raised.
     """
     rows: dict[str, dict[str, str]] = {}
     for step, needed_steps in STEPS.items():
+        # The step "Hub" is the method _hub.
+        take_step = getattr(check, f"_{step.lower()}")
         unmet = [needed for needed in needed_steps if rows[needed]["verdict"] != "fine"]
         if unmet:
             verdict, detail = "not tried", f"needs {unmet[0]}"
         else:
             try:
-                verdict, detail = "fine", getattr(check, f"_{step.lower()}")()
+                verdict, detail = "fine", take_step()
             except StsbenchError as error:
                 verdict, detail = "failed", describe_error_line(error)
         rows[step] = {"step": step, "verdict": verdict, "detail": detail}

@@ -101,6 +101,7 @@ def _list_encoders(catalogue: Catalogue) -> Records:
 
 
 def _list_recipes(catalogue: Catalogue) -> Records:
+    """Yield a record per recipe."""
     for name in catalogue.paths("trainers"):
         card = catalogue.recipe(name)
         yield {
@@ -112,6 +113,7 @@ def _list_recipes(catalogue: Catalogue) -> Records:
 
 
 def _list_suites(catalogue: Catalogue) -> Records:
+    """Yield a record per suite."""
     for name, suite in catalogue.suites().items():
         yield {"suite": name, "name": suite.name, "tasks": ", ".join(suite.tasks)}
 
@@ -137,6 +139,7 @@ def _list_corpora(catalogue: Catalogue) -> Records:
 
 
 def _list_tables(catalogue: Catalogue) -> Records:
+    """Yield a record per table, with its paper and number; the catalogue has none of them."""
     from stsbench.boards.published.rows import list_tables, read_sources, read_table_card
 
     for name in list_tables():
@@ -162,6 +165,7 @@ def _list_ablations(catalogue: Catalogue) -> Records:
 
 
 def _list_protocols(catalogue: Catalogue) -> Records:
+    """Yield a record per protocol, with the evaluators that have it; the catalogue has none."""
     from stsbench.evaluators.registry import all_protocols
 
     for name, evaluators in all_protocols().items():

@@ -105,12 +105,17 @@ def _invoke(arguments: Sequence[str]) -> int:
 
 
 def _check_arguments(arguments: Sequence[str]) -> None:
-    """Raise StsbenchError if a word of the command line is empty or no text."""
-    for previous, argument in zip(["stsbench", *arguments], arguments, strict=False):
-        if option := re.fullmatch("(--[a-z-]+)=|", argument):
+    """Raise StsbenchError if a word of the command line is empty or no text.
+
+    An option with an equals sign and nothing behind it is as an empty word.
+    """
+    previous_words = ["stsbench", *arguments]
+    for previous, argument in zip(previous_words, arguments, strict=False):
+        option_without_value = re.fullmatch("(--[a-z-]+)=", argument)
+        if option_without_value or not argument:
+            subject = option_without_value[1] if option_without_value else previous
             raise StsbenchError(
-                f"no value is given after '{option[1] or previous}'; "
-                "is a variable of the shell empty?"
+                f"no value is given after '{subject}'; is a variable of the shell empty?"
             )
         # Names become part of results, which are text.
         is_surrogate = ("\ud800" <= character <= "\udfff" for character in argument)

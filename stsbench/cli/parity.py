@@ -138,12 +138,16 @@ def _print_parity_json(parity: Parity) -> None:
 
 
 def _print_parity(parity: Parity) -> None:
-    """Print how far the embeddings, neighbours and scores of two encoders differ."""
+    """Print how far the embeddings, neighbours and scores of two encoders differ, and the verdict.
+
+    Embeddings of different forms (types or numbers of dimensions) have no table of cosines.
+    """
     from stsbench.significance.parity import OUTLIER_LIMIT
 
     comparison = parity.comparison
     for letter, name, form in zip("AB", comparison.encoders, parity.forms, strict=True):
         print_text(f"{letter} = {name} ({form})")
+    # Each row is on one kind of sentence; ``astray`` is the number of cosines below the limit.
     if parity.rows:
         rows = [
             [row.kind, f"{row.n}", f"{row.worst:.5f}", f"{row.median:.5f}", f"{row.astray}"]

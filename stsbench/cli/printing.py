@@ -138,11 +138,14 @@ def print_paragraph(*texts: str) -> None:
 
 
 def print_error(problem: object, *, about: str = "") -> None:
-    """Print on stderr what is wrong, on one line; on a terminal the hint has a line of its own.
+    """Print on stderr what is wrong and, for an error with a hint, how to mend it.
+
+    Both are on one line, so that a log has one line per error. On a terminal the hint has a line of
+    its own, and lines end between words.
 
     Args:
         problem: An error or a text; cut if it is very long.
-        about: What it is about, an encoder or a task; not repeated if the error names it.
+        about: The encoder or task of the problem, printed before it unless the error names it.
     """
     prefix = f"stsbench: {error_prefix(about, problem)}"
     message, hint = word_options(str(problem)), ""
@@ -150,12 +153,14 @@ def print_error(problem: object, *, about: str = "") -> None:
         message, hint = describe_error(problem)
     if not sys.stderr.isatty():
         line = f"{message}; {hint}" if hint else message
-        sys.stderr.write(f"{_shorten_line(prefix, line)}\n")
+        sys.stderr.write(f"{_cut_to_line(prefix, line)}\n")
         return
-    lines = [_shorten_line(prefix, message)]
+    lines = [_cut_to_line(prefix, message)]
     if hint:
-        lines.append(_shorten_line("hint: ", hint.replace("?; ", "? ")))
-    sys.stderr.write("".join(f"{_wrap_paragraph(line, stderr=True)}\n" for line in lines))
+        # A hint may ask "did you mean ...?" and go on behind a semicolon.
+        lines.append(_cut_to_line("hint: ", hint.replace("?; ", "? ")))
+    for line in lines:
+        sys.stderr.write(f"{_wrap_paragraph(line, stderr=True)}\n")
 
 
 def error_prefix(about: str, problem: object) -> str:
@@ -164,7 +169,7 @@ def error_prefix(about: str, problem: object) -> str:
     return "" if not about or is_named else f"{about}: "
 
 
-def _shorten_line(prefix: str, message: object) -> str:
+def _cut_to_line(prefix: str, message: object) -> str:
     """Return a message on one line behind its prefix; very long words and lines are cut.
 
     Args:
@@ -246,9 +251,9 @@ def print_errors(consequence: str, problems: Iterable[str]) -> None:
 
 
 def print_traceback(error: BaseException) -> None:
-    """Print the traceback of a bug on stderr.
+    """Print the traceback of a bug on stderr, with those of the errors that it was raised for.
 
-    It begins with the first frame of the user's own code, if there is any; otherwise it is whole.
+    Each begins with the first frame of the user's own code, if there is any; otherwise it is whole.
     """
     # The user's code is neither ours nor Python's nor a package's.
     package_folders = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
@@ -256,6 +261,7 @@ def print_traceback(error: BaseException) -> None:
     foreign_prefixes = ("<frozen", *(f"{folder}{os.sep}" for folder in folders))
     printed = traceback.TracebackException.from_exception(error)
     exception: traceback.TracebackException | None = printed
+    # From the error to its cause, to the cause of that, and so on.
     while exception is not None:
         first_own_frame = 0
         for index, frame in enumerate(exception.stack):
@@ -297,7 +303,11 @@ CHECKED = "results checked"
 
 
 def select_trusted(results: Iterable[Result], catalogue: Catalogue) -> list[Result]:
-    """Return the results to trust; print a line for each other, and one on the unverified."""
+    """Return the results that their per-item columns do not contradict.
+
+    They include those that cannot be compared with per-item columns, on which one line is printed.
+    A line is printed for each result that is omitted.
+    """
     from stsbench.evaluators.belief import believe
 
     with show_count(CHECKED) as progress:

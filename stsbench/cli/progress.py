@@ -187,10 +187,13 @@ class RunProgress:
     def on_result(self, result: Result) -> None:
         """Count and print a cell that is scored."""
         self.scored_cells += 1
-        # A cell that was known may be scored again, if its encoder now embeds otherwise.
+        # A cell that was known may be scored again, if its encoder now embeds otherwise. It is then
+        # no longer known.
         self.known_cells = min(self.known_cells, self.total_cells - self.scored_cells)
         seed = f" seed {result.eval_seed}" if self.n_seeds > 1 else ""
-        if len(self.encoder_plans) > len({plan.name for plan in self.encoder_plans}):
+        n_names = len({plan.name for plan in self.encoder_plans})
+        # Encoders that share a name are trainings of one recipe with different seeds.
+        if len(self.encoder_plans) > n_names:
             seed = f" training seed {result.train_seed}{seed}"
         count = f"{self.known_cells + self.scored_cells}/{self.total_cells}"
         self._report(
@@ -357,7 +360,8 @@ def run_progress(
 def train_progress(plan: TrainPlan, prefix: str = "") -> Iterator[OnProgress]:
     """Show steps, time left, loss and development score of one training.
 
-    On a terminal that is a bar; elsewhere each validation is a line, of the first process only.
+    On a terminal they are shown beside a bar. Elsewhere a line is printed after each validation,
+    and now and then between two; of several processes only the first one prints.
 
     Args:
         plan: The training.
@@ -374,16 +378,17 @@ def train_progress(plan: TrainPlan, prefix: str = "") -> Iterator[OnProgress]:
                 return
             score = _describe_development_score(progress)
             time_left = display.describe_time_left("work", progress.step, progress.steps)
-            if display.bars is None and progress.point is not None:
+            is_validation = progress.point is not None
+            if display.bars is None and is_validation:
                 losses = [
                     f"{name.replace('_', ' ')} {value:.4g}"
                     for name, value in progress.point.items()
                     if name not in NOT_LOSSES
                 ]
-                step = f"step {progress.step} of {progress.steps}"
-                display.report(f"{label}: {', '.join([step, *losses, *score, *time_left])}")
-            step = f"{progress.step}/{progress.steps}"
-            status = ", ".join([step, f"loss {progress.loss:.3f}", *score, *time_left])
+                step_text = f"step {progress.step} of {progress.steps}"
+                display.report(f"{label}: {', '.join([step_text, *losses, *score, *time_left])}")
+            step_count = f"{progress.step}/{progress.steps}"
+            status = ", ".join([step_count, f"loss {progress.loss:.3f}", *score, *time_left])
             display.update("work", progress.step, progress.steps, label=label, status=status)
 
         yield on_progress

@@ -105,7 +105,15 @@ def report_command(
 def _make_boards(
     suite: str, results: Sequence[Result], plan: RunPlan, missing: list[str]
 ) -> Sequence[Table]:
-    """Return a suite's boards of results; append what is not in them to ``missing``."""
+    """Return the boards of a suite, one per protocol; none if they cannot be made.
+
+    Args:
+        suite: The name of the suite.
+        results: The results of all encoders.
+        plan: The cards and the results folder.
+        missing: The lines on what is not in the report, to which lines are appended on results that
+            are in no board, or on why there is none.
+    """
     from stsbench.boards.tables.build import TableRequest
 
     with _collect_error(f"suite {suite}", missing):
@@ -122,6 +130,7 @@ def _make_boards(
 
 
 def _add_failure(missing: list[str], figure: str, label: str, error: Exception) -> None:
+    """Append an error of a figure to what is missing; the encoder's or task's label is omitted."""
     missing.append(f"{figure}: {describe_error_line(error)}")
 
 
@@ -135,15 +144,22 @@ def _collect_error(label: str, missing: list[str]) -> Iterator[None]:
 
 
 class _TrustedResults(NamedTuple):
-    """The results that are trusted."""
+    """The results that are trusted: those that do not disagree with their per-item columns."""
 
     by_encoder: dict[str, list[Result]]
+    """By the name that results have for an encoder."""
     notice: str
     """A line on those that are not verified; empty if there are none."""
 
 
 def _read_trusted_results(plan: RunPlan, missing: list[str]) -> _TrustedResults:
-    """Read the results of a plan's encoders, and append what cannot be read to ``missing``."""
+    """Return the results of a plan's encoders that agree with their per-item columns.
+
+    Args:
+        plan: The encoders and the results folder.
+        missing: The lines on what is not in the report. Lines are appended on files and encoders
+            that cannot be read, on results of older states and on those that are not trusted.
+    """
     from stsbench.api.selection import select_results
     from stsbench.encoders.load import load_named
     from stsbench.evaluators.belief import believe
@@ -166,14 +182,14 @@ def _read_trusted_results(plan: RunPlan, missing: list[str]) -> _TrustedResults:
                     location=plan.results_folder,
                 )
         all_results = [result for results in by_encoder.values() for result in results]
-        missing.extend(filter(None, [directory.describe_omitted(all_results)]))
+        if omitted_notice := directory.describe_omitted(all_results):
+            missing.append(omitted_notice)
         with show_count(CHECKED) as progress:
             verified = believe(all_results, plan.catalogue, progress)
         missing.extend(f"results: {problem.message}" for problem in verified.problems)
         notice = verified.notice
+        # By id(), because results cannot be in a set.
         trusted_ids = set(map(id, verified.results))
-        by_encoder = {
-            name: [result for result in results if id(result) in trusted_ids]
-            for name, results in by_encoder.items()
-        }
+        for name, results in by_encoder.items():
+            by_encoder[name] = [result for result in results if id(result) in trusted_ids]
     return _TrustedResults(by_encoder, notice)

@@ -145,7 +145,11 @@ class ReproductionForecast(NamedTuple):
 
 
 def _forecast_trials(reproduction: Reproduction) -> ReproductionForecast:
-    """Forecast each training by three steps, of those that take as long only the first."""
+    """Forecast the seconds of each training, by three steps of it, and what is missing for it.
+
+    A complete training took what it took. Of trainings that take as long as each other only the
+    first is tried.
+    """
     forecasts = []
     missing: dict[str, None] = {}
     seconds_by_cost: dict[str, float | None] = {}
@@ -172,7 +176,11 @@ def _forecast_trials(reproduction: Reproduction) -> ReproductionForecast:
 
 
 def _forecast_reproduction(reproduction: Reproduction, *, as_json: bool) -> int:
-    """Print what is trained, what is missing and how long it takes; return the exit code."""
+    """Print what is trained, what is missing and how long it takes; return the exit code.
+
+    Rows of the paper's table that cannot be reproduced at all are printed with the reason; their
+    key in JSON is ``not_had``.
+    """
     forecast = _forecast_trials(reproduction)
     omitted_rows = {
         row.label: row.irreproducible_reason
@@ -189,15 +197,12 @@ def _forecast_reproduction(reproduction: Reproduction, *, as_json: bool) -> int:
             }
         )
         return EXIT_USER_ERROR if forecast.missing else 0
-    cells = [
-        [
-            " = ".join(trial.rows),
-            str(trial.seed),
-            trial.state,
-            format_duration(trial.seconds) if trial.seconds else "?",
-        ]
-        for trial in forecast.trials
-    ]
+    cells = []
+    for trial in forecast.trials:
+        # Rows that are trained in the same way share one training.
+        label = " = ".join(trial.rows)
+        duration = format_duration(trial.seconds) if trial.seconds else "?"
+        cells.append([label, str(trial.seed), trial.state, duration])
     print_rows(["row", "seed", "state", "time of training"], cells, right=[1, 3], names=())
     remaining = [trial.seconds for trial in forecast.trials if trial.state != "complete"]
     known_seconds = [seconds for seconds in remaining if seconds is not None]

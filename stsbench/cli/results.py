@@ -55,6 +55,7 @@ def update_command(
 
 
 def _to_json(interval: UpdatedInterval) -> dict[str, Any]:
+    """Return an updated interval and the earlier one with the keys of ``--json``."""
     result = interval.result
     return {
         "path": str(result.path),

@@ -391,7 +391,11 @@ def _format_seconds(seconds: float | None) -> str:
 
 
 def _forecast_to_json(forecast: EncoderForecast) -> dict[str, object]:
-    """Return a forecast as its JSON has it."""
+    """Return a forecast with the keys of ``--json``, times in seconds.
+
+    ``embedding`` is the time to embed the missing sentences, ``seconds`` the time to score the
+    missing cells with them; each is None if it cannot be estimated.
+    """
     encoder_plan = forecast.encoder_plan
     return {
         "name": encoder_plan.name,

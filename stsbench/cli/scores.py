@@ -122,9 +122,11 @@ def _group_seeds(results: Sequence[Result], catalogue: Catalogue) -> list[Scored
         for encoder_results in group_by_encoder(results, catalogue)
         for result in encoder_results.results
     }
+    # By encoder, then by task and split.
     results_by_name: dict[str, dict[tuple[str, str], list[Result]]] = {}
     for result in results:
-        results_by_split = results_by_name.setdefault(name_by_result_id[id(result)], {})
+        name = name_by_result_id[id(result)]
+        results_by_split = results_by_name.setdefault(name, {})
         results_by_split.setdefault((result.task, result.split), []).append(result)
     return [
         ScoredTask(name, results_of_seeds)
@@ -241,12 +243,21 @@ def _subset_lines(result: Result) -> Iterator[ScoreLine]:
 def _suite_lines(
     encoder: str, results_by_task: Mapping[str, Sequence[Result]], catalogue: Catalogue
 ) -> Iterator[ScoreLine]:
-    """Yield a line with the mean of each suite of which the encoder was scored on all tasks."""
+    """Yield a line with the mean of each suite of which the encoder was scored on all tasks.
+
+    A suite of a single task, without a mean, or scored with different seeds has no line.
+
+    Args:
+        encoder: The encoder's printed name.
+        results_by_task: Its results on each task, one per seed.
+        catalogue: The suites.
+    """
     for suite in suites_within(list(results_by_task), catalogue).values():
         suite_results = [results_by_task[task] for task in suite.tasks]
         scores = seed_means(suite_results)
         if not suite.average or len(suite_results) < 2 or not scores:
             continue
+        # The accuracy of the most frequent class does not depend on the seed.
         majority = suite_mean(
             suite.tasks, score=lambda task: results_by_task[task][0].scores.get("majority")
         )
@@ -297,7 +308,10 @@ def print_missing_columns(results: Sequence[Result], need: str) -> None:
 
 
 def _print_notes(results: Sequence[Result], *, has_symbols: bool) -> None:
-    """Print the results' notes, and the legend of what is in the table.
+    """Print the results' notes, then the legend of what is in the table.
+
+    The legend explains the accuracy of the majority, clean scores and their omitted subsets,
+    symbols, and the seeds that deviations are over.
 
     Args:
         results: The results in the table.
@@ -311,13 +325,13 @@ def _print_notes(results: Sequence[Result], *, has_symbols: bool) -> None:
             "without …: the score of those items of which that text holds no sentence; "
             "n: how many they are"
         )
-    omitted_subsets = {
-        f"{result.task}, {clean.name}": ", ".join(clean.left_out)
-        for result in results
-        for clean in result.clean
-        if clean.left_out
-    }
-    for label, subsets in omitted_subsets.items():
+    omitted_subsets_by_label: dict[str, str] = {}
+    for result in results:
+        for clean in result.clean:
+            if clean.left_out:
+                label = f"{result.task}, {clean.name}"
+                omitted_subsets_by_label[label] = ", ".join(clean.left_out)
+    for label, subsets in omitted_subsets_by_label.items():
         print_paragraph(
             f"{label}: not in the mean, for fewer than {MIN_SUBSET_PAIRS} pairs are left of it: "
             f"{subsets}"

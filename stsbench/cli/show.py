@@ -78,7 +78,10 @@ def show_command(
 
 
 def _find_cards(name: str, catalogue: Catalogue) -> list[tuple[str, CardFields]]:
-    """Return the kinds and fields of all cards, runs and tables with a name."""
+    """Return the kind and the fields of each card, run, table or protocol with a name.
+
+    The fields of a recipe are omitted if there is an encoder with the name, which shows them too.
+    """
     # Tables and protocols are slow to read, and need not be read for the name of a card.
     is_card = any(name in catalogue.paths(kind) for kind in ("tasks", "baselines", "trainers"))
     fields_by_kind: dict[str, CardFields] = {}
@@ -88,12 +91,12 @@ def _find_cards(name: str, catalogue: Catalogue) -> list[tuple[str, CardFields]]
         fields = read_fields(name, catalogue)
         if fields is not None:
             fields_by_kind[kind] = fields
-    # What a recipe has trained is shown with it, and with the encoder that it makes.
-    hidden_by_kind = {"encoder": ("recipe", "run"), "recipe": ("run",)}
-    hidden = {
-        hidden_kind for kind in fields_by_kind for hidden_kind in hidden_by_kind.get(kind, ())
-    }
-    return [(kind, fields) for kind, fields in fields_by_kind.items() if kind not in hidden]
+    # An encoder's fields include those of its recipe and runs, a recipe's those of its runs.
+    included_by_kind = {"encoder": ("recipe", "run"), "recipe": ("run",)}
+    for kind in list(fields_by_kind):
+        for included_kind in included_by_kind.get(kind, ()):
+            fields_by_kind.pop(included_kind, None)
+    return list(fields_by_kind.items())
 
 
 def _unknown_name(name: str, catalogue: Catalogue) -> UnknownName:
@@ -154,7 +157,8 @@ def _encoder_fields(name: str, catalogue: Catalogue) -> CardFields | None:
 
 def _recipe_fields(name: str, catalogue: Catalogue) -> CardFields | None:
     """Return what is shown of a recipe; None if there is no recipe of the name."""
-    # The name of a recipe that was trained with replaced values lists these behind a plus.
+    # The name of a recipe that was trained with replaced values lists these behind a plus. Its runs
+    # hold the values that were used.
     stem = name.partition("+")[0]
     if stem not in catalogue.paths("trainers"):
         return None
@@ -238,17 +242,24 @@ def _trained_fields(run: TrainedRun) -> CardFields:
 
 
 def _table_fields(name: str, catalogue: Catalogue) -> CardFields | None:
-    """Return what is shown of a paper's table or a TOML file; None if there is no such table."""
+    """Return what is shown of the card of a table; None if there is no such table.
+
+    Args:
+        name: The name of a paper's table or of one of ours, or a TOML file.
+        catalogue: Not used: tables are not in it.
+    """
     from stsbench.boards.published.rows import list_tables, read_table_card
 
     if name not in list_tables() and not (name.endswith(".toml") and Path(name).is_file()):
         return None
     card = read_table_card(name)
+    # A card has a column as a task's name or as a table of TOML; and so it has rows.
     columns = [
         column if isinstance(column, str) else column.task or column.average_of
         for column in card.columns
     ]
-    rows = [row if isinstance(row, str) else row.row for group in card.groups for row in group.rows]
+    all_rows = [row for group in card.groups for row in group.rows]
+    row_labels = [row if isinstance(row, str) else row.row for row in all_rows]
     return {
         "title": card.title,
         "paper": card.paper,
@@ -256,7 +267,7 @@ def _table_fields(name: str, catalogue: Catalogue) -> CardFields | None:
         "protocol": card.protocol,
         "suite": card.suite,
         "columns": columns,
-        "rows": rows,
+        "rows": row_labels,
         "note": card.note,
         "to print it": f"stsbench leaderboard --table {name}",
     }
@@ -465,7 +476,12 @@ def describe_training(name: str, card: RecipeCard, catalogue: Catalogue) -> str:
 
 
 def _describe_corpus(corpus: str, catalogue: Catalogue) -> str:
-    """Return what a corpus, by its name or file, is made of or where it is."""
+    """Return as text where the text of a corpus comes from.
+
+    Args:
+        corpus: The name of a corpus with a card, or a file.
+        catalogue: The cards of corpora.
+    """
     corpora = catalogue.corpora()
     if corpus not in corpora:
         return f"the file {corpus}"

@@ -222,7 +222,10 @@ def _card_path(state: SweepState, row: SweepRow) -> Path:
 
 
 def _write_files(state: SweepState) -> None:
-    """Write a table of all trials, and a card for each winner."""
+    """Write ``trials.csv`` with a row per trial that has ended, and a card for each winner.
+
+    Both are written into the sweep's folder.
+    """
     from stsbench.studies.sweep import winner_card
 
     records = []
@@ -231,14 +234,18 @@ def _write_files(state: SweepState) -> None:
             outcome = row.scores.get(trial.plan.seed)
             if outcome is None:
                 continue
+            trial_state = "scored"
+            if outcome.failure:
+                trial_state = outcome.failure
+            elif outcome.stopped_early:
+                trial_state = "stopped early"
             records.append(
                 {
                     "recipe": row.setting.recipe,
                     **row.setting.values,
                     "seed": trial.plan.seed,
                     "score": outcome.score,
-                    "state": outcome.failure
-                    or ("stopped early" if outcome.stopped_early else "scored"),
+                    "state": trial_state,
                     "encoder": trial.encoder,
                 }
             )

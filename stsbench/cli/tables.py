@@ -398,16 +398,23 @@ def _make_board_columns(layout: Layout, *, has_deviation_lines: bool) -> list[Pr
 def _draw_board(
     console: Console, layout: Layout, columns: Sequence[PrintedColumn], gap: int
 ) -> None:
-    """Print some columns of a board: the heads, then each block under its section and title."""
+    """Print some columns of a board: the heads, then each block under its section and title.
+
+    Args:
+        console: Where to print.
+        layout: The board, for its blocks of lines.
+        columns: The column of labels and some columns of scores, with the cells of all blocks.
+        gap: The blanks between two columns.
+    """
     from rich.text import Text
 
     label_column, *score_columns = columns
+    # The label column's head is not broken into words, as those of score columns are.
     label_width = max(label_column.min_width(break_words=False), len(label_column.head))
     widths = [label_width, *(column.min_width(break_words=False) for column in score_columns)]
-    _draw_table(
-        console, columns=[column._replace(cells=[]) for column in columns], gap=gap, widths=widths
-    )
-    start = 0
+    heads_only = [column._replace(cells=[]) for column in columns]
+    _draw_table(console, heads_only, gap, widths)
+    first_line = 0
     previous_section = ""
     for number, block in enumerate(layout.blocks):
         if number:
@@ -417,7 +424,7 @@ def _draw_board(
             if title:
                 console.print(Text(title, style=style), no_wrap=True, overflow="ignore", crop=False)
         previous_section = block.section
-        end = start + len(block.lines)
-        block_columns = [column._replace(cells=column.cells[start:end]) for column in columns]
+        lines_of_block = slice(first_line, first_line + len(block.lines))
+        block_columns = [column._replace(cells=column.cells[lines_of_block]) for column in columns]
         _draw_table(console, block_columns, gap, widths, has_head=False)
-        start = end
+        first_line = lines_of_block.stop

@@ -121,7 +121,9 @@ def timing_command(
 def _check_options(
     context: opt.Context, encoders: Sequence[str], recipes: Sequence[str], output: str
 ) -> None:
+    """Raise StsbenchError for an option that would have no effect, or an unknown format."""
     typed = TypedOptions.from_context(context)
+    # Without any of them the default encoders and recipes are timed, and all options count.
     if encoders and not recipes:
         typed.forbid("without --recipe", "--base", "--steps", "--device")
     if recipes and not encoders:
@@ -188,22 +190,27 @@ def _time_encoder(
     from stsbench.encoders.load import load_named
 
     named = load_named(spec, params=params, catalogue=catalogue)
-    encoder, fitting = _time_fitting(named.encoder, task, catalogue)
+    fit = _time_fitting(named.encoder, task, catalogue)
     row = {
         "name": named.name,
         "method": named.card.method if named.card else "",
-        "training": fitting,
+        "training": fit.cost,
     }
-    return TimedTraining(encoder, row)
+    return TimedTraining(fit.encoder, row)
 
 
-def _time_fitting(
-    encoder: Encoder, task: Task, catalogue: Catalogue
-) -> tuple[Encoder, Record | None]:
-    """Fit an encoder anew, even if a fit is stored.
+class _TimedFit(NamedTuple):
+    """An encoder that can embed, and what fitting it took."""
 
-    Returns:
-        The fitted encoder with seconds and number of texts; one that is not fitted with None.
+    encoder: Encoder
+    cost: Record | None
+    """The seconds and the number of texts; None if the encoder needs no fitting."""
+
+
+def _time_fitting(encoder: Encoder, task: Task, catalogue: Catalogue) -> _TimedFit:
+    """Fit an encoder on the texts that it is fitted on for a task, and measure the time.
+
+    It is fitted anew, even if a fit is stored. An encoder without fitting is returned as it is.
     """
     from stsbench.bench.embedder import read_texts_to_fit
     from stsbench.encoders.base import FittableEncoder
@@ -211,7 +218,7 @@ def _time_fitting(
     from stsbench.encoders.metadata import find_base
 
     if not isinstance(encoder, FittableEncoder):
-        return encoder, None
+        return _TimedFit(encoder, cost=None)
     texts = read_texts_to_fit(read_fit(encoder), task=task, catalogue=catalogue, data=task.data)
     # The first batch, which takes longer, is not timed.
     if (base := find_base(encoder)) is not None:
@@ -219,12 +226,17 @@ def _time_fitting(
     started = perf_counter()
     fitted = encoder.fit_texts(texts)
     if isinstance(fitted, FittedEncoder):
+        # Otherwise it would be fitted when it first embeds, by a stored fit if there is one.
         fitted.learned = fitted.method.fit(fitted.base, fitted.sentences)
-    return fitted, {"seconds": perf_counter() - started, "texts": len(texts)}
+    seconds = perf_counter() - started
+    return _TimedFit(fitted, cost={"seconds": seconds, "texts": len(texts)})
 
 
 def _time_training(plan: TrainPlan, max_steps: int | None) -> TimedTraining:
-    """Train a recipe and measure the time.
+    """Train a recipe, measure the time and return the trained encoder with it.
+
+    Nothing is stored. After fewer steps the time of all steps is estimated: that of a step times
+    their number, and that of a validation times the number of validations.
 
     Args:
         plan: The training.
@@ -252,11 +264,12 @@ def _time_training(plan: TrainPlan, max_steps: int | None) -> TimedTraining:
         n_steps = _measure_seconds(timed_trainer.run_loop, training_seconds)().steps
     (seconds,) = training_seconds
     if n_steps != total_steps:
-        step_seconds = (seconds - sum(validation_seconds)) / n_steps
-        mean_validation = sum(validation_seconds) / max(len(validation_seconds), 1)
+        seconds_per_step = (seconds - sum(validation_seconds)) / n_steps
+        seconds_per_validated_encoder = sum(validation_seconds) / max(len(validation_seconds), 1)
         # Each validation calls the measured function once per encoder.
-        all_validations = mean_validation * len(encoders) * trainer.n_validations
-        seconds = step_seconds * total_steps + all_validations
+        n_validated_encoders = len(encoders) * trainer.n_validations
+        all_validations = seconds_per_validated_encoder * n_validated_encoders
+        seconds = seconds_per_step * total_steps + all_validations
     # From here on the encoder is used as after training.
     student = trainer.learner.student
     student.validation_pooling = student.test_pooling

@@ -186,11 +186,13 @@ def _train(
     *,
     as_json: bool,
 ) -> None:
-    """Train one run after another, and print what was trained.
+    """Train one run after another, and print the runs and the command that scores them.
+
+    A run that is finished already is read, not trained again, unless its plan says so.
 
     Args:
         plans: A plan per seed.
-        launcher: Who trains: the value of ``--on``.
+        launcher: The value of ``--on``: the name of what starts the processes that train.
         devices: How many devices train together; None for the launcher's default.
         card_options: The options of the user's cards, for the command that is printed.
         as_json: Whether to print JSON.
@@ -202,7 +204,8 @@ def _train(
         plan.folder for plan in plans if not plan.fresh and (plan.folder / RUN_FILE).is_file()
     ]
     runs = []
-    with LAUNCHERS.load_at(launcher)(launcher, devices, print_progress) as launch:
+    start_launcher = LAUNCHERS.load_at(launcher)
+    with start_launcher(launcher, devices, print_progress) as launch:
         for plan in plans:
             with train_progress(plan) as on_progress:
                 runs.append(launch(plan, on_progress=on_progress))
