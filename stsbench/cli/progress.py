@@ -378,8 +378,8 @@ def train_progress(plan: TrainPlan, prefix: str = "") -> Iterator[OnProgress]:
                 return
             score = _describe_development_score(progress)
             time_left = display.describe_time_left("work", progress.step, progress.steps)
-            is_validation = progress.point is not None
-            if display.bars is None and is_validation:
+            # The point of the training curve is set after a validation only.
+            if display.bars is None and progress.point is not None:
                 losses = [
                     f"{name.replace('_', ' ')} {value:.4g}"
                     for name, value in progress.point.items()
