@@ -359,7 +359,7 @@ Show = Annotated[
     _option("published, measured, difference, both, or merged (measured if it exists)."),
 ]
 ExactAverages = Annotated[
-    bool, _option("Print exact averages, not rounded as in the paper.", "--exact")
+    bool, _option("Print exact averages, and all digits that sources print.", "--exact")
 ]
 AddedRows = Annotated[
     list[str], _names("Add the measured row of an encoder, NAME or NAME:LABEL, comma list.")

@@ -35,7 +35,7 @@ MARKDOWN = r"""**100% small**
 | --- | ---: | ---: | ---: |
 | **One & two** |  |  |  |
 | *x_y* |  |  |  |
-| a_b\|c\*d&e%f\$g#h{i}\~j^k\\l&lt;m> | **70.0** | 50.25±0.25\* | 60.12 |
+| a_b\|c\*d&e%f\$g#h{i}\~j^k\\l&lt;m> | **70.00** | 50.25±0.25\* | 60.12 |
 | &emsp;measured | 70.13±0.50 | – | – |
 | &emsp;difference | +0.13 | – | – |
 | second | <u>60.00</u> | – | – |
@@ -178,6 +178,9 @@ def test_a_frame_has_numbers_by_row_and_side():
 def test_every_table_has_all_its_numbers_in_every_format(name, fmt, capsys):
     table = build_table(name)
     layout = build_layout(table)
+    if fmt in ("csv", "json"):
+        # They have the numbers as their sources print them.
+        layout = build_layout(table, exact=True)
     if fmt == "terminal":
         print_table(layout)
         text = capsys.readouterr().out
@@ -192,6 +195,20 @@ def test_every_table_has_all_its_numbers_in_every_format(name, fmt, capsys):
     )
     expected = Counter(float(text) for text in cells if text != NO_NUMBER)
     assert expected and not expected - found
+
+
+@pytest.mark.parametrize("fmt", ["markdown", "latex", "html"])
+@pytest.mark.parametrize("name", list_tables())
+def test_scores_of_a_column_have_one_number_of_decimals(name, fmt):
+    table = build_table(name)
+    layout = build_layout(table)
+    for index, column in enumerate(layout.columns):
+        texts = [line.cells[index].text for block in layout.blocks for line in block.lines]
+        n_decimals = {len(text.partition(".")[2]) for text in texts if text != NO_NUMBER}
+        assert not column.in_points or n_decimals <= {column.decimals}
+    if name == "mteb":
+        assert "72.37" in render([table], fmt) and "72.3690" not in render([table], fmt)
+        assert "72.3690" in render([table], fmt, exact=True)
 
 
 def test_exact_averages_take_the_place_of_rounded_ones():
@@ -333,7 +350,7 @@ KNOWN = """
 def test_latex_head_byte_by_byte():
     text = render([small()], "latex", show="both")
     assert text.startswith(LATEX)
-    assert r" & \textbf{70.0} & 50.25$\pm$0.25\textsuperscript{*} & 60.12 \\" in text
+    assert r" & \textbf{70.00} & 50.25$\pm$0.25\textsuperscript{*} & 60.12 \\" in text
     assert r"second & \underline{60.00} & -- & -- \\" in text
     assert (
         r"a\_b\textbar{}c\textsuperscript{*}d\&e\%f\$g\#h\{i\}\textasciitilde{}j\textasciicircum{}k"

@@ -114,7 +114,8 @@ def build_layout(
         show: ``published`` or ``measured`` numbers, their ``difference``, ``both`` with the
             difference below, or ``merged``: measured if there is one, else published. By default
             ``merged`` for our own boards, ``both`` for papers' tables.
-        exact: Show exact averages instead of those rounded as in the paper.
+        exact: Show exact averages instead of those rounded as in the paper, and published numbers
+            with all digits that their sources print.
         with_intervals: Show the intervals of averages, if any, in a column of their own.
 
     Raises:
@@ -124,7 +125,11 @@ def build_layout(
     columns = _select_columns(table, show, exact=exact, with_intervals=with_intervals)
     blocks = []
     for group in table.groups:
-        lines = [line for row in group.rows for line in _make_lines(table, row, show, columns)]
+        lines = [
+            line
+            for row in group.rows
+            for line in _make_lines(table, row, show, columns, exact=exact)
+        ]
         if lines:
             ranked_lines = _rank_lines(lines, columns, are_merged=show == "merged")
             blocks.append(LayoutBlock(section=group.section, title=group.title, lines=ranked_lines))
@@ -175,12 +180,12 @@ def _has_interval(cell: TableCell, show: Show) -> bool:
 
 
 def _make_lines(
-    table: Table, row: Row, show: Show, columns: Sequence[TableColumn]
+    table: Table, row: Row, show: Show, columns: Sequence[TableColumn], *, exact: bool
 ) -> Iterator[TableLine]:
     """Yield a line for each kind of number that a row has and that is shown.
 
     With ``merged`` that is one line at most: the measured numbers, else the published ones. A row
-    that is always listed has a line even without a number.
+    that is always listed has a line even without a number. ``exact`` shows all printed digits.
     """
     kinds = [
         kind
@@ -197,7 +202,9 @@ def _make_lines(
             label=row.label if is_first else kind,
             symbols=_row_symbols(table, row, kind) if is_first else "",
             number_kind=kind,
-            cells=[_format_cell(row.cell(column.key), kind, column) for column in columns],
+            cells=[
+                _format_cell(row.cell(column.key), kind, column, exact=exact) for column in columns
+            ],
             row=row,
             continues_row=not is_first,
         )
@@ -222,8 +229,14 @@ def _row_symbols(table: Table, row: Row, number_kind: NumberKind) -> str:
     return "".join(symbols) + last_symbols
 
 
-def _format_cell(cell: TableCell, number_kind: NumberKind, column: TableColumn) -> DisplayCell:
-    """Return one number of a cell as it is displayed, or a dash if the cell lacks it."""
+def _format_cell(
+    cell: TableCell, number_kind: NumberKind, column: TableColumn, *, exact: bool
+) -> DisplayCell:
+    """Return one number of a cell as it is displayed, or a dash if the cell lacks it.
+
+    All scores of a column have the same number of decimals, unless ``exact`` shows the digits that
+    sources print. Numbers of steps or dimensions always have the printed digits.
+    """
     number = cell.number(number_kind)
     if number is None:
         return DisplayCell(NO_NUMBER)
@@ -233,7 +246,8 @@ def _format_cell(cell: TableCell, number_kind: NumberKind, column: TableColumn) 
         return DisplayCell("–".join(f"{bound:.{column.decimals}f}" for bound in number.interval))
     if number.text:
         return DisplayCell(number.text)
-    decimals = column.decimals if number.decimals is None else number.decimals
+    shows_printed_digits = number.decimals is not None and (exact or not column.in_points)
+    decimals = number.decimals if shows_printed_digits else column.decimals
     sign = "+" if number_kind == "difference" or column.kind == "delta" else ""
     text = f"{number.value:{sign}.{decimals}f}"
     if float(text) == 0:
