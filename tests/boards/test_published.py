@@ -23,6 +23,7 @@ from stsbench.boards.published.rows import (
     read_sources,
     read_table_card,
 )
+from stsbench.boards.tables.build import build_table
 from stsbench.core.catalogue import Catalogue, card_folder
 from stsbench.core.errors import CardError
 from tests.made import card_of
@@ -365,3 +366,22 @@ def test_rows_of_a_card_and_of_a_recipe_of_the_same_name_are_found_under_it(name
         known.published
     )
     assert len(known.published) == len(set(known.published))
+
+
+def test_rows_of_recent_years_stand_on_the_board_with_their_source():
+    rows = {row.label: row for row in build_table("sts").rows()}
+    assert rows["OPT 6.7B PromptEOL"].cells["average"].published.value == 79.08
+    assert rows["prompteol-llama-7b"].traits.backbone == "LLaMA"
+    assert rows["bellm-llama-7b-nli"].traits.year == 2024
+    # A row of the repository replaces what another board says of it.
+    assert rows["CARDS-RoBERTa-base"].cells["average"].published.value == 78.83
+    assert "RoBERTa-base CARDS" not in rows
+    assert rows["BERT-base + Smooth K2 Loss (tuned)"].overlap == "gold"
+    recent = [
+        score
+        for key in ROWS
+        if key.split("/")[0] in ("prompteol", "tncse", "denosent", "syncse")
+        for score in look_up_published_row(key).scores
+    ]
+    assert len(recent) == 8 * (14 + 4 + 1 + 1)
+    assert all("seeds not stated" in score.note for score in recent)
