@@ -48,7 +48,7 @@ class ProgressDisplay:
         label: str = "",
         status: str | None = None,
     ) -> None:
-        """Show how far a job is; the first time it gets a bar.
+        """Show how far a job is: by its bar on a terminal, else by a line if one is due.
 
         Args:
             job_id: The job.
@@ -58,6 +58,7 @@ class ProgressDisplay:
             status: The text behind the bar; by default how much is done, and the time left.
         """
         shown_label = escape_controls(label or job_id)
+        # The time left is computed from the first report of a job, or from its last beginning.
         if done == 0 or job_id not in self.starts:
             self.starts[job_id] = time.monotonic(), done
         if status is None:

@@ -104,12 +104,15 @@ def make_grid_columns(
         catalogue: The suites.
         means: Add the columns of means.
     """
+    # A part says how a task was scored: its split, protocol, data and card.
     parts = list(dict.fromkeys(map(compared_part, results)))
     n_versions = Counter(map(_without_version, parts))
+    # The keys of the counter are distinct parts without versions.
     n_protocols = Counter((part.task, part.split) for part in n_versions)
     columns = []
     for part in parts:
         head = part.task
+        # What distinguishes a column from others of its task is added to its head.
         if split := _shown_split(part):
             head += f" ({split})"
         if n_protocols[part.task, part.split] > 1:
@@ -196,6 +199,7 @@ def render_grid(
 
 
 def _format_grid_cell(cell: GridCell | None) -> str:
+    """Return a score times 100, with its deviation and interval; a dash for None."""
     if cell is None:
         return "–"
     text = f"{100 * cell.score:.2f}"

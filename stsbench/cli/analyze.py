@@ -119,7 +119,7 @@ def plan_encoders(
 
 
 def _print_result(result: AnalysisResult, about: str, table_names: Sequence[str]) -> None:
-    """Print what an analysis is about and some of its tables.
+    """Print what an analysis is about and the first rows of some of its tables.
 
     Args:
         result: The result.
@@ -139,15 +139,18 @@ def _print_result(result: AnalysisResult, about: str, table_names: Sequence[str]
             continue
         keys = list(rows[0])
         printed_rows = rows[:PRINTED_ROWS]
-        number_columns = [
-            index
-            for index, key in enumerate(keys)
-            if not any(isinstance(row[key], str) for row in printed_rows)
-        ]
+        # A column may be called as an encoder, whose name stays as it is.
+        titles = [key if key in encoders else key.replace("_", " ") for key in keys]
+        cells = []
+        for row in printed_rows:
+            cells.append([shorten_line(value_text(value)) for value in row.values()])
+        number_columns = []
+        for index, key in enumerate(keys):
+            if not any(isinstance(row[key], str) for row in printed_rows):
+                number_columns.append(index)
         print_rows(
-            # A column may be called as an encoder, whose name stays as it is.
-            [key if key in encoders else key.replace("_", " ") for key in keys],
-            [[shorten_line(value_text(value)) for value in row.values()] for row in printed_rows],
+            titles,
+            cells,
             right=number_columns,
             names=[index for index, key in enumerate(keys) if key in NAME_COLUMNS],
             heads=[index for index, key in enumerate(keys) if key in encoders],

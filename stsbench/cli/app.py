@@ -102,10 +102,11 @@ class GroupedCommand(TyperCommand):
         titles = ("Arguments", "Options", *OPTION_GROUPS)
         records_by_title: dict[str, list[tuple[str, str]]] = {title: [] for title in titles}
         for parameter in self.get_params(ctx):
+            # A hidden option has no record.
             if record := parameter.get_help_record(ctx):
                 is_argument = parameter.param_type_name == "argument"
-                panel = getattr(parameter, "rich_help_panel", None)
-                title = panel or ("Arguments" if is_argument else "Options")
+                default_title = "Arguments" if is_argument else "Options"
+                title = getattr(parameter, "rich_help_panel", None) or default_title
                 records_by_title[title].append(record)
         for title, records in records_by_title.items():
             if records:

@@ -115,10 +115,19 @@ def _wait(child: int, awaited: set[signal.Signals]) -> ChildEnd:
 
 
 def _explain(exit_code: int) -> NoReturn:
-    """End as the child did if a user has ended it; raises StsbenchError if Ray has."""
-    if -exit_code in (*PASSED_ON, signal.SIGKILL):
-        signal.signal(-exit_code, signal.SIG_DFL)
-        os.kill(os.getpid(), -exit_code)
+    """End this process as the child has ended, or raise an error.
+
+    Args:
+        exit_code: The child's exit code; minus the number of a signal that has ended it.
+
+    Raises:
+        StsbenchError: The child was not ended by a signal of the user, and so by Ray.
+    """
+    ending_signal = -exit_code
+    if ending_signal in (*PASSED_ON, signal.SIGKILL):
+        # Without a handler the signal ends this process.
+        signal.signal(ending_signal, signal.SIG_DFL)
+        os.kill(os.getpid(), ending_signal)
     show_cursor()
     reason = f"exit code {exit_code}" if exit_code >= 0 else signal.Signals(-exit_code).name
     raise StsbenchError(

@@ -36,19 +36,17 @@ def convert_command(
     Example: stsbench convert openvino-int8 minilm minilm-int8 --text wiki1m_head
     """
     conversion = look_up("conversion", kind, CONVERSIONS)
-    all_options = {
-        option for any_conversion in CONVERSIONS.values() for option in any_conversion.options
-    }
-    idle_options = sorted(all_options - {*conversion.options})
-    TypedOptions.from_context(context).forbid(f"with '{kind}'", *idle_options)
-    values = {
+    values_by_option = {
         "--version": version,
         "--vectors": vectors,
         "--limit": limit,
         "--text": text,
         "--corpora": corpora,
     }
-    arguments = [values[option] for option in conversion.options]
+    idle_options = sorted(values_by_option.keys() - {*conversion.options})
+    TypedOptions.from_context(context).forbid(f"with '{kind}'", *idle_options)
+    # The functions of conversions take the values in the order of their options.
+    arguments = [values_by_option[option] for option in conversion.options]
     run_options = conversion.convert(source, out, *arguments) or ""
     print_text(f"wrote {out}; run it with: stsbench run --encoder {out}{run_options}")
 

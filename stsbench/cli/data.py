@@ -45,9 +45,14 @@ def fetch_command(
         )
     expanded_names: list[str] = []
     for name in names:
-        # A corpus that is made of tasks is fetched with them.
-        for source in (corpora[name].tasks if name in corpora else []) or [name]:
-            expanded_names += [source] if source in corpora else expand_names(source, catalogue)
+        if name not in corpora:
+            expanded_names += expand_names(name, catalogue)
+        elif corpora[name].tasks:
+            # A corpus that is made of tasks has no file: its tasks are fetched.
+            for task in corpora[name].tasks:
+                expanded_names += [task] if task in corpora else expand_names(task, catalogue)
+        else:
+            expanded_names.append(name)
     failures: list[str] = []
     for name in expanded_names:
         try:
@@ -60,7 +65,10 @@ def fetch_command(
 
 
 def _fetch(name: str, data: Path | None, catalogue: Catalogue) -> str:
-    """Fetch a corpus or a task, and return what was fetched as text."""
+    """Fetch a corpus or a task, and return what was fetched as text.
+
+    For a corpus that is its file, for a task the number of rows and the source of each split.
+    """
     from stsbench.data.corpora.corpus import fetch_corpus
     from stsbench.data.task import load_task
 

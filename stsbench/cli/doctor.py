@@ -68,7 +68,10 @@ def doctor_command(
 
 
 def _check_hub(versions: Sequence[dict[str, Any]], catalogue: Catalogue) -> dict[str, Any]:
-    """Return the part of the report on the Hub: versions of its packages, steps, problems."""
+    """Check the Hub, and return the report's versions of its packages, its steps and problems.
+
+    A folder in the cache holds the stored embeddings of the check, and is removed at its end.
+    """
     from stsbench.cli.hub_check import minilm_check, run_hub_check
 
     cache = settings.cache_folder()
@@ -144,6 +147,7 @@ def _print_report(report: Mapping[str, Any], *, hub: bool) -> None:
     for title, rows in report.items():
         if rows and title not in ("stsbench", "problems"):
             print_text(f"\n{title}")
+            # A version that does not fit is among the problems.
             records = [
                 {column: value for column, value in row.items() if column != "fits"} for row in rows
             ]
@@ -158,7 +162,10 @@ def _print_report(report: Mapping[str, Any], *, hub: bool) -> None:
 
 
 def _hide_folders(report: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the report without folders of this machine and without what looks like a token."""
+    """Return the report without folders of this machine and without what looks like a token.
+
+    The user's folders become names such as ``<DATA>``, other absolute paths ``<PATH>``.
+    """
     text = json.dumps(report, ensure_ascii=False)
     folders = {
         "CACHE": settings.cache_folder(),
@@ -169,8 +176,11 @@ def _hide_folders(report: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON val
     for name, folder in folders.items():
         if folder is not None and len(str(folder)) > 1:
             text = text.replace(str(folder), f"<{name}>")
-    text = re.sub(rf"(?<![\w:/.>]){re.escape(os.sep)}[^\s'\",;:()\\]+", "<PATH>", text)
-    return json.loads(re.sub(r"\bhf_\w+", "<TOKEN>", text))
+    # A path begins with a slash that is neither within a word or an address nor behind a name.
+    absolute_path = rf"(?<![\w:/.>]){re.escape(os.sep)}[^\s'\",;:()\\]+"
+    hub_token = r"\bhf_\w+"
+    text = re.sub(absolute_path, "<PATH>", text)
+    return json.loads(re.sub(hub_token, "<TOKEN>", text))
 
 
 EXTRAS: Mapping[str, tuple[str, str]] = {

@@ -149,18 +149,18 @@ def _list_tables(catalogue: Catalogue) -> Records:
 
 
 def _list_ablations(catalogue: Catalogue) -> Records:
-    """Yield a record per ablation, with how many of its rows can be trained here."""
+    """Yield a record per ablation, with how many of its table's rows can be reproduced."""
     from stsbench.boards.published.rows import read_sources
     from stsbench.studies.reproduction import FOLDER, load_ablation
 
     for name in catalogue.paths(FOLDER):
         ablation = load_ablation(name, catalogue)
-        n_available = sum(not row.irreproducible_reason for row in ablation.lines)
+        n_reproducible = sum(not row.irreproducible_reason for row in ablation.lines)
         yield {
             "ablation": name,
             "source": f"{read_sources().papers[ablation.table.paper].name} {ablation.table.table}",
             "title": ablation.table.title,
-            "rows to be had": f"{n_available} of {len(ablation.lines)}",
+            "rows to be had": f"{n_reproducible} of {len(ablation.lines)}",
         }
 
 

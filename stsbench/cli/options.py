@@ -90,10 +90,10 @@ def split_repeated_names(parameter: CallbackParam, values: list[str]) -> list[st
 
 
 def _check_figure_path(parameter: CallbackParam, path: Path | None) -> Path | None:
-    """Return the path of a figure, or None as given, if its ending is that of a figure.
+    """Return the path of a figure as it is, or None; raise an error if its ending is no figure's.
 
     Raises:
-        StsbenchError: It has another ending.
+        StsbenchError: The path has the ending of no kind of figure.
     """
     if path is not None and path.suffix.removeprefix(".") not in FIGURES:
         raise StsbenchError(
@@ -119,9 +119,15 @@ def _option(
     panel: str | None = None,
     **more: Any,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
-    """Return an option, called as its parameter if no ``flags`` are given.
+    """Return typer's object for an option.
 
-    A switch needs its flag: otherwise typer adds a ``--no-`` option.
+    Args:
+        text: The help of the option.
+        flags: Its names with a blank between, such as "--tasks -t"; empty for the name of its
+            parameter. A switch needs its flag: otherwise typer adds a ``--no-`` option.
+        complete: A function that completes its value; None for no completion.
+        panel: The title of its group in the command's help; None for no group.
+        more: Further arguments of ``typer.Option``.
     """
     return Option(*flags.split(), help=text, rich_help_panel=panel, autocompletion=complete, **more)
 

@@ -126,12 +126,14 @@ def _compare_encoders(specs: Sequence[str], plan: RunPlan, *, margin: float) -> 
 
 
 def _print_parity_json(parity: Parity) -> None:
-    keys = ("verdict", "reasons", "forms", "rows", "distance", "strays", "neighbour", "kept")
+    """Print the verdict with all numbers behind it, and the differences of scores, as JSON."""
+    names = ("verdict", "reasons", "forms", "rows", "distance", "strays", "neighbour", "kept")
+    fields = {name: _tuples_to_dicts(getattr(parity, name)) for name in names}
     print_json(
         {
             "encoders": parity.comparison.encoders,
             "same": parity.same,
-            **{key: msgspec.to_builtins(_tuples_to_dicts(getattr(parity, key))) for key in keys},
+            **msgspec.to_builtins(fields),
             "differences": msgspec.to_builtins(parity.comparison.differences),
         }
     )

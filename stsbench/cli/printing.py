@@ -62,15 +62,20 @@ def print_facts(rows: Iterable[Sequence[str]]) -> None:
     width = line_width()
     # The second column begins two spaces after the longest name.
     indent = max((len(name) for name, _ in pairs), default=0) + 2
+    value_width = width - indent
     for name, value in pairs:
         # Each at most as wide as the second column, unless it is a single word.
-        lines = [part for line in value.split("\n") for part in fold_lines(line, width - indent)]
-        # The text beside the name; none if it is a word too wide to stand there.
-        first = lines.pop(0) if lines and len(lines[0]) <= width - indent else ""
-        print_text(f"{name:<{indent}}{first}".rstrip())
+        lines: list[str] = []
+        for line in value.split("\n"):
+            lines += fold_lines(line, value_width)
+        beside_name = ""
+        if lines and len(lines[0]) <= value_width:
+            beside_name = lines.pop(0)
+        print_text(f"{name:<{indent}}{beside_name}".rstrip())
         for line in lines:
             # Too wide a word ends at the right edge, or begins at the left one if it is wider yet.
-            print_text(" " * max(min(indent, width - len(line)), 0) + line)
+            n_blanks = max(min(indent, width - len(line)), 0)
+            print_text(" " * n_blanks + line)
 
 
 def print_json(value: Any, *, convert: Callable[[str], str] = str) -> None:  # noqa: ANN401 - any JSON value
@@ -220,11 +225,15 @@ def fold_lines(text: str, width: int = 0, *, indent: str = "") -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    # A word that does not fit beside the indent begins further left.
-    return [
-        line if len(line) <= width else " " * max(width - len(line.lstrip()), 0) + line.lstrip()
-        for line in lines
-    ]
+    folded = []
+    for line in lines:
+        if len(line) > width:
+            # A word that does not fit beside the indent ends at the right edge, or begins at the
+            # left one if it is wider yet.
+            word = line.lstrip()
+            line = word.rjust(width)
+        folded.append(line)
+    return folded
 
 
 def shorten_line(text: str, max_length: int = 60) -> str:

@@ -101,7 +101,10 @@ class RunProgress:
         )
 
     def on_plan(self, encoder_plans: Sequence[EncoderPlan]) -> None:
-        """Print how much there is to do, once all names and data are found."""
+        """Print how much there is to do, once all names and data are found.
+
+        The run's settings are written beside the log, and further tasks without data are printed.
+        """
         self.report_tasks_without_data()
         if self.log is not None and self.settings:
             write_atomically(self.log.with_suffix(".toml"), self.settings.encode())
@@ -145,22 +148,24 @@ class RunProgress:
         time_left = "" if seconds_left is None else f"about {format_duration(seconds_left)} left"
         jobs_by_worker = {job.worker: job for job in tracker.current_jobs.values()}
         if self.display.bars is not None:
-            # The bar of a single worker shows the counts already.
-            label = f"all: {counts}" if any(jobs_by_worker) else "all"
+            # A job that runs in this process has no worker: its name is empty. Its own bar shows
+            # how far it is, and a label with the same counts is not needed.
+            has_workers = any(jobs_by_worker)
+            label = f"all: {counts}" if has_workers else "all"
             done_cells = self.known_cells + tracker.scored_cells
             self.display.update("work", done_cells, self.total_cells, label=label, status=time_left)
             self._update_bars(jobs_by_worker)
         elif self.display.is_due():
             self.display.last_line_time = time.monotonic()
-            # A job without a worker runs in this process.
-            own_jobs = [
-                f"{job.label}{f', {job.fraction:.0%}' if job.fraction else ''}"
-                for job in jobs_by_worker.values()
-                if not job.worker
-            ]
+            own_jobs = []
+            for job in jobs_by_worker.values():
+                if not job.worker:
+                    fraction = f", {job.fraction:.0%}" if job.fraction else ""
+                    own_jobs.append(f"{job.label}{fraction}")
+            line_parts = [*own_jobs, counts, time_left]
             self._report(
                 "working",
-                "; ".join(filter(None, [*own_jobs, counts, time_left])),
+                "; ".join(filter(None, line_parts)),
                 cells=tracker.total_cells,
                 scored=tracker.scored_cells,
                 running=tracker.running_cells,
@@ -174,8 +179,14 @@ class RunProgress:
             )
 
     def _update_bars(self, jobs_by_worker: Mapping[str, JobProgress]) -> None:
-        """Update the bar of each worker; a worker without a job waits."""
-        for worker in {*self.display.bar_ids, *jobs_by_worker} - {"work"}:
+        """Update the bar of each worker; one that had a job before and has none is "waiting".
+
+        Args:
+            jobs_by_worker: The current job of each worker; the name of this process is empty.
+        """
+        # "work" is the bar for all workers together.
+        workers = {*self.display.bar_ids, *jobs_by_worker} - {"work"}
+        for worker in workers:
             job = jobs_by_worker.get(worker) or JobProgress(label="waiting")
             status = ""
             if job.fraction:
@@ -217,7 +228,15 @@ class RunProgress:
         self._report("noticed", notice, is_printed=False, line=notice)
 
     def on_failure(self, label: str, error: Exception) -> None:
-        """Print a failure once: missing data fail for every encoder and seed alike."""
+        """Print a failure once: missing data fail for every encoder and seed alike.
+
+        Tasks without data fail before the run is planned. The first is printed at once, the others
+        together by :meth:`report_tasks_without_data`. Every failure is written into the log.
+
+        Args:
+            label: The encoder or task.
+            error: Why it failed.
+        """
         self._update_exit_code(error)
         reason = describe_error_line(error) or type(error).__name__
         line = f"{error_prefix(label, error)}{reason}"
@@ -225,7 +244,8 @@ class RunProgress:
             return
         self.failures[line] = label, reason
         self._report("failed", f"failed: {line}", is_printed=False, what=label, why=reason)
-        if isinstance(error, SourceError) and not self.encoder_plans:
+        is_before_plan = not self.encoder_plans
+        if isinstance(error, SourceError) and is_before_plan:
             self.tasks_without_data.append(label)
             if len(self.tasks_without_data) > 1:
                 return

@@ -90,7 +90,13 @@ def reproduce_command(
 
 
 def _reproduce(reproduction: Reproduction, fmt: str, out: Path | None) -> int:
-    """Train and score the rows of a table, print or write it and return the exit code."""
+    """Train and score the rows of a paper's table, print or write it, and return the exit code.
+
+    Args:
+        reproduction: The rows, and where and how to train them.
+        fmt: The format of the table: "terminal" to print it.
+        out: The file to write in another format; None to print it.
+    """
     from stsbench.bench.progress import RunCallbacks
     from stsbench.boards.render.formats import render
     from stsbench.boards.tables.layout import build_layout
@@ -104,7 +110,9 @@ def _reproduce(reproduction: Reproduction, fmt: str, out: Path | None) -> int:
     callbacks = TrialCallbacks(training=partial(_show_training, reproduction), scoring=scoring)
     measured_table = reproduction.run_ablation(callbacks)
     if fmt == "terminal":
-        print_table(replace(build_layout(measured_table, show="measured"), label_head="row"))
+        # The table has the paper's numbers in columns of its own: they count as measured there.
+        layout = build_layout(measured_table, show="measured")
+        print_table(replace(layout, label_head="row"))
         print_text(f"Results: {reproduction.environment.results}/")
     else:
         emit(render([measured_table], fmt, show="measured"), out)
@@ -219,14 +227,17 @@ def _forecast_reproduction(reproduction: Reproduction, *, as_json: bool) -> int:
 
 
 def _cost_key(card: RecipeCard) -> str:
-    """Return a text that is equal for recipes which take as long.
+    """Return a text that is equal for recipes whose trainings take equally long.
 
-    They may differ in temperatures, weights and rates.
+    They may differ in their learning rate and in other fractions, such as temperatures and weights,
+    on whose values the time does not depend.
     """
     student = msgspec.to_builtins(card.student)
     values = {**card.params, **{f"student.{key}": value for key, value in student.items()}}
-    compared_values = {
+    values_without_fractions = {
         key: "a number" if isinstance(value, float) else value for key, value in values.items()
     }
+    # All recipes get the same learning rate.
     training = msgspec.structs.replace(card.training, learning_rate=1.0)
-    return repr([card.method, card.base, card.data, training, card.selection, compared_values])
+    parts = [card.method, card.base, card.data, training, card.selection, values_without_fractions]
+    return repr(parts)

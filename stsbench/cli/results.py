@@ -71,7 +71,12 @@ def _to_json(interval: UpdatedInterval) -> dict[str, Any]:
 
 
 def _print_update(update: IntervalUpdate, lock: Path | None) -> None:
-    """Print each new interval beside the earlier one, then what was left as it is, and why."""
+    """Print each new interval beside the earlier one, then what was left as it is, and why.
+
+    Args:
+        update: The new intervals, and the numbers of results by what was done with them.
+        lock: The lock file whose rows were updated too; None if there is none.
+    """
     print_errors("left as it is", [problem.message for problem in update.problems])
     rows = [
         {

@@ -206,7 +206,15 @@ def _match_names(
 def _score(
     plan: RunPlan, plot: Path | None, *, has_variants: bool, verbose: bool, as_json: bool
 ) -> int:
-    """Carry out a run, print its results and return the exit code."""
+    """Carry out a run, print its results and return the exit code.
+
+    Args:
+        plan: The run.
+        plot: The figure of variants to write; None to write none.
+        has_variants: Whether ``--variants`` was typed, for which there is a table of its own.
+        verbose: Whether to print every seed, subset and class too.
+        as_json: Whether to print the results as JSON, and the progress as lines of JSON.
+    """
     from stsbench.bench.run import run
     from stsbench.cli.progress import run_progress
     from stsbench.cli.variants import print_variants
@@ -264,9 +272,10 @@ def _print_bare_score(plan: RunPlan) -> int:
         results = list(run(plan, progress.callbacks()))
         progress.end()
     results_by_task = [[result for result in results if result.task == task] for task in tasks]
-    scores = seed_means(results_by_task)
-    if progress.code == 0 and scores:
-        print_text(format_points(fmean(scores)))
+    # For each seed the mean over the tasks; the printed number is the mean over seeds.
+    task_mean_by_seed = seed_means(results_by_task)
+    if progress.code == 0 and task_mean_by_seed:
+        print_text(format_points(fmean(task_mean_by_seed)))
     return progress.code
 
 

@@ -56,7 +56,7 @@ class ScoredTask(NamedTuple):
 
 
 def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bool) -> None:
-    """Print one line per task, one per suite, and the results' notes.
+    """Print a table with one line per task and one per suite, then notes and signatures.
 
     A task whose test sentences the encoder was trained on carries the symbol that boards have.
 
@@ -67,11 +67,9 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
     """
     scored_tasks = _group_seeds(results, catalogue)
     encoders = list(dict.fromkeys(scored_task.encoder for scored_task in scored_tasks))
-    lines = [
-        line
-        for scored_task in scored_tasks
-        for line in _task_lines(scored_task, catalogue, verbose=verbose)
-    ]
+    lines: list[ScoreLine] = []
+    for scored_task in scored_tasks:
+        lines += _task_lines(scored_task, catalogue, verbose=verbose)
     for encoder in encoders:
         results_by_task = {
             scored_task.results[0].task: scored_task.results
@@ -352,14 +350,15 @@ def _print_notes(results: Sequence[Result], *, has_symbols: bool) -> None:
 
 def _print_own_notes(results: Sequence[Result]) -> None:
     """Print each note of results once, behind all tasks that it is about."""
-    has_encoders = len({result.encoder for result in results}) > 1
+    has_several_encoders = len({result.encoder for result in results}) > 1
+    # A dict without values, as a set that keeps the order of its tasks.
     tasks_by_note: dict[tuple[str, str], dict[str, None]] = {}
     for result in results:
         for note in result.notes:
-            key = (result.encoder if has_encoders else "", note)
-            tasks_by_note.setdefault(key, {})[result.task] = None
-    for (encoder, note), tasks in tasks_by_note.items():
-        print_paragraph(f"{f'{encoder} on ' if encoder else ''}{', '.join(tasks)}: {note}")
+            encoder_prefix = f"{result.encoder} on " if has_several_encoders else ""
+            tasks_by_note.setdefault((encoder_prefix, note), {})[result.task] = None
+    for (encoder_prefix, note), tasks in tasks_by_note.items():
+        print_paragraph(f"{encoder_prefix}{', '.join(tasks)}: {note}")
 
 
 def _format_seed(result: Result) -> str:

@@ -66,15 +66,17 @@ def show_command(
         raise _unknown_name(name, catalogue)
     if as_json:
         (kind, fields), *further_matches = matches
-        also = [further_kind for further_kind, _ in further_matches]
-        print_json({"card": kind, "id": card_id, **fields, **({"also": also} if also else {})})
+        report = {"card": kind, "id": card_id, **fields}
+        if further_matches:
+            report["also"] = [further_kind for further_kind, _ in further_matches]
+        print_json(report)
         return
     for index, (kind, fields) in enumerate(matches):
         print_text(f"{card_id}: {kind}\n" if index == 0 else f"\n{card_id}: {kind}\n")
-        rows = _flatten(fields)
-        print_facts(
-            [[key, _format_value(value)] for key, value in rows if value not in ("", None, [], {})]
-        )
+        filled_rows = [
+            (key, value) for key, value in _flatten(fields) if value not in ("", None, [], {})
+        ]
+        print_facts([[key, _format_value(value)] for key, value in filled_rows])
 
 
 def _find_cards(name: str, catalogue: Catalogue) -> list[tuple[str, CardFields]]:
@@ -177,7 +179,11 @@ def _recipe_fields(name: str, catalogue: Catalogue) -> CardFields | None:
 
 
 def _recipe_values(name: str, recipe: RecipeCard) -> CardFields:
-    """Return the values of a recipe; of one trained in rounds with its method's defaults."""
+    """Return the values of a recipe.
+
+    For a method that trains in several rounds they include the method's own defaults, which the
+    card need not list.
+    """
     if recipe.method in METHODS_BY_TRAINER["rounds"]:
         # Imports torch, for which other cards need not wait.
         from stsbench.recipes.trainers import effective_values
@@ -312,35 +318,39 @@ class _TrainingCurve(NamedTuple):
 
 
 def _draw_curves(names: str, path: Path) -> None:
-    """Draw the training curves of runs, a comma list, into a file."""
+    """Draw the training curves of runs into a file.
+
+    Args:
+        names: A comma list of the names or folders of runs.
+        path: The file to write.
+
+    Raises:
+        DataError: There are no runs of a name, or they were validated on different splits.
+    """
     training_curves = [curve for name in split_names(names) for curve in _read_curves(name)]
-    score_labels = list(
-        dict.fromkeys(
-            f"{curve.selection.task} {curve.selection.split}" for curve in training_curves
-        )
-    )
+    splits = [f"{curve.selection.task} {curve.selection.split}" for curve in training_curves]
+    score_labels = list(dict.fromkeys(splits))
     if len(score_labels) > 1:
         raise DataError(
             f"these runs were validated on {' and '.join(score_labels)}, "
             "which one axis cannot show; draw them apart"
         )
-    has_recipes = len({curve.recipe for curve in training_curves}) > 1
-    curves = [
-        Curve(
-            name=f"{curve.recipe} seed {curve.seed}" if has_recipes else f"seed {curve.seed}",
-            points=[
-                CurvePoint(
-                    step=point.step or 0,
-                    score=None if point.score is None else 100 * point.score,
-                    loss=point.loss,
-                )
-                for point in curve.points
-            ],
-            kept_step=curve.kept_step,
-        )
-        for curve in training_curves
-    ]
-    emit(draw_curves(curves, score_label=score_labels[0]), path)
+    has_several_recipes = len({curve.recipe for curve in training_curves}) > 1
+    drawn_curves = []
+    for curve in training_curves:
+        label = f"seed {curve.seed}"
+        if has_several_recipes:
+            label = f"{curve.recipe} {label}"
+        points = [
+            CurvePoint(
+                step=point.step or 0,
+                score=None if point.score is None else 100 * point.score,
+                loss=point.loss,
+            )
+            for point in curve.points
+        ]
+        drawn_curves.append(Curve(name=label, points=points, kept_step=curve.kept_step))
+    emit(draw_curves(drawn_curves, score_label=score_labels[0]), path)
 
 
 def _read_curves(name: str) -> list[_TrainingCurve]:
@@ -372,12 +382,21 @@ def _read_curves(name: str) -> list[_TrainingCurve]:
 
 
 def _flatten(fields: CardFields, prefix: str = "") -> list[tuple[str, Any]]:
-    """Return keys and values; a table of tables becomes keys with dots."""
+    """Return the keys and values to print.
+
+    A table that holds tables or lists becomes several keys, with a dot behind its own key: for
+    ``{"data": {"columns": [...]}}`` that is ``data.columns``.
+
+    Args:
+        fields: The fields, which may be tables.
+        prefix: What precedes each key.
+    """
     rows: list[tuple[str, Any]] = []
     for key, value in fields.items():
-        if isinstance(value, dict) and any(
+        is_nested = isinstance(value, dict) and any(
             isinstance(inner_value, dict | list) for inner_value in value.values()
-        ):
+        )
+        if is_nested:
             rows += _flatten(value, f"{prefix}{key}.")
         else:
             rows.append((prefix + key, value))
@@ -403,7 +422,11 @@ SCRATCH = "trained from scratch"
 
 
 def describe_requirements(card: EncoderCard, catalogue: Catalogue) -> str:
-    """Return what must be available to run an encoder, and whether it is."""
+    """Return as text what must be available to run an encoder, and for files whether it is.
+
+    The first description that fits counts: no published weights, an encoder fitted on texts, a
+    Python package, a server, a checkpoint, a folder, a file of vectors, or nothing.
+    """
     params, model = card.params, card.params.get("model")
     if card.reproducible == "quoted":
         return "weights that nobody has published"
@@ -438,10 +461,12 @@ def _describe_fitted(base: str, fit: str, catalogue: Catalogue) -> str:
 
     Args:
         base: The encoder whose embeddings are transformed.
-        fit: The texts: "target" for those of each task, or the name of a task or corpus.
+        fit: The texts: "target" for those of each task, or the name of a task or corpus; "target"
+            may have a split behind a dot, and further texts behind a plus.
         catalogue: The cards.
     """
-    is_target = fit.partition(".")[0].partition("+")[0] == "target"
+    first_source = fit.partition(".")[0].partition("+")[0]
+    is_target = first_source == "target"
     texts = "each task's own sentences" if is_target else f"the sentences of {fit}"
     text = f"{texts}; the encoder {base}"
     if base in catalogue.paths("baselines"):

@@ -103,9 +103,9 @@ def _run_sweep(state: SweepState, executor: str, cores: int, carrier: Carrier) -
 
     Args:
         state: The sweep.
-        executor: Who trains: the value of ``--on``.
+        executor: The value of ``--on``: "local", or "ray" for a cluster of Ray.
         cores: The cores of each training.
-        carrier: The function that carries out the sweep.
+        carrier: The function that carries out the sweep by this executor.
 
     Returns:
         The reasons why trainings have no score, each with the last encoder that failed so.
@@ -113,22 +113,21 @@ def _run_sweep(state: SweepState, executor: str, cores: int, carrier: Carrier) -
     from stsbench.cli.progress import train_progress
     from stsbench.studies.trials import TrialCallbacks
 
-    numbers = itertools.count(1)
+    trial_numbers = itertools.count(1)
     encoders_by_failure: dict[str, str] = {}
 
     def print_trial(row: SweepRow, trial: Trial) -> None:
         outcome = row.scores[trial.plan.seed]
-        score = (
-            f"{format_points(outcome.score)}{' (stopped early)' if outcome.stopped_early else ''}"
-        )
+        description = outcome.failure or format_points(outcome.score)
+        if outcome.stopped_early and not outcome.failure:
+            description += " (stopped early)"
         setting = _describe_setting(row, state)
-        print_progress(
-            f"[{next(numbers)}/{state.total}] {setting}, seed {trial.plan.seed}: "
-            f"{outcome.failure or score}"
-        )
+        count = f"[{next(trial_numbers)}/{state.total}]"
+        print_progress(f"{count} {setting}, seed {trial.plan.seed}: {description}")
         if outcome.failure:
             encoders_by_failure[outcome.failure] = trial.encoder
 
+    # The state calls it when a trial is done.
     state.on_close = print_trial
     callbacks = TrialCallbacks(training=lambda trial: train_progress(trial.plan))
     carrier(state, executor, cores, callbacks)
@@ -281,7 +280,7 @@ MAX_DRAWN_SETTINGS = 40
 
 
 def _draw_sweep(state: SweepState) -> Any:  # noqa: ANN401 - matplotlib's
-    """Draw the mean and each seed of the best settings."""
+    """Return a figure of the mean and each seed's score of the best settings."""
     decide = state.sweep.card.decide
     dots = []
     means_of_rows = [(row, row.seed_mean) for row in state.ranked() if row.seed_mean]

@@ -95,18 +95,20 @@ class PrintedColumn(NamedTuple):
         """Return how many characters the column needs at least.
 
         Args:
-            break_words: Whether long words may be broken at their joints.
+            break_words: Whether long words may be broken at their joints, see ``JOINTS``.
         """
-        cells_are_whole = self.is_name or self.is_number
+        cells_stay_whole = self.is_name or self.is_number
         texts = [(self.head, self.is_head_name)]
-        texts += [(str(cell), cells_are_whole) for cell in self.cells]
-        words: list[str] = []
-        for text, is_whole in texts:
-            if is_whole:
-                words += text.split("\n")
+        texts += [(str(cell), cells_stay_whole) for cell in self.cells]
+        unbreakable: list[str] = []
+        for text, stays_whole in texts:
+            if stays_whole:
+                unbreakable += text.split("\n")
+            elif break_words:
+                unbreakable += JOINTS.split(text)
             else:
-                words += JOINTS.split(text) if break_words else text.split()
-        return max(1, *map(len, words))
+                unbreakable += text.split()
+        return max(1, *map(len, unbreakable))
 
     def wrap(self, width: int, *, break_words: bool) -> PrintedColumn:
         """Return the column with each cell in lines of at most ``width`` characters."""
@@ -212,17 +214,25 @@ def _fit_columns(columns: Sequence[PrintedColumn], max_width: int) -> FittedTabl
             if _min_table_width(abbreviated, NARROW_GAP, break_words=break_words) <= max_width:
                 part = _widen_columns(abbreviated, max_width, break_words=break_words)
                 return FittedTable([part], key)
-    n_repeated = len(list(takewhile(lambda column: not column.is_number, abbreviated)))
-    with_first_number = abbreviated[: n_repeated + 1]
-    if (
-        n_repeated in (0, len(abbreviated))
-        or _min_table_width(with_first_number, NARROW_GAP, break_words=True) > max_width
-    ):
-        n_repeated = 1
+    n_repeated = _count_repeated_columns(abbreviated, max_width)
     parts = _split_columns(
         abbreviated, n_repeated, gap=NARROW_GAP, max_width=max_width, break_words=True
     )
     return FittedTable([_widen_columns(part, max_width, break_words=True) for part in parts], key)
+
+
+def _count_repeated_columns(columns: Sequence[PrintedColumn], max_width: int) -> int:
+    """Return how many of the first columns to repeat in each part of a table.
+
+    They are those before the first column of numbers. If there are none, or they and that column
+    are too wide, it is the first column alone.
+    """
+    n_before_number = len(list(takewhile(lambda column: not column.is_number, columns)))
+    if n_before_number in (0, len(columns)):
+        return 1
+    with_first_number = columns[: n_before_number + 1]
+    width = _min_table_width(with_first_number, NARROW_GAP, break_words=True)
+    return n_before_number if width <= max_width else 1
 
 
 def _min_table_width(columns: Sequence[PrintedColumn], gap: int, *, break_words: bool) -> int:
@@ -287,18 +297,29 @@ def _draw_table(
     *,
     has_head: bool = True,
 ) -> None:
-    """Print columns as a table; without ``widths`` each column has its own width."""
+    """Print columns as a table.
+
+    Args:
+        console: Where to print.
+        columns: The columns, all with as many cells.
+        gap: The blanks between two columns, at least 1.
+        widths: The characters of each column; by default those of its longest line.
+        has_head: Whether to print the heads and the rule under them.
+    """
     from rich import box
     from rich.table import Table
 
     widths = widths or [column.width for column in columns]
+    # rich itself puts a blank between two columns. The others are to the right of a cell, the first
+    # of them, and to its left.
+    padding_right, padding_left = min(gap - 1, 1), max(gap - 2, 0)
     table = Table(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         show_edge=False,
         show_header=has_head,
         header_style="",
-        padding=(0, min(gap - 1, 1), 0, max(gap - 2, 0)),
+        padding=(0, padding_right, 0, padding_left),
     )
     for column, width in zip(columns, widths, strict=True):
         justify: Literal["left", "right"] = "right" if column.is_number else "left"

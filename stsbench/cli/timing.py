@@ -291,21 +291,33 @@ def _time_training(plan: TrainPlan, max_steps: int | None) -> TimedTraining:
 def _time_inference(
     encoder: Encoder, sentences: Sequence[str], batch_size: int, rounds: int
 ) -> Record:
-    """Return the median seconds to embed sentences in batches and at once, and the dimensions."""
+    """Return the median seconds to embed all sentences in batches and in one call.
+
+    Args:
+        encoder: The encoder.
+        sentences: The sentences.
+        batch_size: The number of sentences of a batch.
+        rounds: How often both are measured.
+
+    Returns:
+        The keys ``inference`` (in batches), ``at_once`` (in one call) and ``size``, the number of
+        dimensions of an embedding.
+    """
     # The first batch, which takes longer, is not timed.
     n_dimensions = encoder.encode(sentences[:batch_size]).shape[1]
-    batched_seconds: list[float] = []
-    at_once_seconds: list[float] = []
+    batched_seconds_of_rounds: list[float] = []
+    at_once_seconds_of_rounds: list[float] = []
+    encode_at_once = _measure_seconds(encoder.encode, at_once_seconds_of_rounds)
     for _ in range(rounds):
-        batch_seconds: list[float] = []
-        encode_batch = _measure_seconds(encoder.encode, batch_seconds)
+        seconds_of_batches: list[float] = []
+        encode_batch = _measure_seconds(encoder.encode, seconds_of_batches)
         for start in range(0, len(sentences), batch_size):
             encode_batch(sentences[start : start + batch_size])
-        batched_seconds.append(sum(batch_seconds))
-        _measure_seconds(encoder.encode, at_once_seconds)(sentences)
+        batched_seconds_of_rounds.append(sum(seconds_of_batches))
+        encode_at_once(sentences)
     return {
-        "inference": median(batched_seconds),
-        "at_once": median(at_once_seconds),
+        "inference": median(batched_seconds_of_rounds),
+        "at_once": median(at_once_seconds_of_rounds),
         "size": n_dimensions,
     }
 
@@ -320,7 +332,10 @@ class TimedRow(NamedTuple):
 
 
 def to_layout(report: Record) -> Layout:
-    """Return the table of a report, with the published one under it if both time STS-B."""
+    """Return the table of a report of ``stsbench timing``.
+
+    If the task is STS-B, which the SG-OPT paper timed too, its published seconds are below.
+    """
     from stsbench.boards.tables.layout import Layout, LayoutBlock
 
     own_rows = [

@@ -138,7 +138,13 @@ def _check_options(context: opt.Context, on: str) -> None:
 def _replaced_values(
     assign: Sequence[str], *, base: str, text: str | None, keep: str | None
 ) -> dict[str, Any]:
-    """Return the values of the recipe that options replace.
+    """Return the values of the recipe that options replace, by their keys.
+
+    Args:
+        assign: The values of ``--set``, each ``key=value``.
+        base: The value of ``--base``, which is not among the returned values; empty for none.
+        text: The corpus or file of ``--text``; None for the recipe's.
+        keep: The weights of ``--keep``; None for the recipe's.
 
     Raises:
         StsbenchError: Two options replace the same value.
@@ -149,8 +155,9 @@ def _replaced_values(
         raise StsbenchError(f"--set {base_keys[0]} has no effect beside --base; leave it out")
     for option, key, value in (("--text", "data.corpus", text), ("--keep", "selection.keep", keep)):
         if value is not None:
-            short_key = key.partition(".")[2]
-            if {key, short_key} & {*values}:
+            # --set accepts a key with and without its section.
+            _, short_key = key.split(".")
+            if key in values or short_key in values:
                 raise StsbenchError(f"{option} and --set both give {key}; leave out one of them")
             values[key] = value
     return values
@@ -264,7 +271,11 @@ def _print_runs(runs: Sequence[TrainedRun], finished_folders: Sequence[Path]) ->
 
 
 def _run_row(run: TrainedRun) -> list[str]:
-    """Return the cells of a training run, as texts."""
+    """Return the cells of a training run, as texts.
+
+    They are its seed, the development score before training, that of the kept weights and their
+    step, the seconds, and how its training text overlaps with tests.
+    """
     start_score = ""
     if run.curve and run.curve[0].step == 0:
         start_score = format_points(run.curve[0].score)
@@ -329,18 +340,21 @@ def _forecast_runs(plans: Sequence[TrainPlan], *, as_json: bool) -> int:
     plan = plans[0]
     seeds = [plan.seed for plan in plans]
     forecast, missing = try_training(plan)
+    # What is printed is the forecast; if something is missing for it, the plan's settings.
     if forecast is not None:
-        values = msgspec.to_builtins(forecast)
-        rows = forecast.lines()
+        values_by_key = msgspec.to_builtins(forecast)
+        labels_and_values = forecast.lines()
     else:
-        values = summarise_plan(plan)
-        rows = [[key, value] for key, value in values.items()]
+        values_by_key = summarise_plan(plan)
+        labels_and_values = [[key, value] for key, value in values_by_key.items()]
     if as_json:
-        report = {"recipe": plan.name, "seeds": seeds, **values}
-        print_json({**report, "missing": missing} if missing else report)
+        report = {"recipe": plan.name, "seeds": seeds, **values_by_key}
+        if missing:
+            report["missing"] = missing
+        print_json(report)
     else:
-        each = f", each of {len(seeds)} seeds" if len(seeds) > 1 else ""
-        print_text(f"{plan.name}: {plan.card.name}{each}\n")
-        print_facts(rows)
+        seeds_note = f", each of {len(seeds)} seeds" if len(seeds) > 1 else ""
+        print_text(f"{plan.name}: {plan.card.name}{seeds_note}\n")
+        print_facts(labels_and_values)
     print_errors("missing", missing.values())
     return EXIT_USER_ERROR if missing else 0

@@ -87,5 +87,8 @@ def retype_options(context: Context, *options: str) -> list[str]:
         else:
             values = [] if value == parameter.default else [value]
         for single_value in values:
-            words += [option] if single_value is True else [option, str(single_value)]
+            words.append(option)
+            is_switch = single_value is True
+            if not is_switch:
+                words.append(str(single_value))
     return words

@@ -182,14 +182,15 @@ def _make_rows(results_by_variant: Mapping[str, Sequence[Sequence[Result]]]) -> 
     types: dict[str, str] = {}
     dimensions: dict[str, int | None] = {}
     sizes: dict[str, int | None] = {}
-    for variant, tasks in results_by_variant.items():
+    for variant, results_by_task in results_by_variant.items():
         _, params = split_all_params(variant)
-        types[variant] = str(params.get("embeddings", FLOAT_TYPE))
-        n_dimensions = tasks[0][0].run.get("dimensions")
+        embedding_type = str(params.get("embeddings", FLOAT_TYPE))
+        n_dimensions = results_by_task[0][0].run.get("dimensions")
+        types[variant] = embedding_type
         dimensions[variant] = n_dimensions
-        sizes[variant] = (
-            None if n_dimensions is None else EMBEDDING_TYPES[types[variant]].bytes(n_dimensions)
-        )
+        sizes[variant] = None
+        if n_dimensions is not None:
+            sizes[variant] = EMBEDDING_TYPES[embedding_type].bytes(n_dimensions)
     # max returns the first of several equally large variants.
     largest = max(results_by_variant, key=lambda variant: sizes[variant] or 0)
     # The variant to compare with has to be the first.
@@ -199,16 +200,17 @@ def _make_rows(results_by_variant: Mapping[str, Sequence[Sequence[Result]]]) -> 
         variant: ScoreChange(difference.difference, *difference.interval())
         for variant, difference in differences.items()
     }
-    rows = [
-        VariantRow(
+    rows = []
+    for variant, results_by_task in results_by_variant.items():
+        task_means = [fmean(result.score for result in seeds) for seeds in results_by_task]
+        row = VariantRow(
             type=types[variant],
             dimensions=dimensions[variant],
             bytes=sizes[variant],
-            score=fmean(fmean(result.score for result in seeds) for seeds in tasks),
+            score=fmean(task_means),
             change=changes.get(variant),
         )
-        for variant, tasks in results_by_variant.items()
-    ]
+        rows.append(row)
     type_order = list(EMBEDDING_TYPES)
     return sorted(rows, key=lambda row: (type_order.index(row.type), -(row.dimensions or 0)))
 
@@ -243,10 +245,15 @@ def _print_variant_rows(variants: Sequence[VariantRow], tasks: Sequence[str]) ->
 
 
 def _draw_variants(variants: Sequence[VariantRow], score_label: str, title: str) -> Any:  # noqa: ANN401 - matplotlib's
-    """Draw scores by the bytes of an embedding.
+    """Return a figure of scores by the bytes of an embedding, with a line per embedding type.
 
-    The intervals are those of the differences, around the score: the figure is to show whether two
-    scores differ.
+    A variant's interval is that of its difference from the largest embedding, added to the score of
+    the largest embedding: so the figure shows whether the two scores differ.
+
+    Args:
+        variants: The scores; variants of unknown size are omitted.
+        score_label: The label of the axis of scores.
+        title: The title of the figure.
     """
     points = []
     for variant in variants:

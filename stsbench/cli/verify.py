@@ -35,7 +35,8 @@ def verify_command(
 
     catalogue = opt.read_cards(cards)
     folder = opt.data_folder(data)
-    # Several results are on one split, which is read once.
+    # Several results are on one split, which is read once. The cache is that of this call: nothing
+    # is held after it.
     read_data = cache(_read_data)
     with show_count("results verified") as progress:
         report = verify(
@@ -55,7 +56,17 @@ def verify_command(
 def _read_data(
     name: str, split: str, catalogue: Catalogue, folder: Path | None
 ) -> LocalData | None:
-    """Return a split's digest and columns; None if its task or data are not available here."""
+    """Return a split's hash and columns; None if its task or data are not available locally.
+
+    The columns are its gold scores, subsets or labels, and its sentences; they are empty for a
+    split of another kind.
+
+    Args:
+        name: The name of the task.
+        split: The name of the split.
+        catalogue: The cards of tasks.
+        folder: The data folder; None if there is none.
+    """
     from stsbench.bench.plan import RunPlan
     from stsbench.check.verify import LocalData
     from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
@@ -64,14 +75,18 @@ def _read_data(
 
     if name not in catalogue.paths("tasks") or split not in catalogue.task(name).splits:
         return None
-    (task,) = RunPlan(tasks=name, catalogue=catalogue, data=folder, split=split).planned_tasks
-    card = task.task.card
-    if card.package is None and not all(
-        has_files(card.local, required_split, folder) for required_split in task.required_splits
-    ):
+    plan = RunPlan(tasks=name, catalogue=catalogue, data=folder, split=split)
+    (planned_task,) = plan.planned_tasks
+    card = planned_task.task.card
+    has_all_files = all(
+        has_files(card.local, required_split, folder)
+        for required_split in planned_task.required_splits
+    )
+    is_in_package = card.package is not None
+    if not is_in_package and not has_all_files:
         return None
-    task.load()
-    items = task.splits[split]
+    planned_task.load()
+    items = planned_task.splits[split]
     columns: dict[str, Any] = {}
     if isinstance(items, PairSplit):
         columns["gold"] = items.gold
@@ -82,10 +97,11 @@ def _read_data(
         columns["labels"] = items.labels
     if columns:
         columns |= sentence_columns(*items.sides)
-    return LocalData(task.digest, columns)
+    return LocalData(planned_task.digest, columns)
 
 
 def _file_to_json(file: VerifiedFile) -> dict[str, Any]:
+    """Return a file's verdict with the keys of ``--json``; without a valid result it has fewer."""
     row: dict[str, Any] = {"path": str(file.path)}
     if (result := file.result) is not None:
         row |= {"encoder": result.encoder, "task": result.task, "split": result.split}

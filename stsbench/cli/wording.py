@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from stsbench.core.errors import Remedy, StsbenchError
 from stsbench.core.wording import join_lines
@@ -62,7 +63,12 @@ def word_options(text: str) -> str:
 
 
 def describe_remedy(remedy: Remedy) -> str:
-    """Return the command that a remedy stands for, and what it does."""
+    """Return as text the command that a remedy stands for, and what it does.
+
+    Args:
+        remedy: An action of ``COMMANDS``, and the values of its command's parameters: texts, or for
+            ``params`` the values by key.
+    """
     words = ""
     for name, value in remedy.arguments.items():
         option = REMEDY_OPTIONS.get((remedy.action, name), option_name(name))
@@ -76,7 +82,16 @@ def describe_remedy(remedy: Remedy) -> str:
     return COMMANDS[remedy.action].format(options=words)
 
 
-def describe_error(error: StsbenchError) -> tuple[str, str]:
+class ErrorText(NamedTuple):
+    """An error as the command line prints it, with options in place of parameters."""
+
+    problem: str
+    """What is wrong."""
+    hint: str
+    """What to do; empty if nothing is known."""
+
+
+def describe_error(error: StsbenchError) -> ErrorText:
     """Return what is wrong and what to do, with options in place of parameters."""
     problem = error.reason
     if error.parameter:
@@ -84,7 +99,8 @@ def describe_error(error: StsbenchError) -> tuple[str, str]:
         subject = option if error.value is None else f"{option} '{error.value}'"
         problem = f"{subject}: {problem}"
     hints = [error.hint, describe_remedy(error.remedy) if error.remedy else ""]
-    return word_options(problem), word_options("; ".join(filter(None, hints)))
+    hint = "; ".join(filter(None, hints))
+    return ErrorText(word_options(problem), word_options(hint))
 
 
 def describe_error_line(error: BaseException) -> str:
