@@ -85,7 +85,7 @@ def _list_tasks(catalogue: Catalogue) -> Records:
 
 def _list_encoders(catalogue: Catalogue) -> Records:
     """Yield a record per encoder; its size is its number of parameters."""
-    from stsbench.boards.tables.traits import count_parameters, format_parameters
+    from stsbench.boards.published.encoder_facts import count_parameters, format_parameters
 
     for name in catalogue.paths("baselines"):
         card = catalogue.encoder(name)

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from stsbench.boards.published.encoder_facts import format_parameters
 from stsbench.boards.published.rows import list_tables, read_sources
 from stsbench.boards.render.formats import render
 from stsbench.boards.render.html import distinguish_rows
@@ -25,7 +26,6 @@ from stsbench.boards.tables.table import (
     TableColumn,
     TableNumber,
 )
-from stsbench.boards.tables.traits import format_parameters
 from tests.boards.shown import HOSTILE, UNROUNDED, standing, sts
 
 VOID = {"meta", "input", "img", "wbr"}

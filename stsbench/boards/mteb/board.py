@@ -32,6 +32,7 @@ from stsbench.boards.mteb.scores import (
     join_revisions,
     read_public_results,
 )
+from stsbench.boards.published.encoder_facts import format_parameters
 from stsbench.boards.tables.column_scores import is_scored_as_mteb
 from stsbench.boards.tables.columns import Numbers, make_averaged_numbers
 from stsbench.boards.tables.rows import average_sort_key
@@ -46,7 +47,7 @@ from stsbench.boards.tables.table import (
     TableColumn,
     TableNumber,
 )
-from stsbench.boards.tables.traits import format_parameters, hub_address, read_traits
+from stsbench.boards.tables.traits import hub_address, read_traits
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import ProtocolError
 from stsbench.numbers.statistics import mean_and_deviation

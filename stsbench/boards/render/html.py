@@ -15,10 +15,10 @@ from importlib import resources
 from statistics import quantiles
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from stsbench.boards.published.encoder_facts import format_parameters
 from stsbench.boards.published.rows import read_sources
 from stsbench.boards.tables.layout import NO_NUMBER, Layout, build_layout, group_by_section
 from stsbench.boards.tables.table import STANDING_KINDS, Row, Show, Table, TableColumn
-from stsbench.boards.tables.traits import format_parameters
 from stsbench.core.wording import escape_controls, join_lines
 
 if TYPE_CHECKING:

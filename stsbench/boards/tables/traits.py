@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 
-from stsbench.boards.published.rows import FOLDER, Paper, PublishedRow, read_sources
+from stsbench.boards.published.encoder_facts import count_parameters, read_encoder_facts
+from stsbench.boards.published.rows import Paper, PublishedRow, read_sources
 from stsbench.boards.tables.filters import find_language
 from stsbench.boards.tables.table import EncoderTraits
 from stsbench.core.cards import EncoderCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import UnknownName
 from stsbench.core.names import replaces_network
-from stsbench.core.toml import parse_toml
 
 ADDRESS = re.compile(r"https?://[^\s,]+")
 YEAR_IN_ADDRESS = re.compile(
     r"arxiv\.org/abs/(?P<arxiv>\d\d)\d\d\.|aclanthology\.org/(?:(?P<acl>20\d\d)\.|[A-Z](?P<old>\d\d)-)"
 )
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-
-
-@cache
-def read_encoder_facts() -> Mapping[str, Mapping[str, int]]:
-    """Read the numbers of parameters by backbone, and the years of works by address.
-
-    These are the facts that neither cards nor published rows have.
-    """
-    return parse_toml(FOLDER / "encoders.toml")
 
 
 def read_traits(
@@ -101,27 +90,6 @@ def _find_year(card: EncoderCard | None, card_paper: str, source: Paper | None) 
     return source.year if source else None
 
 
-def count_parameters(catalogue: Catalogue, card: EncoderCard | None, backbone: str) -> int | None:
-    """Return the number of parameters of an encoder's network; None if it is unknown.
-
-    It is that of its card, else of the encoder that its card is based on, else of its backbone.
-
-    Args:
-        catalogue: The cards that base and backbone are looked up in.
-        card: The encoder's card; None if it has none.
-        backbone: The name of its backbone, which may be an encoder with a card.
-    """
-    if card and card.parameters:
-        return card.parameters
-    parameters_by_backbone = read_encoder_facts()["parameters"]
-    base = card.params.get("base") if card else None
-    for network in (base, backbone):
-        if isinstance(network, str) and network in catalogue.paths("baselines"):
-            network_card = catalogue.encoder(network)
-            return network_card.parameters or parameters_by_backbone.get(network_card.backbone)
-    return parameters_by_backbone.get(backbone)
-
-
 def _find_address(text: str) -> str:
     """Return the first web address in a text; empty if there is none."""
     match = ADDRESS.search(text)
@@ -155,10 +123,3 @@ def _model_address(card: EncoderCard) -> str:
 def hub_address(model: str) -> str:
     """Return the Hub's page of an id ``organisation/name``; empty if it is no such id."""
     return f"https://huggingface.co/{model}" if HUB_ID.fullmatch(model) else ""
-
-
-def format_parameters(count: int) -> str:
-    """Return a number of parameters to three digits: 7.11B, 109M, 22.7M."""
-    if count >= 999.5e6:
-        return f"{count / 1e9:.3g}B"
-    return f"{count / 1e6:.0f}M" if count >= 99.95e6 else f"{count / 1e6:.3g}M"

@@ -9,10 +9,11 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
 
+from stsbench.boards.published.encoder_facts import read_encoder_facts
 from stsbench.boards.published.rows import look_up_published_row
 from stsbench.boards.tables.filters import read_languages
 from stsbench.boards.tables.table import EncoderTraits
-from stsbench.boards.tables.traits import hub_address, read_encoder_facts, read_traits
+from stsbench.boards.tables.traits import hub_address, read_traits
 from stsbench.core.catalogue import Catalogue
 
 LARGE = {

@@ -1,0 +1,53 @@
+"""The numbers of parameters of encoders, and the file of facts that cards and rows lack.
+
+The module imports nothing heavy: lists of encoders print their sizes, and must not wait for numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from stsbench.core.cards import EncoderCard
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.toml import parse_toml
+
+FACTS_FILE = Path(__file__).parent / "encoders.toml"
+
+
+@cache
+def read_encoder_facts() -> Mapping[str, Mapping[str, int]]:
+    """Read the numbers of parameters by backbone, and the years of works by address.
+
+    These are the facts that neither cards nor published rows have.
+    """
+    return parse_toml(FACTS_FILE)
+
+
+def count_parameters(catalogue: Catalogue, card: EncoderCard | None, backbone: str) -> int | None:
+    """Return the number of parameters of an encoder's network; None if it is unknown.
+
+    It is that of its card, else of the encoder that its card is based on, else of its backbone.
+
+    Args:
+        catalogue: The cards that base and backbone are looked up in.
+        card: The encoder's card; None if it has none.
+        backbone: The name of its backbone, which may be an encoder with a card.
+    """
+    if card and card.parameters:
+        return card.parameters
+    parameters_by_backbone = read_encoder_facts()["parameters"]
+    base = card.params.get("base") if card else None
+    for network in (base, backbone):
+        if isinstance(network, str) and network in catalogue.paths("baselines"):
+            network_card = catalogue.encoder(network)
+            return network_card.parameters or parameters_by_backbone.get(network_card.backbone)
+    return parameters_by_backbone.get(backbone)
+
+
+def format_parameters(count: int) -> str:
+    """Return a number of parameters to three digits: 7.11B, 109M, 22.7M."""
+    if count >= 999.5e6:
+        return f"{count / 1e9:.3g}B"
+    return f"{count / 1e6:.0f}M" if count >= 99.95e6 else f"{count / 1e6:.3g}M"
