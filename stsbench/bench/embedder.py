@@ -23,7 +23,14 @@ from stsbench.core.wording import format_repr
 from stsbench.data.corpora.corpus import TEXT_COLUMNS, load_corpus
 from stsbench.data.corpora.overlap import text_key
 from stsbench.data.task import Task, load_task
-from stsbench.encoders.base import Embed, Encoder, FittableEncoder, PostProcessor, ServedEncoder
+from stsbench.encoders.base import (
+    Embed,
+    Encoder,
+    FittableEncoder,
+    FixedTextsEncoder,
+    PostProcessor,
+    ServedEncoder,
+)
 from stsbench.encoders.engine.drift import (
     DriftMonitor,
     Origin,
@@ -41,7 +48,7 @@ from stsbench.encoders.fitted import (
     find_variant,
     read_fit,
 )
-from stsbench.encoders.metadata import check_encoder, is_served, read_notes
+from stsbench.encoders.metadata import check_encoder, is_computed_here, read_notes
 from stsbench.encoders.named import NamedEncoder
 from stsbench.results.record import Result
 
@@ -58,13 +65,14 @@ def open_store(
 
     Args:
         store: The folder of all stores; None for memory only.
-        encoder: The encoder; its embeddings are in memory only if nothing identifies it.
+        encoder: The encoder; its embeddings are in memory only if nothing identifies it, or if they
+            are in a file already.
         texts_digest: The hash of the texts that the encoder is fitted on; empty if there are none.
         read_only: Neither write nor check the store.
         checked: Another process of this run has checked the store already.
     """
     identity = encoder_identity(encoder)
-    if identity is None:
+    if identity is None or isinstance(encoder, FixedTextsEncoder):
         return EmbeddingStore(folder=None)
     encoder_folder = None
     if store is not None:
@@ -74,7 +82,7 @@ def open_store(
         root = settings.store_folder() if store == "default" else Path(store)
         encoder_folder = root / folder_name
     # A server's embeddings do not depend on this machine, and are paid for: they always stay.
-    monitor = None if is_served(encoder) else DriftMonitor(encoder_folder, encoder)
+    monitor = DriftMonitor(encoder_folder, encoder) if is_computed_here(encoder) else None
     if monitor is not None and not read_only and not checked:
         monitor.check()
     return EmbeddingStore(encoder_folder, monitor, read_only=read_only)
@@ -426,12 +434,24 @@ class TaskEmbedder:
         # Embeddings in memory are lost if a run is stopped. If its batches are planned among the
         # sentences of all tasks, a resumed run has the same batches as a run that was not stopped.
         is_in_memory = engine.store.folder is None
-        texts_of_all_tasks = self._required_texts(tasks) if is_in_memory else ()
-        engine.prepare(self._required_texts(tasks_to_score), among=texts_of_all_tasks)
+        texts_of_all_tasks = self._embeddable_texts(tasks) if is_in_memory else ()
+        engine.prepare(self._embeddable_texts(tasks_to_score), among=texts_of_all_tasks)
         variant = find_variant(self.encoder.encoder)
         if variant is not None and engine.store.width is not None:
             # More dimensions than the base has are refused once, rather than task by task.
             variant.check_size(engine.store.width)
+
+    def _embeddable_texts(self, tasks: Sequence[PlannedTask]) -> list[str]:
+        """Return the sentences of :meth:`_required_texts` that the encoder can embed.
+
+        A file may lack those of some tasks; only these tasks fail then, when they are scored.
+        """
+        texts = self._required_texts(tasks)
+        encoder = base_encoder(self.encoder.encoder)
+        if not isinstance(encoder, FixedTextsEncoder):
+            return texts
+        missing_texts = set(encoder.missing_texts(texts))
+        return [text for text in texts if text not in missing_texts]
 
     def _required_texts(self, tasks: Sequence[PlannedTask]) -> list[str]:
         """Return the sentences of tasks, and those that fitting embeds with the base encoder.
@@ -496,6 +516,9 @@ class TaskEmbedder:
         encoder that is fitted on texts is fitted for the task.
         """
         encoder = self.encoder.encoder
+        base = base_encoder(encoder)
+        if isinstance(base, FixedTextsEncoder):
+            base.require_texts(task.texts())
         if self._base_engine is None:
             return self._fitted_engine(task)
         # A variant without texts: its transformation need not be fitted.
@@ -538,7 +561,7 @@ class TaskEmbedder:
         encoder = self.encoder.encoder
         environment = read_environment(encoder)
         code = short_digest(environment["code"]) if "code" in environment else ""
-        environment_digest = "" if is_served(encoder) else short_digest(environment)
+        environment_digest = short_digest(environment) if is_computed_here(encoder) else ""
         return Origin(environment=environment_digest, code=code)
 
     def origin(self, task: PlannedTask) -> Origin | None:

@@ -26,10 +26,11 @@ from stsbench.core.errors import (
     StsbenchError,
 )
 from stsbench.core.files import remove, remove_stale, write_atomically
+from stsbench.core.names import split_all_params
 from stsbench.core.provenance import read_versions
 from stsbench.core.registry import Registry
 from stsbench.core.wording import format_repr
-from stsbench.encoders.load import load_named
+from stsbench.encoders.load import FILE_PREFIX, load_named
 from stsbench.encoders.named import NamedEncoder, shared_suffixes
 from stsbench.evaluators.belief import NO_COLUMNS_REASON, believe
 from stsbench.results.folder import (
@@ -125,8 +126,8 @@ class RunContext:
     def _load(self, spec: str) -> NamedEncoder:
         """Load an encoder, or return it again if it was loaded last.
 
-        Only the last encoder is kept. One that was loaded by the path of a folder gets a hash of
-        that path, relative to the results folder.
+        Only the last encoder is kept. One that was loaded by the path of a folder or of a file of
+        embeddings gets a hash of that path, relative to the results folder.
 
         Args:
             spec: The encoder as the user names it, possibly the path of a folder.
@@ -134,11 +135,14 @@ class RunContext:
         if spec not in self._last_encoder:
             self._last_encoder.clear()
             encoder = load_named(spec, params=self.plan.params, catalogue=self.plan.catalogue)
+            path = Path(spec)
+            if spec.startswith(FILE_PREFIX):
+                path = Path(split_all_params(spec)[0].removeprefix(FILE_PREFIX))
             # Only an encoder that was loaded by a path has candidates for its name.
-            is_from_folder = bool(encoder.candidate_names) and Path(spec).exists()
-            if is_from_folder:
+            is_from_path = bool(encoder.candidate_names) and path.exists()
+            if is_from_path:
                 results_folder = self.plan.results_folder.resolve()
-                relative_path = os.path.relpath(Path(spec).resolve(), results_folder)
+                relative_path = os.path.relpath(path.resolve(), results_folder)
                 folder_digest = hashlib.sha256(os.fsencode(relative_path)).hexdigest()[:16]
                 encoder = replace(encoder, folder_digest=folder_digest)
             self._last_encoder[spec] = encoder

@@ -38,6 +38,9 @@ COMMANDS: Mapping[str, CommandSource] = {
     "sweep": CommandSource(
         "stsbench.cli.sweep", "Train with several values of a recipe and keep the best."
     ),
+    "texts": CommandSource(
+        "stsbench.cli.texts", "Write the sentences of tasks, for other toolkits to embed."
+    ),
     "list": CommandSource("stsbench.cli.list", "List tasks, encoders, recipes, tables and more."),
     "show": CommandSource(
         "stsbench.cli.show", "Describe a task, an encoder, a recipe or another name."

@@ -169,6 +169,10 @@ FirstEncoder = Annotated[
     str, _argument("An encoder: a card's name, a Hub id, a folder or a card file.", encoder_names)
 ]
 SecondEncoder = Annotated[str, _argument("The encoder that should be the same.", encoder_names)]
+TaskArguments = Annotated[
+    list[str],
+    _arguments("Tasks and suites.", callback=split_repeated_names, complete=task_names),
+]
 Tasks = Annotated[
     str | None,
     _option("Tasks and suites, comma list; default suite 'sts'.", "--tasks -t", task_names),
@@ -438,6 +442,10 @@ LockToUpdate = Annotated[
 AsJson = Annotated[bool, _output("Print JSON on stdout, for scripts.", "--json")]
 BareScore = Annotated[bool, _output("Print only the score, or a suite's mean.", "--bare -b")]
 Verbose = Annotated[bool, _output("Also print every subset or class.", "--verbose -v")]
+TextsFile = Annotated[
+    Path | None,
+    _output("Write to this file: .jsonl, or .txt with one sentence a line.", "--out"),
+]
 TableFile = Annotated[Path | None, _output("Write to this file instead of the terminal.")]
 BoardFormat = Annotated[
     str,

@@ -79,16 +79,19 @@ def parity_command(
 def _compare_encoders(specs: Sequence[str], plan: RunPlan, *, margin: float) -> Parity:
     """Embed the same sentences by two encoders, score both and compare them.
 
-    The sentences are those of the tasks, and unusual ones that encoders may treat differently.
+    The sentences are those of the tasks, and unusual ones that encoders may treat differently if
+    neither encoder is a file of embeddings.
 
     Args:
         specs: The two encoders.
         plan: The tasks and how to score them.
         margin: How far scores of identical encoders may be apart, of 1.
     """
+    from stsbench.bench.embedder import base_encoder
     from stsbench.bench.progress import RunCallbacks
     from stsbench.bench.run import RunContext
     from stsbench.bench.score import measure_encoder, select_sentences
+    from stsbench.encoders.base import FixedTextsEncoder
     from stsbench.encoders.load import load_named
     from stsbench.significance.comparison import compare
     from stsbench.significance.parity import (
@@ -101,8 +104,11 @@ def _compare_encoders(specs: Sequence[str], plan: RunPlan, *, margin: float) -> 
     encoders = [load_named(spec, catalogue=plan.catalogue) for spec in specs]
     context = RunContext(plan, RunCallbacks().with_raised_failures())
     planned_tasks = list(context.tasks.values())
-    task_texts = select_sentences(planned_tasks)
-    kinds_and_texts = [*PROBES, *((TASK_SENTENCES, text) for text in task_texts)]
+    kinds_and_texts = [(TASK_SENTENCES, text) for text in select_sentences(planned_tasks)]
+    bases = [base_encoder(encoder.encoder) for encoder in encoders]
+    # A file has embeddings of the tasks' sentences only.
+    if not any(isinstance(base, FixedTextsEncoder) for base in bases):
+        kinds_and_texts = [*PROBES, *kinds_and_texts]
     texts = [text for _, text in kinds_and_texts]
     measurements = []
     with show_work() as display:

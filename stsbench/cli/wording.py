@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, str] = {
     "train": "'stsbench train{options}' trains it",
     "list": "'stsbench list{options}' lists them",
     "lock": "'stsbench lock{options}' makes one",
+    "texts": "'stsbench texts TASK --out FILE' lists the sentences of a task",
     "make": "'stsbench data make{options}' makes it",
     "convert-coco": "'stsbench data convert-coco{options}' reads the published pickles",
 }

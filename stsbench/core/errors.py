@@ -51,6 +51,7 @@ ACTIONS: Mapping[str, str] = {
     "train": "call stsbench.train",
     "list": "see stsbench.Catalogue",
     "lock": "call stsbench.check.lock.to_lock",
+    "texts": "list the sentences of a task by stsbench.Task.texts",
     "make": "call stsbench.data.corpora.making.make_corpus",
     "convert-coco": "call stsbench.data.coco.convert_coco",
 }

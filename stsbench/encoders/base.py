@@ -104,6 +104,20 @@ class ServedEncoder(Encoder, Protocol):
 
 
 @runtime_checkable
+class FixedTextsEncoder(Encoder, Protocol):
+    """An encoder that has embeddings of some sentences only, such as those of a file.
+
+    Nothing is computed here, so its embeddings are not stored again.
+    """
+
+    def missing_texts(self, sentences: Sequence[str]) -> Sequence[str]:
+        """Return the distinct sentences of these that it has no embedding of."""
+
+    def require_texts(self, sentences: Sequence[str]) -> None:
+        """Raise EncoderError if it has no embedding of some of these sentences."""
+
+
+@runtime_checkable
 class WordEncoder(Encoder, Protocol):
     """An encoder with a fixed list of words.
 

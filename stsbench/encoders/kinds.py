@@ -51,6 +51,7 @@ KINDS = {
     "quick_thoughts": EncoderKind(f"{_RECURRENT}:QuickThoughtsEncoder", needs="checkpoint"),
     "fastsent": EncoderKind(f"{_WORDS}:FastSentEncoder", needs="checkpoint"),
     "use": EncoderKind("stsbench.encoders.served.use:UniversalSentenceEncoder", needs="checkpoint"),
+    "file": EncoderKind("stsbench.encoders.embedding_file:FileEncoder", needs="nothing"),
     "openai": EncoderKind("stsbench.encoders.served.openai:OpenAIEncoder", needs="server"),
 }
 """Our own kinds by name."""

@@ -24,6 +24,7 @@ from stsbench.encoders.base import Encoder, FittableEncoder
 from stsbench.encoders.build import build_encoder
 from stsbench.encoders.checkpoint import locate_checkpoint
 from stsbench.encoders.described import SAVED_FILE, Description, describe
+from stsbench.encoders.embedding_file import FileEncoder
 from stsbench.encoders.fitted import (
     TARGET_TASK,
     PostProcessed,
@@ -42,6 +43,9 @@ from stsbench.encoders.runs import (
     read_unfinished_runs,
 )
 
+FILE_PREFIX = "file:"
+"""The beginning of the name of an encoder whose embeddings are in a file."""
+
 
 @validate_arguments(name=NAME_OR_PATH, params=PARAMETERS, catalogue=Catalogue)
 def load_encoder(
@@ -54,8 +58,9 @@ def load_encoder(
 
     Args:
         name: A trained recipe (``recipe@3`` is its seed 3), a card's id, a card file, a checkpoint
-            folder, a Hub id, ``package.module:Name`` of your own class, or an entry point of the
-            group ``stsbench.encoders``.
+            folder, a Hub id, ``file:EMBEDDINGS`` for a file of embeddings,
+            ``package.module:Name`` of your own class, or an entry point of the group
+            ``stsbench.encoders``.
         params: Values that replace the card's parameters, by name.
         catalogue: The cards to search; None for the project's.
 
@@ -293,11 +298,15 @@ def _find_loader(
         return partial(_from_card, spec, cards[spec], params, catalogue)
     if _is_folder(spec):
         return partial(_from_checkpoint, spec, params, catalogue)
+    if spec.startswith(FILE_PREFIX) and Path(spec.removeprefix(FILE_PREFIX)).is_file():
+        return partial(_from_file, spec, params, catalogue)
     for stem, stem_params in split_params(spec):
         # Entry points last: to look for them reads a file of every installed package.
         is_recognised = stem in cards or _is_location(stem) or _is_folder(stem)
         if stem_params and (is_recognised or stem in _entry_points()):
             return _find_loader(stem, merge_parameters(spec, stem_params, params), catalogue)
+    if spec.startswith(FILE_PREFIX):
+        raise EncoderError(f"there is no file '{spec.removeprefix(FILE_PREFIX)}' of embeddings")
     if ":" in spec or spec in _entry_points():
         return partial(_from_address, spec, params, catalogue)
     if "/" in spec:
@@ -465,6 +474,29 @@ def _from_address(spec: str, params: dict[str, Any], catalogue: Catalogue) -> Na
     )
     name = spec if catalogue.is_taken(encoder.name) else encoder.name
     return NamedEncoder(name=variant_name(name, params), encoder=encoder)
+
+
+def _from_file(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
+    """Return the encoder of a file of embeddings, which is called by the file's name.
+
+    Args:
+        spec: The path of the file behind ``FILE_PREFIX``.
+        params: Its parameters: the file of its texts, and those of variants.
+        catalogue: The cards, whose names the encoder must not take.
+    """
+    path = Path(spec.removeprefix(FILE_PREFIX))
+    names = [
+        variant_name(stem, params, excluded=FileEncoder.RUNTIME_PARAMETERS)
+        for stem in candidate_names(path, catalogue)
+    ]
+    encoder = build_encoder(
+        FileEncoder,
+        name=names[0],
+        params={**params, "file": str(path)},
+        where=f"encoder '{spec}'",
+        kind="file",
+    )
+    return NamedEncoder(name=names[0], candidate_names=names, encoder=encoder)
 
 
 def _from_checkpoint(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:

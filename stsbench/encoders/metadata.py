@@ -13,7 +13,13 @@ from stsbench.core.errors import EncoderError
 from stsbench.core.provenance import is_own_class
 from stsbench.core.secrets import redact_text
 from stsbench.core.wording import escape_controls, format_repr, join_lines
-from stsbench.encoders.base import Encoder, PostProcessor, ServedEncoder, WordEncoder
+from stsbench.encoders.base import (
+    Encoder,
+    FixedTextsEncoder,
+    PostProcessor,
+    ServedEncoder,
+    WordEncoder,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,6 +339,8 @@ def layers_of(encoder: Encoder) -> list[Encoder]:
     return layers
 
 
-def is_served(encoder: Encoder) -> bool:
-    """Return whether a server computes an encoder's embeddings, or those of its base."""
-    return any(isinstance(layer, ServedEncoder) for layer in layers_of(encoder))
+def is_computed_here(encoder: Encoder) -> bool:
+    """Return whether this machine computes an encoder's embeddings: no server, and no file."""
+    return not any(
+        isinstance(layer, ServedEncoder | FixedTextsEncoder) for layer in layers_of(encoder)
+    )

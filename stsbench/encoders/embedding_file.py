@@ -1,0 +1,344 @@
+"""Embeddings that another toolkit has written to a file, as an encoder of the texts in it.
+
+A file has a text beside each embedding, or its embeddings are in the order of a list of texts. It
+is read whole, and checked when it is read: nothing in it is computed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from stsbench.core.errors import EncoderError, Remedy, translate_errors
+from stsbench.core.files import check_is_file, file_digest, parquet_batches, read_bounded
+from stsbench.core.provenance import fingerprint
+from stsbench.core.wording import describe_sentence, format_repr
+from stsbench.encoders.base import FloatArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TEXT_NAMES = ("text", "texts", "sentence", "sentences")
+"""The names that the texts of a file may have."""
+EMBEDDING_NAMES = ("embedding", "embeddings", "vector", "vectors")
+"""The names that the embeddings of a file may have."""
+
+
+class TextEmbeddings(NamedTuple):
+    """The content of a file of embeddings."""
+
+    embeddings: npt.NDArray[Any]
+    """The embeddings (n, d)."""
+    texts: Sequence[str] | None
+    """The text of each embedding; None if the file has none."""
+
+
+class FileEncoder:
+    """The embeddings of a file, by their texts."""
+
+    RUNTIME_PARAMETERS = ("texts",)
+    """A list of texts is a part of the fingerprint, not of the name."""
+    prompt = None
+    """Unknown, because the toolkit that wrote the file may have added one."""
+
+    def __init__(self, name: str = "", *, file: str, texts: str = "") -> None:
+        """Read the embeddings and check them.
+
+        Args:
+            name: The name in results; empty for the name of the file.
+            file: The file: ``.npz``, ``.npy``, ``.parquet``, ``.safetensors`` or ``.jsonl``.
+            texts: The file of the texts, in the order of the embeddings: JSON lines with ``text``,
+                or plain text of one sentence a line. Empty if the texts are beside the embeddings.
+
+        Raises:
+            StsbenchError: A file cannot be read, or its texts and embeddings do not match.
+        """
+        self.name = name or Path(file).name
+        self.path = Path(file)
+        content = read_embeddings(self.path)
+        self.digest = file_digest(self.path)
+        digests = {"embeddings": self.digest}
+        row_texts = content.texts
+        if texts:
+            if row_texts is not None:
+                raise EncoderError(f"{self.path} has texts of its own; leave out texts={texts}")
+            row_texts = read_texts(Path(texts))
+            digests["texts"] = file_digest(Path(texts))
+        if row_texts is None:
+            raise EncoderError(
+                f"{self.path} has {len(content.embeddings):,} embeddings but no texts",
+                hint="if they are in the order of a list of texts, give its file: "
+                "`params=texts=FILE`",
+                remedy=Remedy("texts"),
+            )
+        self.dtype = str(content.embeddings.dtype)
+        self.embeddings = _check_embeddings(self.path, content.embeddings, row_texts)
+        self.row_by_text = _index_texts(self.path, self.embeddings, row_texts)
+        self.fingerprint = fingerprint(digests)
+
+    @property
+    def notes(self) -> list[str]:
+        """The note that the embeddings came from a file."""
+        return [f"embeddings from the file {self.path.name} (sha256 {self.digest[:12]})"]
+
+    def missing_texts(self, sentences: Sequence[str]) -> list[str]:
+        """Return the distinct sentences of these that the file has no embedding of."""
+        return [text for text in dict.fromkeys(sentences) if text not in self.row_by_text]
+
+    def encode(self, sentences: Sequence[str]) -> FloatArray:
+        """Return the embeddings (n, d) of these sentences.
+
+        Raises:
+            EncoderError: The file lacks a sentence.
+        """
+        self.require_texts(sentences)
+        return self.embeddings[[self.row_by_text[sentence] for sentence in sentences]]
+
+    def require_texts(self, sentences: Sequence[str]) -> None:
+        """Raise EncoderError with the number of sentences that the file lacks, if it lacks any.
+
+        The message names the first of them by its number among the distinct sentences.
+        """
+        if missing := self.missing_texts(sentences):
+            distinct_sentences = list(dict.fromkeys(sentences))
+            first = describe_sentence(distinct_sentences, distinct_sentences.index(missing[0]))
+            raise EncoderError(
+                f"{self.path} lacks {len(missing):,} of {len(distinct_sentences):,} sentences, "
+                f"the first is {first}; texts must be equal to the letter",
+                remedy=Remedy("texts"),
+            )
+
+
+def read_texts(path: Path) -> list[str]:
+    """Return a list of texts: JSON lines with ``text``, or plain text of one sentence a line.
+
+    Raises:
+        EncoderError: The file cannot be read.
+    """
+    check_is_file(path, EncoderError)
+    if path.suffix == ".jsonl":
+        content = _read_json_lines(path, needs_embeddings=False)
+        if content.texts is None:
+            raise EncoderError(f"{path} has no key 'text'")
+        return list(content.texts)
+    with translate_errors(f"{path}: cannot be read", EncoderError, UnicodeDecodeError):
+        lines = read_bounded(path).decode().split("\n")
+    # A line ends with a line feed: the last part is empty, and no text.
+    return [line.removesuffix("\r") for line in (lines[:-1] if not lines[-1] else lines)]
+
+
+def read_embeddings(path: Path) -> TextEmbeddings:
+    """Return the embeddings of a file, and their texts if it has them.
+
+    Raises:
+        EncoderError: The file is of another kind, or cannot be read.
+    """
+    if path.suffix not in _READERS:
+        raise EncoderError(f"{path}: give a file that ends in {', '.join(_READERS)}")
+    check_is_file(path, EncoderError)
+    with translate_errors(f"{path}: cannot be read", EncoderError):
+        return _READERS[path.suffix](path)
+
+
+def _read_numpy(path: Path) -> TextEmbeddings:
+    """Read an array of embeddings, or an archive that may have an array of texts too."""
+    loaded = np.load(path, allow_pickle=False)
+    if isinstance(loaded, np.ndarray):
+        return TextEmbeddings(loaded, texts=None)
+    with loaded as archive:
+        return _select_arrays(path, {name: archive[name] for name in archive.files})
+
+
+def _select_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> TextEmbeddings:
+    """Return the embeddings and texts among named arrays; a single matrix needs no name.
+
+    Raises:
+        EncoderError: No array, or more than one, may be the embeddings.
+    """
+    matrices = [name for name, array in arrays.items() if array.ndim == 2]
+    embedding_name = _find_name(arrays, EMBEDDING_NAMES)
+    if embedding_name is None and len(matrices) == 1:
+        (embedding_name,) = matrices
+    if embedding_name is None:
+        raise EncoderError(_describe_names(path, arrays, "an array 'embeddings' (n, d)"))
+    text_name = _find_name(arrays, TEXT_NAMES)
+    texts = None
+    if text_name is not None:
+        texts = [
+            text.decode() if isinstance(text, bytes) else text
+            for text in arrays[text_name].ravel().tolist()
+        ]
+    return TextEmbeddings(arrays[embedding_name], texts)
+
+
+def _read_safetensors(path: Path) -> TextEmbeddings:
+    """Read tensors, of which one is the embeddings; there are no texts in such a file."""
+    from safetensors.torch import load_file
+
+    tensors = load_file(path)
+    # numpy has no bfloat16.
+    return _select_arrays(path, {name: tensor.float().numpy() for name, tensor in tensors.items()})
+
+
+def _read_parquet(path: Path) -> TextEmbeddings:
+    """Read a table with a column of lists of numbers, and perhaps one of texts."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = pa.Table.from_batches(parquet_batches(path, path, where=str(path)))
+    embedding_name = _find_name(table.column_names, EMBEDDING_NAMES)
+    if embedding_name is None:
+        raise EncoderError(_describe_names(path, table.column_names, "a column 'embedding'"))
+    column = table[embedding_name]
+    if not pa.types.is_nested(column.type):
+        raise EncoderError(f"{path}: column '{embedding_name}' is no list of numbers a row")
+    _check_sizes(path, pc.list_value_length(column).to_pylist())
+    matrix = pc.list_flatten(column).to_numpy().reshape(table.num_rows, -1)
+    text_name = _find_name(table.column_names, TEXT_NAMES)
+    return TextEmbeddings(matrix, texts=_to_texts(table[text_name]) if text_name else None)
+
+
+def _to_texts(column: pa.ChunkedArray) -> list[str]:
+    """Return the texts of a column of a table."""
+    texts: list[str] = column.to_pylist()
+    return texts
+
+
+class _JsonLine(msgspec.Struct):
+    """One line of JSON: a text, an embedding or both, under any of their names."""
+
+    text: str | None = None
+    embedding: list[float] | None = None
+
+
+def _iter_json_lines(path: Path) -> Iterator[_JsonLine]:
+    """Yield the lines of a file of JSON lines.
+
+    Raises:
+        EncoderError: A line is no JSON object of a text and an embedding.
+    """
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.strip():
+                continue
+            with translate_errors(
+                f"{path}: line {number}", EncoderError, msgspec.MsgspecError, UnicodeDecodeError
+            ):
+                fields = msgspec.json.decode(line, type=dict[str, Any])
+                text_name = _find_name(fields, TEXT_NAMES)
+                embedding_name = _find_name(fields, EMBEDDING_NAMES)
+                yield msgspec.convert(
+                    {
+                        "text": fields[text_name] if text_name else None,
+                        "embedding": fields[embedding_name] if embedding_name else None,
+                    },
+                    _JsonLine,
+                )
+
+
+def _read_json_lines(path: Path, *, needs_embeddings: bool = True) -> TextEmbeddings:
+    """Read a JSON object a line.
+
+    Args:
+        path: The file.
+        needs_embeddings: Each line must have an embedding; else embeddings are ignored.
+
+    Raises:
+        EncoderError: A line lacks what others have.
+    """
+    lines = list(_iter_json_lines(path))
+    texts = [line.text for line in lines if line.text is not None]
+    if texts and len(texts) != len(lines):
+        raise EncoderError(f"{path}: {len(lines) - len(texts):,} of {len(lines):,} have no text")
+    matrix: npt.NDArray[Any] = np.empty((0, 0), np.float32)
+    if needs_embeddings:
+        _check_sizes(path, [len(line.embedding) if line.embedding else None for line in lines])
+        matrix = np.array([line.embedding for line in lines], dtype=np.float32)
+    return TextEmbeddings(matrix, texts or None)
+
+
+_READERS: Mapping[str, Callable[[Path], TextEmbeddings]] = {
+    ".npz": _read_numpy,
+    ".npy": _read_numpy,
+    ".parquet": _read_parquet,
+    ".safetensors": _read_safetensors,
+    ".jsonl": _read_json_lines,
+}
+"""The function that reads each kind of file, by its ending."""
+
+
+def _find_name(names: Iterable[str], accepted: Sequence[str]) -> str | None:
+    """Return the first of the names that is accepted, in any case; None if there is none."""
+    return next((name for name in names if name.lower() in accepted), None)
+
+
+def _describe_names(path: Path, names: Iterable[str], expected: str) -> str:
+    return f"{path} has {', '.join(map(repr, names)) or 'nothing'}; it must have {expected}"
+
+
+def _check_sizes(path: Path, sizes: Sequence[int | None]) -> None:
+    """Refuse rows whose embeddings are missing or differ in size.
+
+    Args:
+        path: The file, for the message.
+        sizes: The size of each row's embedding; None if it has none.
+
+    Raises:
+        EncoderError: A row is refused.
+    """
+    for row, size in enumerate(sizes):
+        if size is None:
+            raise EncoderError(f"{path}: row {row + 1} has no embedding")
+        if size != sizes[0]:
+            raise EncoderError(
+                f"{path}: the embedding of row {row + 1} has {size} numbers, "
+                f"that of row 1 has {sizes[0]}"
+            )
+
+
+def _check_embeddings(path: Path, embeddings: npt.NDArray[Any], texts: Sequence[str]) -> FloatArray:
+    """Return the embeddings of a file as float32 if they fit its texts.
+
+    Raises:
+        EncoderError: They are no matrix of finite numbers with a row for each text.
+    """
+    if embeddings.ndim != 2 or embeddings.dtype.kind not in "fiu" or 0 in embeddings.shape:
+        raise EncoderError(
+            f"{path} has an array of {embeddings.dtype} of shape {embeddings.shape}; "
+            "it must be one of numbers (n, d)"
+        )
+    if len(embeddings) != len(texts):
+        raise EncoderError(f"{path} has {len(embeddings):,} embeddings for {len(texts):,} texts")
+    with np.errstate(over="ignore"):
+        # A number above the largest float32 becomes infinite, and is refused below.
+        matrix = embeddings.astype(np.float32, copy=False)
+    bad_rows = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
+    if len(bad_rows):
+        raise EncoderError(
+            f"{path}: {len(bad_rows):,} of {len(matrix):,} embeddings have NaN or infinity, "
+            f"the first in row {bad_rows[0] + 1}"
+        )
+    return matrix
+
+
+def _index_texts(path: Path, embeddings: FloatArray, texts: Sequence[str]) -> dict[str, int]:
+    """Return the row of each text; a text may occur again with the same embedding.
+
+    Raises:
+        EncoderError: A text is no text, or has two embeddings.
+    """
+    row_by_text: dict[str, int] = {}
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise EncoderError(f"{path}: the text of row {row + 1} is {format_repr(text)}")
+        first_row = row_by_text.setdefault(text, row)
+        if first_row != row and not np.array_equal(embeddings[first_row], embeddings[row]):
+            raise EncoderError(
+                f"{path}: rows {first_row + 1} and {row + 1} have one text and different embeddings"
+            )
+    return row_by_text
