@@ -69,7 +69,7 @@ def _read_data(
     """
     from stsbench.bench.plan import RunPlan
     from stsbench.check.verify import LocalData
-    from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
+    from stsbench.data.splits import ContrastSplit, LabelledPairSplit, LabelledSplit, PairSplit
     from stsbench.data.task import has_files
     from stsbench.numbers.intervals import sentence_columns
 
@@ -95,7 +95,7 @@ def _read_data(
     elif isinstance(items, LabelledSplit | LabelledPairSplit):
         # The labels are not among the columns of sentences.
         columns["labels"] = items.labels
-    if columns:
+    if columns or isinstance(items, ContrastSplit):
         columns |= sentence_columns(*items.sides)
     return LocalData(planned_task.digest, columns)
 

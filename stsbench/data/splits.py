@@ -109,7 +109,33 @@ class CaptionSplit(_Sentences):
         return _digest([(super().digest, features)])
 
 
-Split = PairSplit | LabelledSplit | LabelledPairSplit | CaptionSplit
+MAX_NEGATIVES = 6
+"""The largest number of less similar sentences of an item."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContrastSplit(_Sentences):
+    """Sentences with one that is more similar than one or several others."""
+
+    text_columns = ("anchors", "positives")
+    anchors: Sequence[str]
+    positives: Sequence[str]
+    """The sentence that is more similar to each anchor."""
+    negatives: Sequence[Sequence[str]]
+    """Columns of less similar sentences, one or several, each of length n."""
+
+    @property
+    def sides(self) -> tuple[Sequence[str], ...]:
+        """The columns of anchors, of positives, and each of negatives."""
+        return (self.anchors, self.positives, *self.negatives)
+
+    @cached_property
+    def digest(self) -> str:
+        """The sha256 of the sentences in order."""
+        return _digest(zip(*self.sides, strict=True))
+
+
+Split = PairSplit | LabelledSplit | LabelledPairSplit | CaptionSplit | ContrastSplit
 
 
 _SEPARATOR_OR_ESCAPE = re.compile("[\x1b\x1e\x1f]")
@@ -172,6 +198,13 @@ def check_form(split: object, *, where: str) -> None:
         _check_texts(split.ungraded, where, name="ungraded")
     elif isinstance(split, CaptionSplit):
         _check_images(split, where)
+    elif isinstance(split, ContrastSplit):
+        if not 1 <= len(split.negatives) <= MAX_NEGATIVES:
+            raise DataError(
+                f"{where}: {len(split.negatives)} columns of negatives, not 1 to {MAX_NEGATIVES}"
+            )
+        for column in split.negatives:
+            _check_texts(column, where, name="negatives", n=split.n)
     else:
         _check_labels(split, where)
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from stsbench.core.errors import DataError
+from stsbench.core.errors import DataError, ProtocolError
 from stsbench.data.splits import Split
 from stsbench.encoders.base import Embed, EmbeddingRows, iter_blocks
 from stsbench.numbers.intervals import (
@@ -22,6 +22,7 @@ from stsbench.numbers.intervals import (
     correlation_interval,
     read_dependence,
 )
+from stsbench.numbers.similarity import SIMILARITIES, Similarities, are_bits
 from stsbench.numbers.statistics import item_weights, weigh_subsets
 
 # Types of protocols' fields; a user's values are checked against them when they are read.
@@ -138,6 +139,40 @@ def inspect_embeddings(rows: EmbeddingRows) -> EmbeddingChecks:
         zero_vectors += int((~block.any(axis=1)).sum())
         is_constant = is_constant and bool((block == first_row).all())
     return EmbeddingChecks(zero_vectors, is_constant)
+
+
+def compare_sides(embeddings: EmbeddingRows, n: int, name: str, *, side: int = 1) -> Similarities:
+    """Return the similarity of each item's first sentence with one of its others.
+
+    Args:
+        embeddings: The embeddings of the first sentences of all items, then those of the second
+            ones, and so on: row 0 and row n are of one item.
+        n: The number of items.
+        name: One of ``SIMILARITIES``.
+        side: The position of the other sentence among those of an item.
+
+    Raises:
+        ProtocolError: The similarity needs bits, and the embeddings are none.
+    """
+    if name == "hamming" and not are_bits(np.asarray(embeddings)):
+        raise ProtocolError(
+            "similarity 'hamming' counts bits that differ",
+            hint="make the embeddings bits: `params=embeddings=binary`",
+        )
+    blocks = zip(
+        iter_blocks(embeddings, stop=n),
+        iter_blocks(embeddings, side * n, (side + 1) * n),
+        strict=True,
+    )
+    values = [np.empty(0)]  # for a split without items
+    has_zero_vector = [np.empty(0, dtype=bool)]
+    for first, second in blocks:
+        block = SIMILARITIES[name](
+            first.astype(np.float32, copy=False), second.astype(np.float32, copy=False)
+        )
+        values.append(block.values)
+        has_zero_vector.append(block.has_zero_vector)
+    return Similarities(np.concatenate(values), np.concatenate(has_zero_vector))
 
 
 def score_pairs(

@@ -28,6 +28,7 @@ EVALUATORS = Registry(
     "evaluator",
     {
         "sts": "stsbench.evaluators.sts:StsEvaluator",
+        "contrast": "stsbench.evaluators.contrast:ContrastEvaluator",
         "probe": "stsbench.evaluators.probe.evaluator:ProbeEvaluator",
         "relatedness": "stsbench.evaluators.relatedness:RelatednessEvaluator",
         "retrieval": "stsbench.evaluators.retrieval:RetrievalEvaluator",

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from stsbench.core.errors import DataError, EncoderError, ProtocolError, suggest
 from stsbench.data.splits import PairSplit, Split
-from stsbench.encoders.base import Embed, iter_blocks
-from stsbench.evaluators.base import ItemColumns, Scores, inspect_embeddings, score_pairs
+from stsbench.encoders.base import Embed
+from stsbench.evaluators.base import (
+    ItemColumns,
+    Scores,
+    compare_sides,
+    inspect_embeddings,
+    score_pairs,
+)
 from stsbench.numbers.intervals import sentence_columns
-from stsbench.numbers.similarity import SIMILARITIES, are_bits
+from stsbench.numbers.similarity import SIMILARITIES, Similarities
 from stsbench.numbers.statistics import (
     AGGREGATIONS,
     CORRELATIONS,
@@ -111,7 +117,7 @@ class StsEvaluator:
                 "tell the subsets",
                 hint="use protocol 'simcse', or a data folder (`data`) with the subsets",
             )
-        similarity, zero_vectors = _compute_similarities(split, embed, self.protocol.similarity)
+        similarity, has_zero_vector = _compute_similarities(split, embed, self.protocol.similarity)
         columns: ItemColumns = {
             "subset": list(split.subset),
             "gold": split.gold,
@@ -125,6 +131,7 @@ class StsEvaluator:
             notes.insert(
                 0, "the data's source does not tell subsets: only the aggregation 'all' is offered"
             )
+        zero_vectors = int(has_zero_vector.sum())
         if zero_vectors:
             notes.insert(0, f"{zero_vectors} pairs hold a zero vector and have similarity 0")
         return replace(result, scores=scores, zero_vectors=zero_vectors, notes=tuple(notes))
@@ -186,15 +193,8 @@ class StsEvaluator:
         )
 
 
-class _PairSimilarities(NamedTuple):
-    similarity: Float64Array
-    """The similarity of each pair, (n,)."""
-    zero_vectors: int
-    """The number of pairs with a zero vector."""
-
-
-def _compute_similarities(split: PairSplit, embed: Embed, name: str) -> _PairSimilarities:
-    """Return the similarity of each pair, and how many similarities involve a zero vector.
+def _compute_similarities(split: PairSplit, embed: Embed, name: str) -> Similarities:
+    """Return the similarity of each pair.
 
     Args:
         split: The pairs.
@@ -207,29 +207,13 @@ def _compute_similarities(split: PairSplit, embed: Embed, name: str) -> _PairSim
     """
     texts = split.texts()
     embeddings = embed(texts)
-    if name == "hamming" and not are_bits(np.asarray(embeddings)):
-        raise ProtocolError(
-            "similarity 'hamming' counts bits that differ",
-            hint="make the embeddings bits: `params=embeddings=binary`",
-        )
+    similarities = compare_sides(embeddings, split.n, name)
     if len(set(texts)) > 1 and inspect_embeddings(embeddings).is_constant:
         raise EncoderError(
             f"the encoder gives every one of {len(texts)} sentences the same embedding; "
             "no correlation exists"
         )
-    # The embeddings of the first sentences, then those of the second: rows 0 and n on are a pair.
-    blocks = zip(
-        iter_blocks(embeddings, stop=split.n), iter_blocks(embeddings, split.n), strict=True
-    )
-    similarities = [np.empty(0)]  # for a split without pairs
-    zero_vectors = 0
-    for first, second in blocks:
-        similarity, has_zero_vector = SIMILARITIES[name](
-            first.astype(np.float32, copy=False), second.astype(np.float32, copy=False)
-        )
-        similarities.append(similarity)
-        zero_vectors += int(has_zero_vector.sum())
-    return _PairSimilarities(np.concatenate(similarities), zero_vectors)
+    return similarities
 
 
 def _correlations(similarity: Float64Array, gold: Float64Array, subset: str) -> dict[str, float]:

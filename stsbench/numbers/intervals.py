@@ -65,8 +65,10 @@ DOMINANT_COMPONENT_NOTE = (
     "chains of shared sentences link more than half of the items: the interval is by shared "
     "sentences alone, and does not cover that whole chains err together"
 )
-SENTENCE_COLUMNS = ("sentence1", "sentence2")
-"""The per-item columns with the sentences of an item, as numbers."""
+MAX_SENTENCES = 8
+"""The largest number of sentences of an item."""
+SENTENCE_COLUMNS = tuple(f"sentence{number}" for number in range(1, MAX_SENTENCES + 1))
+"""The per-item columns with the sentences of an item, as numbers; most items have one or two."""
 
 
 def sentence_columns(*sides: Sequence[str]) -> dict[str, npt.NDArray[np.uint32]]:
@@ -76,7 +78,8 @@ def sentence_columns(*sides: Sequence[str]) -> dict[str, npt.NDArray[np.uint32]]
     many then count as dependent.
 
     Args:
-        sides: The sentences of the items, or the first and the second sentences of the pairs.
+        sides: The sentences of the items, or the first and the second sentences of the pairs, and
+            so on: at most ``MAX_SENTENCES`` columns.
     """
     keys = (
         np.frombuffer(b"".join(map(_sentence_key, side)), dtype="<u4").astype(np.uint32)
@@ -92,7 +95,7 @@ def _sentence_key(sentence: str) -> bytes:
 
 
 def read_sentence_ids(columns: Mapping[str, npt.NDArray[Any] | list[str]]) -> IntArray | None:
-    """Return the sentences of each item as numbers, (n, 1) or (n, 2), from per-item columns.
+    """Return the m sentences of each item as numbers, (n, m), from per-item columns.
 
     It is None if the columns do not contain them.
     """
@@ -100,6 +103,30 @@ def read_sentence_ids(columns: Mapping[str, npt.NDArray[Any] | list[str]]) -> In
         np.asarray(columns[name]).astype(np.int64) for name in SENTENCE_COLUMNS if name in columns
     ]
     return np.stack(ids_by_side, axis=1) if ids_by_side else None
+
+
+def merge_chains(sentences: IntArray) -> IntArray:
+    """Return the sentences of items, (n, m), in at most two columns, by which they vary together.
+
+    Items with more than two sentences vary with all items of their chain: they get the lowest
+    number in it, (n, 1).
+    """
+    n, m = sentences.shape
+    if m <= 2:
+        return sentences
+    from scipy import sparse
+    from scipy.sparse import csgraph
+
+    numbers, rows = np.unique(sentences, return_inverse=True)
+    rows = rows.reshape(n, m)
+    links = sparse.coo_array(
+        (np.ones(n * m), (np.repeat(rows[:, 0], m), rows.ravel())), shape=2 * numbers.shape
+    )
+    _, chain_by_sentence = csgraph.connected_components(links, directed=False)
+    # Numbers are sorted, so that the first sentence of a chain is the lowest one.
+    _, first_by_chain = np.unique(chain_by_sentence, return_index=True)
+    lowest: IntArray = numbers[first_by_chain[chain_by_sentence[rows[:, :1]]]]
+    return lowest
 
 
 class _Groups(NamedTuple):
@@ -177,8 +204,10 @@ class ItemDependence:
         """Assign numbers to the sentences, and to the pairs of them.
 
         Args:
-            sentences: The sentences of each item as numbers, (n, 1) or (n, 2).
+            sentences: The m sentences of each item as numbers, (n, m); with more than two, items
+                vary with all of their chain.
         """
+        sentences = merge_chains(sentences)
         _, sentence_numbers = np.unique(sentences.ravel(), return_inverse=True)
         sides = np.sort(sentence_numbers.reshape(sentences.shape), axis=1)
         self._first, self._last = sides[:, 0], sides[:, -1]

@@ -15,6 +15,7 @@ from stsbench.numbers.intervals import (
     ItemDependence,
     StandardError,
     cached_dependence,
+    merge_chains,
     read_sentence_ids,
     standard_errors,
     widest_first,
@@ -191,7 +192,7 @@ def join_items(
     offset = 0
     for items in tasks:
         # The first and the last column: a pair's two sentences, or one sentence twice.
-        sentences = items.sentences[:, [0, -1]]
+        sentences = merge_chains(items.sentences)[:, [0, -1]]
         # Negative numbers are an item's own: shifted, so that no two tasks have the same.
         sentences_by_task.append(np.where(sentences < 0, sentences - offset, sentences))
         offset += len(sentences)

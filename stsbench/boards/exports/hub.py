@@ -399,6 +399,7 @@ class HubTask(NamedTuple):
 HUB_TASKS = {
     "sts": HubTask("semantic-similarity", name="Semantic Similarity"),
     "relatedness": HubTask("semantic-similarity", name="Semantic Similarity, trained regressor"),
+    "contrast": HubTask("sentence-similarity", name="Contrast set", metric="accuracy"),
     "probe": HubTask(task="text-classification", name="Text Classification", metric="accuracy"),
     "retrieval": HubTask("image-text-retrieval", name="Image-Text Retrieval"),
 }

@@ -30,14 +30,17 @@ from stsbench.core.files import check_unpacked_size, file_digest, make_scratch_p
 from stsbench.data.hub.failures import describe_exception, silence_library
 from stsbench.data.hub.repository import HubPath, Repository
 from stsbench.data.readers.columns import ColumnRoles
-from stsbench.data.readers.files import TextTable, format_names, to_text_table
+from stsbench.data.readers.contrasts import to_contrasts
+from stsbench.data.readers.files import TextTable, expand_lists, format_names, to_text_table
 from stsbench.data.readers.sentences import TableRows, to_split
-from stsbench.data.splits import PairSplit, Split
+from stsbench.data.splits import MAX_NEGATIVES, PairSplit, Split
 
 COLUMNS = {"sentence1": "sentence1", "sentence2": "sentence2", "gold": "score"}
 """The columns of a pair dataset by role, if a card does not give others."""
-ROLES = (*COLUMNS, "subset", "sentence", "label")
-"""The roles of columns in a card; one that gives ``label`` gives all columns to read."""
+NEGATIVES = ("negative", *(f"negative{number}" for number in range(2, MAX_NEGATIVES + 1)))
+"""The roles of columns of less similar sentences."""
+ROLES = (*COLUMNS, "subset", "sentence", "label", "anchor", "positive", *NEGATIVES)
+"""The roles of columns in a card; one with ``label`` or ``anchor`` gives all columns to read."""
 _DESCRIPTION_FILES = ("README.md", ".huggingface.yaml", "dataset_infos.json")
 _DATA_FILE = re.compile(r".*\.(json|jsonl|ndjson|csv|tsv|parquet)(\.(gz|bz2|xz))?")
 
@@ -112,6 +115,15 @@ def fetch_rows(source: HubSource, split: str) -> HubRows:
         # Of several configurations, each is a subset by its name.
         subset = config if source.configs else ""
         parts.append(TableRows(table, positions=range(len(table.rows)), subset=subset))
+    if "anchor" in column_by_role:
+        negatives = [column_by_role[role] for role in NEGATIVES if role in column_by_role]
+        contrasts = to_contrasts(
+            [part.table for part in parts],
+            column_by_role["anchor"],
+            column_by_role["positive"],
+            negatives,
+        )
+        return HubRows(contrasts, repository.commit)
     is_gold = "label" not in column_by_role
     sentence_columns = [
         name for role, name in column_by_role.items() if role.startswith("sentence")
@@ -262,14 +274,17 @@ def _read_splits(
     if not n_rows:
         raise DataError(f"{where}: there is not one row")
     dataset = builder.as_dataset(split="+".join(names), in_memory=True)
-    table = dataset.flatten().with_format("arrow")[:]
+    table = expand_lists(dataset.flatten().with_format("arrow")[:])
     if column_by_role is not None:
         columns = list(dict.fromkeys(column_by_role.values()))
         _check_names(columns, table.column_names, where, noun="column")
         table = table.select(columns)
     for role, name in (column_by_role or {}).items():
         column_type = str(table.schema.field(name).type)
-        if role.startswith("sentence") and column_type not in ("string", "large_string"):
+        if role not in ("gold", "label", "subset") and column_type not in (
+            "string",
+            "large_string",
+        ):
             raise DataError(f"{where}: column '{name}' holds {column_type}, not text")
     return to_text_table(where, table, numbers=range(1, n_rows + 1), unit="row")
 
@@ -394,6 +409,10 @@ def _source_columns(source: HubSource, where: str) -> dict[str, str]:
     for role in source.columns:
         if role not in ROLES:
             raise CardError(f"{where}: unknown key '{role}' in [hub.columns]{suggest(role, ROLES)}")
+    if "anchor" in source.columns:
+        if not {"positive", "negative"} <= {*source.columns} <= {"anchor", "positive", *NEGATIVES}:
+            raise CardError(f"{where}: anchor needs positive and negative in [hub.columns] alone")
+        return dict(source.columns)
     if "label" not in source.columns:
         return COLUMNS | source.columns
     valid_roles = ({"sentence", "label"}, {"sentence1", "sentence2", "label"})

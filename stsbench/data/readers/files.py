@@ -253,7 +253,7 @@ def read_table(
     with translate_errors(problem, DataError, *exception_types, max_length=150):
         if not is_parquet:
             return _read_json_table(path, content)
-        arrow_table = read_parquet(path, content)
+        arrow_table = expand_lists(read_parquet(path, content))
         return to_text_table(
             path, arrow_table, numbers=range(1, arrow_table.num_rows + 1), unit="row"
         )
@@ -310,7 +310,29 @@ def _read_json_table(path: Path, content: bytes) -> TextTable:
         )
     # Empty lines are no rows.
     numbers = [number for number, line in enumerate(text.split(b"\n"), 1) if line.strip()]
-    return to_text_table(path, table=read_json_lines(path, text), numbers=numbers, unit="line")
+    table = expand_lists(read_json_lines(path, text))
+    return to_text_table(path, table, numbers=numbers, unit="line")
+
+
+def expand_lists(table: pa.Table) -> pa.Table:
+    """Return a table with a further column for each text in the lists of a column.
+
+    Those of ``options`` are ``options.0``, ``options.1`` and so on. A column whose lists differ in
+    length, hold other values than text, or more than ``MAX_LISTED`` stays as it is.
+    """
+    import pyarrow as pa
+    from pyarrow import compute
+
+    for name in table.column_names:
+        column = table.column(name)
+        if not pa.types.is_list(column.type) or not pa.types.is_string(column.type.value_type):
+            continue
+        lengths = compute.unique(compute.list_value_length(column)).to_pylist()
+        if len(lengths) == 1 and lengths[0] is not None and lengths[0] <= MAX_LISTED:
+            for position in range(lengths[0]):
+                texts = compute.list_element(column, position)
+                table = table.append_column(f"{name}.{position}", texts)
+    return table
 
 
 def to_text_table(
@@ -346,9 +368,9 @@ def _cell_text(value: Any) -> str | None:  # noqa: ANN401 - the values of a colu
 def read_json_lines(path: Path, content: bytes) -> pa.Table:
     """Read one JSON object per line; its keys are the columns, and a missing key is null.
 
-    Lists and objects inside are no training text: they become empty lists, which cannot be read as
-    a column of text. Arrow's own reader is not used, as it ends the process on deep nesting, and
-    reads dates as times.
+    Lists and objects inside are no training text: they cannot be read as a column of text. Lists
+    of a few texts are kept, see :func:`expand_lists`; others become empty lists. Arrow's own reader
+    is not used, as it ends the process on deep nesting, and reads dates as times.
 
     Args:
         path: The file, for messages.
@@ -379,7 +401,7 @@ def read_json_lines(path: Path, content: bytes) -> pa.Table:
 
 
 def _parse_json_row(where: str, line: bytes) -> dict[str, Any]:
-    """Parse one line; lists and objects in it become empty lists.
+    """Parse one line; objects in it, and lists except of a few texts, become empty lists.
 
     Args:
         where: The file and the line, for messages.
@@ -399,9 +421,15 @@ def _parse_json_row(where: str, line: bytes) -> dict[str, Any]:
     for key, value in row.items():
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise DataError(f"{where}: '{key[:40]}' is a number beyond 64 bits")
-        if isinstance(value, list | dict):
+        if isinstance(value, list | dict) and not _is_list_of_texts(value):
             row[key] = []
     return row
+
+
+def _is_list_of_texts(value: object) -> bool:
+    """Return whether a value is a list of at most ``MAX_LISTED`` texts."""
+    is_short = isinstance(value, list) and len(value) <= MAX_LISTED
+    return is_short and all(isinstance(text, str) for text in value)
 
 
 class _SplitText(NamedTuple):

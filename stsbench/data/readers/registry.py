@@ -32,6 +32,7 @@ READERS = Registry(
         "snli": "stsbench.data.readers.sentences:read_snli",
         "probing": "stsbench.data.readers.sentences:read_probing",
         "captions": "stsbench.data.readers.sentences:read_captions",
+        "contrast_table": "stsbench.data.readers.contrasts:read_contrast_table",
     },
     group="readers",
     accepts=_is_reader,

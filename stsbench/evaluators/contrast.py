@@ -1,0 +1,135 @@
+"""Contrast sets: whether the right one of several sentences is the most similar.
+
+Each item is a sentence, one that means the same, and one or several that do not, though they share
+most of its words. SemAntoNeg (Vahtola, Creutz and Tiedemann 2022,
+https://aclanthology.org/2022.blackboxnlp-1.20) has three candidates, triplets have two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from stsbench.core.errors import DataError, ProtocolError, suggest
+from stsbench.data.splits import ContrastSplit, Split
+from stsbench.encoders.base import Embed
+from stsbench.evaluators.base import ItemColumns, Scores, compare_sides
+from stsbench.numbers.intervals import (
+    SHARE_INTERVAL_METHOD,
+    read_dependence,
+    sentence_columns,
+    share_interval,
+)
+from stsbench.numbers.similarity import SIMILARITIES
+
+TIE_TOLERANCE = 1e-12
+"""Similarities that differ by no more are tied: cosines of equal vectors differ by rounding."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContrastProtocol:
+    """How the sentences of an item are compared.
+
+    Attributes:
+        name: The protocol's name.
+        metric: The score: the share of items in the right order.
+        similarity: One of ``SIMILARITIES``.
+    """
+
+    name: str
+    metric: Literal["accuracy"] = "accuracy"
+    similarity: str = "cosine"
+
+    def __post_init__(self) -> None:
+        """Raise ProtocolError if the similarity is not in its table."""
+        if self.similarity not in SIMILARITIES:
+            raise ProtocolError(
+                f"protocol '{self.name}': similarity: '{self.similarity}' is not one of "
+                f"{', '.join(SIMILARITIES)}{suggest(self.similarity, SIMILARITIES)}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContrastEvaluator:
+    """Scores the share of items whose positive is more similar to the anchor than all negatives."""
+
+    PROTOCOLS: ClassVar[Mapping[str, ContrastProtocol]] = {
+        "contrast": ContrastProtocol(name="contrast")
+    }
+    ONE_SPLIT: ClassVar[bool] = True
+
+    protocol: ContrastProtocol
+
+    def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
+        """Compare the similarities of each anchor with its positive and with its negatives.
+
+        Args:
+            splits: One ContrastSplit, under any name.
+            embed: Embeds its sentences.
+            seed: Not used: nothing is drawn.
+
+        Raises:
+            DataError: The split is no ContrastSplit.
+            ProtocolError: The protocol's similarity needs bits.
+        """
+        (split,) = splits.values()
+        if not isinstance(split, ContrastSplit):
+            raise DataError("the evaluator 'contrast' scores anchors with positives and negatives")
+        embeddings = embed(split.texts())
+        positive, *negatives = (
+            compare_sides(embeddings, split.n, self.protocol.similarity, side=side)
+            for side in range(1, len(split.sides))
+        )
+        margins = np.array([positive.values - negative.values for negative in negatives])
+        is_right = margins > TIE_TOLERANCE
+        columns = {"correct": is_right.all(axis=0).astype(np.int64)}
+        if len(negatives) > 1:
+            columns |= {
+                f"correct{number}": row.astype(np.int64) for number, row in enumerate(is_right, 1)
+            }
+        result = self.recompute({**columns, **sentence_columns(*split.sides)})
+        has_zero_vector = np.any([side.has_zero_vector for side in (positive, *negatives)], axis=0)
+        zero_vectors = int(has_zero_vector.sum())
+        is_tied = ~is_right.all(axis=0) & (margins >= -TIE_TOLERANCE).all(axis=0)
+        notes = []
+        if zero_vectors:
+            notes.append(f"{zero_vectors} items hold a zero vector, which has similarity 0")
+        if n_tied := int(is_tied.sum()):
+            notes.append(f"{n_tied} items are ties, which count as wrong")
+        return replace(result, zero_vectors=zero_vectors, notes=tuple(notes))
+
+    def recompute(self, items: ItemColumns) -> Scores:
+        """Compute the share of items in the right order.
+
+        Args:
+            items: The column ``correct``; with several negatives also ``correct1``, ``correct2``
+                and so on, one for each; and which items share sentences; each of length n.
+
+        Returns:
+            The score is the share. ``scores`` also has that of each negative alone, such as
+            ``accuracy.1``, and ``chance``: the share that random similarities have.
+        """
+        correct = np.asarray(items["correct"], dtype=np.float64)
+        n = len(correct)
+        # The numbers of the negatives: none if there is only one.
+        numbers = [name.removeprefix("correct") for name in items if name.startswith("correct")][1:]
+        share_by_negative = {
+            f"accuracy.{number}": float(np.mean(np.asarray(items[f"correct{number}"])))
+            for number in numbers
+        }
+        share = float(correct.mean())
+        return Scores(
+            score=share,
+            scores={
+                "accuracy": share,
+                **share_by_negative,
+                "chance": 1 / (1 + max(len(numbers), 1)),
+            },
+            interval=share_interval(correct, read_dependence(items, n)),
+            interval_method=SHARE_INTERVAL_METHOD,
+            per_item=items,
+            n=n,
+        )
