@@ -80,6 +80,7 @@ def test_every_option_of_an_evaluator_is_in_the_page_and_the_reverse():
         "retrieval": set(retrieval),
         "sts": set(),
         "relatedness": set(),
+        "contrast": set(),
     }
 
 

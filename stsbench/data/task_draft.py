@@ -37,7 +37,13 @@ from stsbench.data.recognition import (
     find_tables,
     splits_in_name,
 )
-from stsbench.data.splits import CaptionSplit, PairSplit, Split, count_characters
+from stsbench.data.splits import (
+    CaptionSplit,
+    ContrastSplit,
+    PairSplit,
+    Split,
+    count_characters,
+)
 from stsbench.data.task import load_split
 
 KEY_COMMENTS = {
@@ -445,7 +451,7 @@ def _split_section(split: Split) -> SplitSection:
             mean=round(float(np.mean(split.gold)), 12),
             subsets=dict(Counter(split.subset)) if any(split.subset) else {},
         )
-    assert not isinstance(split, CaptionSplit), "a table holds no captions"
+    assert not isinstance(split, CaptionSplit | ContrastSplit), "drafts are of pairs or labels"
     counts = np.bincount(split.labels, minlength=len(split.classes)).tolist()
     return SplitSection(
         n=split.n,

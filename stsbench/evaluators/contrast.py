@@ -85,11 +85,10 @@ class ContrastEvaluator:
         )
         margins = np.array([positive.values - negative.values for negative in negatives])
         is_right = margins > TIE_TOLERANCE
-        columns = {"correct": is_right.all(axis=0).astype(np.int64)}
+        columns = {"correct": np.asarray(is_right.all(axis=0), dtype=np.int64)}
         if len(negatives) > 1:
-            columns |= {
-                f"correct{number}": row.astype(np.int64) for number, row in enumerate(is_right, 1)
-            }
+            for number, row in enumerate(is_right, start=1):
+                columns[f"correct{number}"] = row.astype(np.int64)
         result = self.recompute({**columns, **sentence_columns(*split.sides)})
         has_zero_vector = np.any([side.has_zero_vector for side in (positive, *negatives)], axis=0)
         zero_vectors = int(has_zero_vector.sum())

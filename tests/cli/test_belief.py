@@ -48,6 +48,7 @@ KINDS = {
     "probe without rounding": Kind("topics", "logreg", 0.02),
     "probe over folds": Kind("reviews", "senteval-fast", 0.02),
     "retrieval": Kind("images", FEW_IMAGES),
+    "contrast set": Kind("triplets", "contrast", 0.02),
 }
 OF_KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 BOTH = ("--encoder", "own_encoders:Hashed,own_encoders:Hashed+size=16")
@@ -122,6 +123,11 @@ def write_tasks(cards: Path, data: Path) -> None:
         "retrieval",
         splits(train=200, validation=200, test=200) + local("captions", "", files),
     )
+    rows = [(sentence(i, i), sentence(i, i + 2), sentence(i + i % 2, i)) for i in range(60)]
+    write(data / "mine" / "triplets", "".join("\t".join(row) + "\n" for row in rows))
+    columns = "anchor = 0, positive = 1, negatives = [2]"
+    files = {"test": '{path = "triplets"}'}
+    task("triplets", "contrast", splits(test=60) + local("contrast_table", columns, files))
 
 
 OPTIONS = ("--cards", "cards", "--data", "data")

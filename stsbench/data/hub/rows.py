@@ -274,8 +274,9 @@ def _read_splits(
     if not n_rows:
         raise DataError(f"{where}: there is not one row")
     dataset = builder.as_dataset(split="+".join(names), in_memory=True)
-    table = expand_lists(dataset.flatten().with_format("arrow")[:])
+    table = dataset.flatten().with_format("arrow")[:]
     if column_by_role is not None:
+        table = expand_lists(table)
         columns = list(dict.fromkeys(column_by_role.values()))
         _check_names(columns, table.column_names, where, noun="column")
         table = table.select(columns)

@@ -34,7 +34,7 @@ def read_contrast_table(
     """
     layout = FileLayout(delimiter, header, quoting)
     by_name = any(isinstance(key, str) for key in (anchor, positive, *negatives))
-    tables = [read_table(file.path, layout, by_name=by_name) for file in files]
+    tables = [read_table(file.path, layout, by_name=by_name, with_lists=True) for file in files]
     for table in tables:
         table.check_row_lengths()
     return to_contrasts(tables, anchor, positive, negatives)

@@ -218,6 +218,7 @@ def read_table(
     layout: FileLayout = FileLayout(),  # noqa: B008 - immutable
     *,
     by_name: bool,
+    with_lists: bool = False,
 ) -> TextTable:
     """Read a file of any kind as a table of text.
 
@@ -226,6 +227,7 @@ def read_table(
         layout: The layout of a text file; for other files it must be empty.
         by_name: Whether columns are addressed by name. The first row of a text file then holds
             their names, unless the layout states otherwise.
+        with_lists: Whether the texts in lists are columns too, see :func:`expand_lists`.
 
     Raises:
         DataError: The file is broken, or has no row.
@@ -251,12 +253,14 @@ def read_table(
     exception_types = (pa.ArrowException, OSError, UnicodeDecodeError)
     problem = f"{path}: not valid {file_kind}"
     with translate_errors(problem, DataError, *exception_types, max_length=150):
-        if not is_parquet:
-            return _read_json_table(path, content)
-        arrow_table = expand_lists(read_parquet(path, content))
-        return to_text_table(
-            path, arrow_table, numbers=range(1, arrow_table.num_rows + 1), unit="row"
-        )
+        if is_parquet:
+            arrow_table = read_parquet(path, content)
+            numbers: Sequence[int] = range(1, arrow_table.num_rows + 1)
+        else:
+            arrow_table, numbers = _read_json_table(path, content)
+        if with_lists:
+            arrow_table = expand_lists(arrow_table)
+        return to_text_table(path, arrow_table, numbers, unit="row" if is_parquet else "line")
 
 
 def _is_json_lines(path: Path, content: bytes) -> bool:
@@ -293,8 +297,8 @@ def read_parquet(path: Path, content: bytes) -> pa.Table:
     return parquet.read_table(io.BytesIO(content))
 
 
-def _read_json_table(path: Path, content: bytes) -> TextTable:
-    """Read lines of JSON as a table of texts, whose rows have the numbers of their lines.
+def _read_json_table(path: Path, content: bytes) -> tuple[pa.Table, list[int]]:
+    """Read lines of JSON as a table; also return the number of each row's line.
 
     Args:
         path: The file, for messages.
@@ -310,8 +314,7 @@ def _read_json_table(path: Path, content: bytes) -> TextTable:
         )
     # Empty lines are no rows.
     numbers = [number for number, line in enumerate(text.split(b"\n"), 1) if line.strip()]
-    table = expand_lists(read_json_lines(path, text))
-    return to_text_table(path, table, numbers=numbers, unit="line")
+    return read_json_lines(path, text), numbers
 
 
 def expand_lists(table: pa.Table) -> pa.Table:
@@ -428,8 +431,9 @@ def _parse_json_row(where: str, line: bytes) -> dict[str, Any]:
 
 def _is_list_of_texts(value: object) -> bool:
     """Return whether a value is a list of at most ``MAX_LISTED`` texts."""
-    is_short = isinstance(value, list) and len(value) <= MAX_LISTED
-    return is_short and all(isinstance(text, str) for text in value)
+    if not isinstance(value, list) or len(value) > MAX_LISTED:
+        return False
+    return all(isinstance(text, str) for text in value)
 
 
 class _SplitText(NamedTuple):

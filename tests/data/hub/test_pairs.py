@@ -24,7 +24,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, SourceError, StsbenchError
 from stsbench.data.corpora.corpus import load_corpus
 from stsbench.data.hub.rows import fetch_rows
-from stsbench.data.splits import PairSplit
+from stsbench.data.splits import ContrastSplit, PairSplit
 from stsbench.data.task import Task, load_task
 from tests import hub_server
 from tests.cli.commands import HEAD, Command, write
@@ -250,7 +250,7 @@ def test_every_fault_is_one_clear_line(hub: Hub, case: str, capfd: pytest.Captur
 CARDS = {
     card.hub.repo: card
     for card in map(Catalogue().task, Catalogue().paths("tasks"))
-    if card.hub and card.hub.splits
+    if card.hub and card.hub.splits and card.evaluator == "sts"
 }
 
 
@@ -286,6 +286,33 @@ def test_every_card_reads_the_layout_that_it_says_its_dataset_has(hub: Hub, repo
     assert (found.n, read) == (len(ROWS) * len(parts) * len(configs), commit)
     assert list(dict.fromkeys(found.subset)) == (source.configs or [""])
     assert found.gold[:2].tolist() == [3.4 * source.scale, 5.0 * source.scale]
+
+
+def test_rows_of_a_contrast_set_have_columns_or_lists(hub: Hub):
+    rows = [
+        {"Original": "up", "Synonym": "high", "others": ["down", "not up"]},
+        {"Original": "in", "Synonym": "within", "others": ["out", "not in"]},
+    ]
+    serve(hub, {"train.parquet": parquet(rows)})
+    columns = {
+        "anchor": "Original",
+        "positive": "Synonym",
+        "negative": "others.1",
+        "negative2": "others.0",
+    }
+    source = HubSource(repo=REPO, revision="unpinned", splits={"train": "train"}, columns=columns)
+    split = fetch_rows(source, "train").split
+    assert isinstance(split, ContrastSplit)
+    assert [list(side) for side in split.sides] == [
+        ["up", "in"],
+        ["high", "within"],
+        ["not up", "not in"],
+        ["down", "out"],
+    ]
+    for missing in ("positive", "negative"):
+        fewer = {role: name for role, name in columns.items() if role != missing}
+        with pytest.raises(CardError, match="anchor needs positive and negative"):
+            fetch_rows(msgspec.structs.replace(source, columns=fewer), "train")
 
 
 COMMIT = "5" * 40
