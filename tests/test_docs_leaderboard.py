@@ -1,4 +1,4 @@
-"""The examples of docs/leaderboard.md: the table of one's own, and the rows that are added, as the page prints them."""
+"""The examples of docs/choosing.md and docs/leaderboard.md: the table of one's own, and the rows that are added, as the page prints them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from tests.cli.commands import Command
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8")
-SHOWN = re.findall(r"^```sh\nstsbench ([^\n]*)\n```\n\n```text\n(.*?)^```", TEXT, re.S | re.M)
+EXAMPLE = re.compile(r"^```sh\nstsbench ([^\n]*)\n```\n\n```text\n(.*?)^```", re.S | re.M)
+SHOWN = EXAMPLE.findall(TEXT)
+CHOICES = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")
 ADDED = [line for line in re.findall(r"^stsbench (leaderboard [^\n#]*--add [^\n#]*)", TEXT, re.M)]
 
 
@@ -57,3 +59,22 @@ def test_a_declared_mixture_is_needed(place, capsys):
     (place / "mine.toml").write_text(text.replace(', protocol = "wmean"', ""), encoding="utf-8")
     code, _, err = Command(capsys)("leaderboard", "--table", "mine.toml")
     assert code == 2 and "SBERT-base Flow" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("command", "printed"), EXAMPLE.findall(CHOICES))
+def test_an_encoder_is_chosen_in_an_empty_folder(tmp_path, monkeypatch, capsys, command, printed):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    code, out, err = Command(capsys)(*shlex.split(command))
+    assert (code, err) == (0, "")
+    assert [line.rstrip() for line in out.rstrip().splitlines()] == printed.splitlines()
+
+
+def test_the_noise_of_the_choice_is_that_of_the_page_on_published_scores():
+    published = (ROOT / "docs" / "published.md").read_text(encoding="utf-8")
+    (line,) = [line for line in published.splitlines() if line.startswith("| MTEB(deu, v1) ")]
+    _, _, _, gap, unlike, unlike_bound, _, bound = [c.strip() for c in line.strip("|").split("|")]
+    below, n_gaps = re.match(r"(\d+) of (\d+)", unlike).groups()
+    text = " ".join(CHOICES.split())
+    assert f"about {unlike_bound} points apart" in text and f"one family {bound}." in text
+    assert f"this board is {gap} points. Of {n_gaps} such gaps, {below} are too small" in text

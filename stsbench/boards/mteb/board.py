@@ -198,6 +198,10 @@ class MtebBoard:
             "§ and zero-shot (the share of these tasks that a model was not trained on): "
             "by the training sets in MTEB's descriptions of models"
         )
+        yield (
+            "noise: most neighbours are nearer to each other than a test of unlike models on these "
+            "items could see (docs/published.md)"
+        )
         intervals = find_people_intervals(read_people_results(), self.tasks, self.catalogue)
         if intervals:
             yield f"{PEOPLE_LABEL}: {describe_people_intervals(intervals)}"
