@@ -159,7 +159,7 @@ def test_the_public_names():
             lambda: public.leaderboard(3),
             "leaderboard: results must be Results or a results folder; it is 3",
         ),
-        (lambda: public.leaderboard(suite="stss"), "unknown suite 'stss'; did you mean 'sts'"),
+        (lambda: public.leaderboard(suite="stts"), "unknown suite 'stts'; did you mean 'sts'"),
         (
             lambda: public.leaderboard(table="simcse-5", suite="sts"),
             "suite and protocol have no effect beside table",

@@ -75,7 +75,7 @@ def test_version(stsbench):
         ("RUN --seeds 4294967296", "--seeds '4294967296': a seed is not negative and below"),
         ("run --tasks quickstart-probe HASHED --split train", "quickstart-probe is trained and scored"),
         ("leaderboard --results gone", "results folder 'gone' does not exist; 'stsbench run' makes it"),
-        ("leaderboard --suite stss", "unknown suite 'stss'; did you mean 'sts'"),
+        ("leaderboard --suite stts", "unknown suite 'stts'; did you mean 'sts'"),
         ("leaderboard --format markdwon", "unknown format 'markdwon'; did you mean 'markdown'?"),
         ("data verify sts122", "unknown task or suite 'sts122'; did you mean 'sts12'"),
         ("data verify --data gone", "data folder 'gone' does not exist"),

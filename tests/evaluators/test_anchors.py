@@ -60,4 +60,6 @@ def test_an_interval_holds_the_score_and_is_as_wide_as_theory_says(measured, tas
     # Fisher's z with variance 1.06 / (n - 3), protocols of the field's sampling error.
     z, width = np.arctanh(result.score), 1.96 * np.sqrt(1.06 / (result.n - 3))
     theory = np.tanh(z + width) - np.tanh(z - width)
-    assert (high - low) == pytest.approx(theory, rel=0.35)
+    # Pairs share sentences, so they hold less than as many independent ones: most so in STS13, whose
+    # pairs form long chains.
+    assert 0.65 < (high - low) / theory < 2
