@@ -86,7 +86,9 @@ def small() -> Table:
             published_key="p/t/r",
             encoder="e",
             quoted_from="SBERT",
-            traits=EncoderTraits("SimCSE", "BERT-base", "nli"),
+            traits=EncoderTraits(
+                "SimCSE", "BERT-base", "nli", languages=("deu", "eng", "xxx"), license="MIT"
+            ),
         ),
         Row(label="second", cells={"a": TableCell(published=TableNumber(60.0))}),
     ]
@@ -166,7 +168,9 @@ def test_a_hostile_name_is_text_everywhere():
         encoder=f"{HOSTILE}2",
         quoted_from=HOSTILE,
         misprint=HOSTILE,
-        traits=EncoderTraits(HOSTILE, HOSTILE, HOSTILE),
+        traits=EncoderTraits(
+            HOSTILE, HOSTILE, HOSTILE, languages=(HOSTILE,), license=HOSTILE.lower()
+        ),
     )
     groups = [Group(section=HOSTILE, title=HOSTILE, rows=[row])]
     table = Table(name=HOSTILE, title=HOSTILE, columns=columns, groups=groups, notes=[HOSTILE])
@@ -179,6 +183,8 @@ def test_a_hostile_name_is_text_everywhere():
     assert reader.rows[0] == ["encoder", HOSTILE] and HOSTILE in reader.rows[-1][0]
     for name in ("data-method", "data-backbone", "data-supervision", "data-key"):
         assert reader.attributes(name) == [HOSTILE]
+    assert reader.attributes("data-languages") == [HOSTILE]
+    assert reader.attributes("data-license") == [HOSTILE.lower()]
 
 
 def test_an_interval_is_a_bar_that_says_its_ends():
@@ -224,6 +230,8 @@ def test_rows_say_what_filters_ask_for():
         "data-method": "SimCSE",
         "data-backbone": "BERT-base",
         "data-supervision": "nli",
+        "data-license": "mit",
+        "data-languages": "German English xxx",
         "data-side": "published",
     }
     tags = Reader(text).tags
@@ -231,6 +239,13 @@ def test_rows_say_what_filters_ask_for():
     assert ("tr", {"class": "further", "data-side": "measured"}) in tags
     facts = "e · SimCSE · BERT-base · supervision: nli · published: p/t/r"
     assert f'<span class="facts">{facts}</span>' in text
+
+
+def test_the_page_offers_licences_and_its_search_finds_languages():
+    text = render([small()], "html")
+    assert '<select id="license">' in text
+    assert re.search(r'TRAITS = \[.*"license"\]', text)
+    assert "line.dataset.languages" in text
 
 
 def test_boards_have_measured_and_published_numbers_unless_told_otherwise():
@@ -242,7 +257,8 @@ def test_boards_have_measured_and_published_numbers_unless_told_otherwise():
     assert 'class="further"' not in render([table], "html", show="merged")
     measured = render([table], "html", show="measured")
     traits = 'data-method="SimCSE" data-backbone="BERT-base" data-supervision="none"'
-    assert f'{traits} data-parameters="109482240" data-year="2021" data-side="measured"' in measured
+    assert f'{traits} data-parameters="109482240" data-year="2021"' in measured
+    assert 'data-license="mit" data-languages="English" data-side="measured"' in measured
 
 
 def test_heads_and_regions_are_named_for_those_who_hear_the_page():

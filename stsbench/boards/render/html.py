@@ -17,8 +17,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stsbench.boards.published.encoder_facts import format_parameters
 from stsbench.boards.published.rows import read_sources
+from stsbench.boards.tables.filters import read_languages
 from stsbench.boards.tables.layout import NO_NUMBER, Layout, build_layout, group_by_section
-from stsbench.boards.tables.table import STANDING_KINDS, Row, Show, Table, TableColumn
+from stsbench.boards.tables.table import (
+    STANDING_KINDS,
+    EncoderTraits,
+    Row,
+    Show,
+    Table,
+    TableColumn,
+)
 from stsbench.core.wording import escape_controls, join_lines
 
 if TYPE_CHECKING:
@@ -151,9 +159,18 @@ def _template_environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["in_millions"] = format_parameters
+    environment.filters["language_names"] = _name_languages
     environment.filters["breaking"] = break_before_parameters
     environment.filters["plain"] = escape_plain
     return environment
+
+
+def _name_languages(traits: EncoderTraits) -> str:
+    """Return the names of an encoder's languages, in a row, for the search of the page."""
+    languages = read_languages()
+    return " ".join(
+        languages[code].name if code in languages else code for code in traits.languages
+    )
 
 
 def fill_template(template: str, **variables: Any) -> str:  # noqa: ANN401 - those of the template

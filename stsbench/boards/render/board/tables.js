@@ -1,5 +1,5 @@
 // The tables of the page as objects: their rows are units, each with the lines below it.
-const TRAITS = ["method", "backbone", "supervision"];
+const TRAITS = ["method", "backbone", "supervision", "license"];
 /** Facts that are numbers, and the unit in which they are asked for. */
 const RANGES = { parameters: 1e6, year: 1 };
 /** Columns that say how rows stand to each other. */
@@ -31,7 +31,7 @@ function readUnit(table, line, place) {
   const traits = TRAITS.map((name) => line.dataset[name] || UNSAID);
   const numbers = Object.entries(RANGES).map(([name, unit]) => parseFloat(line.dataset[name]) / unit);
   const name = line.querySelector(".name").textContent + (line.querySelector(".apart")?.textContent ?? "");
-  const text = [name, line.dataset.encoder ?? "", place.section, place.title, ...traits].join(" ").toLowerCase();
+  const text = [name, line.dataset.encoder ?? "", line.dataset.languages ?? "", place.section, place.title, ...traits].join(" ").toLowerCase();
   return { table, lines: [line], ...place, traits, numbers, text, name, shown: true };
 }
 
