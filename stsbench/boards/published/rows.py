@@ -231,6 +231,8 @@ class ColumnFacts(StrictRecord, frozen=True, kw_only=True):
     split: Split = "test"
     protocol: str | None = None
     metric: str = ""
+    aggregation: str | None = None
+    """The aggregation that the source names, if it is another than the protocol's."""
     head: str = ""
     average_of: str = ""
 
@@ -317,12 +319,15 @@ def read_table_card(name: str) -> TableCard:
     """Read the card of a table.
 
     Args:
-        name: The name of the table, or a path that ends in ``.toml``.
+        name: The name of the table, a path that ends in ``.toml``, or ``paper/table`` for all
+            that the file of published scores has of a source.
 
     Raises:
         UnknownName: There is no such table; the message suggests the nearest.
         CardError: The file is not valid.
     """
+    if card := _make_source_card(name):
+        return card
     path = Path(name) if name.endswith(".toml") else FOLDER / "tables" / f"{name}.toml"
     try:
         modified_ns = path.stat().st_mtime_ns
@@ -332,6 +337,35 @@ def read_table_card(name: str) -> TableCard:
             "table", name, list_tables(), remedy=Remedy("list", {"kind": "tables"})
         ) from error
     return _read_table_file(path, modified_ns)
+
+
+@cache
+def _make_source_card(name: str) -> TableCard | None:
+    """Return a card with all scores that were published under ``paper/table``; None without any.
+
+    It has a column for each task, split, metric, protocol and aggregation.
+    """
+    rows = [row for row in read_published_rows().values() if f"{row.paper}/{row.table}" == name]
+    if not rows:
+        return None
+    columns = dict.fromkeys(
+        ColumnFacts(
+            task=score.task,
+            split=score.split,
+            protocol=score.protocol,
+            metric=score.metric,
+            aggregation=score.aggregation,
+        )
+        for row in rows
+        for score in row.scores
+    )
+    return TableCard(
+        title=read_sources().papers[rows[0].paper].title,
+        paper=rows[0].paper,
+        table=rows[0].table,
+        columns=list(columns),
+        groups=[GroupFacts(rows=[row.row for row in rows])],
+    )
 
 
 @cache

@@ -122,6 +122,7 @@ def make_column_spec(
             metric=metric,
             evaluator="",
             has_no_subsets=True,
+            published_aggregation=facts.aggregation,
         )
     card = catalogue.task(facts.task)
     # Published scores say "test" also if a task is scored on its only split.
@@ -134,6 +135,7 @@ def make_column_spec(
         metric=metric,
         evaluator=card.evaluator,
         has_no_subsets=not any(split_card.subsets for split_card in card.splits.values()),
+        published_aggregation=facts.aggregation,
     )
 
 
@@ -159,6 +161,9 @@ def find_printed_score(
     if spec is None:
         return None
     protocol = published_protocol(spec.protocol if other_protocol is None else other_protocol)
+    if spec.published_aggregation is not None:
+        protocol = protocol._replace(aggregation=spec.published_aggregation)
+        lenient = True
     candidates = [
         score
         for score in row.scores

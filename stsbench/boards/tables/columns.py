@@ -470,10 +470,15 @@ def _make_column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> T
     key = facts.task
     if metric != default_metric or facts.split != "test":
         key = f"{facts.task}.{facts.metric or facts.split}"
+    if facts.aggregation is not None:
+        parts = (facts.task, facts.split, metric, protocol, facts.aggregation)
+        key = ".".join(filter(None, parts))
     # A result's own score is the better the higher it is, whatever a user's evaluator calls it.
     metric_facts = Metric() if card.fields else METRICS[metric]
     has_card = not is_extra_or_suite(facts.task, catalogue)
     task_name = catalogue.task(facts.task).name if has_card else facts.task
+    if facts.aggregation is not None:
+        task_name = ", ".join(filter(None, (task_name, metric, facts.aggregation)))
     spec = make_column_spec(facts, protocol, metric, catalogue)
     return TableColumn(
         key=key,

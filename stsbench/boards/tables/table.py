@@ -38,6 +38,8 @@ class ColumnSpec(NamedTuple):
     evaluator: str
     has_no_subsets: bool
     """Whether the task has no subsets, so that all aggregations are the same."""
+    published_aggregation: str | None = None
+    """The aggregation of published scores; None: that of the protocol."""
     protocol_fields: Mapping[str, Any] = {}
     """All fields of the results' protocol; empty if ``protocol`` and ``metric`` are enough."""
 
