@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         read_results as read_results,
     )
     from stsbench.api.results import Results as Results
+    from stsbench.api.trainer_evaluator import StsbenchEvaluator as StsbenchEvaluator
     from stsbench.bench.iteration import iterate as iterate
     from stsbench.core.catalogue import Catalogue as Catalogue
     from stsbench.core.errors import StsbenchError as StsbenchError
@@ -30,6 +31,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "stsbench.api.calls": ("compare", "evaluate", "leaderboard", "read_results"),
     "stsbench.api.results": ("Results",),
+    "stsbench.api.trainer_evaluator": ("StsbenchEvaluator",),
     "stsbench.bench.iteration": ("iterate",),
     "stsbench.core.catalogue": ("Catalogue",),
     "stsbench.core.errors": ("StsbenchError",),

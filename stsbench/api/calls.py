@@ -210,8 +210,9 @@ def evaluate(**arguments: Any) -> Results:  # noqa: ANN401, D417 - those of iter
     Args:
         encoder: An encoder, what :func:`stsbench.load_encoder` takes, a ``SentenceTransformer`` of
             sentence-transformers, or a function from a list of sentences to their embeddings
-            (n, d); embeddings of these two are never stored. Several as a list, as a dict by the
-            names that results have for them, or as a comma list of names.
+            (n, d), ``(model, tokenizer)`` of transformers, or ``(client, "model")`` of an
+            OpenAI-like client; embeddings of all these are never stored. Several as a list, as a
+            dict by the names that results have for them, or as a comma list of names.
         tasks: Names of tasks and suites, a comma list of them, Tasks, or a list of these.
         protocol: Names of protocols; each task takes the one that its evaluator has.
         data: A local data folder; by default ``STSBENCH_DATA``, else the Hub.
@@ -221,6 +222,8 @@ def evaluate(**arguments: Any) -> Results:  # noqa: ANN401, D417 - those of iter
         on_error: ``skip`` continues after a task that fails, and after one of several encoders;
             ``failures`` of the Results holds what failed.
         name: The name in results of an encoder that is not given by its name.
+        batch_size: The largest number of sentences that a function or an object of another library
+            is called with: by default 32 for a model of transformers, 256 for a client, else 1024.
         catalogue: The cards to look names up in.
         callbacks: Functions that are called as the run proceeds, in place of showing progress.
         listener: The earlier name of ``callbacks``, accepted in version 0.1 only.

@@ -15,6 +15,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError, look_up
 from stsbench.core.names import split_names
 from stsbench.core.parameters import (
+    COUNT_OR_NONE,
     NAME,
     NAMES,
     PATH,
@@ -27,11 +28,16 @@ from stsbench.data.task import Task
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import check_loadable
 from stsbench.encoders.named import NamedEncoder
-from stsbench.encoders.objects import resolve_encoder
+from stsbench.encoders.objects import is_pair, resolve_encoder
 from stsbench.results.record import Result
 
-EncoderLike = Encoder | NamedEncoder | Callable[[list[str]], object] | str | Path
-"""An encoder as a program may pass it: an encoder, a name, a SentenceTransformer, a function."""
+EncoderLike = (
+    Encoder | NamedEncoder | Callable[[list[str]], object] | tuple[object, object] | str | Path
+)
+"""An encoder as a program may pass it: an encoder, a name, a SentenceTransformer, a function.
+
+A pair is ``(model, tokenizer)`` of transformers, or ``(client, "model")`` of an OpenAI-like client.
+"""
 EncodersLike = EncoderLike | Sequence[EncoderLike] | Mapping[str, EncoderLike]
 """One encoder, a list of encoders, or a dict of encoders by their names in results."""
 
@@ -50,6 +56,7 @@ def _are_task_specs(argument: object) -> bool:
     split=NAME,
     store=STORE,
     name=NAME,
+    batch_size=COUNT_OR_NONE,
     on_error=NAME,
     catalogue=Catalogue,
     callbacks=RunCallbacks,
@@ -66,6 +73,7 @@ def iterate(
     store: Store = "default",
     on_error: Literal["raise", "skip"] = "raise",
     name: str | None = None,
+    batch_size: int | None = None,
     catalogue: Catalogue | None = None,
     callbacks: RunCallbacks | None = None,
     listener: RunCallbacks | None = None,
@@ -98,12 +106,12 @@ def iterate(
         catalogue=catalogue,
     )
     _ = plan.planned_tasks  # unknown tasks and protocols are refused at the call
-    encoders = _resolve_encoders(encoder, name, catalogue)
+    encoders = _resolve_encoders(encoder, name, catalogue, batch_size)
     return _score_encoders(plan, encoders, callbacks)
 
 
 def _resolve_encoders(
-    encoders: EncodersLike, name: str | None, catalogue: Catalogue
+    encoders: EncodersLike, name: str | None, catalogue: Catalogue, batch_size: int | None
 ) -> list[NamedEncoder | str]:
     """Return loaded encoders, and the names of those to load later.
 
@@ -116,6 +124,8 @@ def _resolve_encoders(
         name: The name in results of a single encoder; None for its own. An encoder that is given by
             a name or path has its name already: it is refused with this, and as a dict's value.
         catalogue: The cards of encoders.
+        batch_size: The largest number of sentences that functions and objects of other libraries
+            are called with; None for their defaults.
 
     Returns:
         An element per encoder, in order: a text is a name that was checked.
@@ -129,13 +139,16 @@ def _resolve_encoders(
     resolved: list[NamedEncoder | str] = []
     seen_encoders = SeenEncoders()
     for result_name, encoder in passed_encoders:
-        loads_later = has_several and result_name is None and isinstance(encoder, str | Path)
+        is_name = isinstance(encoder, str | Path)
+        loads_later = has_several and result_name is None and is_name
         if loads_later:
             check_loadable(str(encoder), catalogue)
             resolved.append(str(encoder))
         else:
             # It refuses a text that a dict or `name` gives another name.
-            named_encoder = resolve_encoder(encoder, catalogue, name=result_name)
+            named_encoder = resolve_encoder(
+                encoder, catalogue, name=result_name, batch_size=batch_size
+            )
             resolved.append(named_encoder)
             # Raises an error for two that nothing distinguishes. An equal one stays in the list:
             # it is scored once.
@@ -167,7 +180,7 @@ def _list_encoders(encoders: EncodersLike, name: str | None) -> list[_PassedEnco
         encoders = split_names(encoders)
     if isinstance(encoders, Mapping):
         passed_encoders = [_PassedEncoder(key, encoder) for key, encoder in encoders.items()]
-    elif isinstance(encoders, list | tuple):
+    elif isinstance(encoders, list | tuple) and not is_pair(encoders):
         passed_encoders = [_PassedEncoder(name, encoder) for encoder in encoders]
     else:
         passed_encoders = [_PassedEncoder(name, encoders)]

@@ -27,9 +27,18 @@ from stsbench.encoders.metadata import (
 )
 from stsbench.encoders.named import NamedEncoder, find_named
 
+TRANSFORMER_BATCH = 32
+"""The number of sentences in a batch of a model of transformers."""
+CLIENT_BATCH = 256
+"""The number of sentences in a request of an OpenAI-like client."""
+
 
 def resolve_encoder(
-    candidate: object, catalogue: Catalogue, *, name: str | None = None
+    candidate: object,
+    catalogue: Catalogue,
+    *,
+    name: str | None = None,
+    batch_size: int | None = None,
 ) -> NamedEncoder:
     """Return the encoder that a program hands over.
 
@@ -37,10 +46,26 @@ def resolve_encoder(
         candidate: Anything that :func:`stsbench.load_encoder` or :func:`wrap_object` takes.
         catalogue: The cards to search.
         name: The name in results of an encoder that is not given by its name; None for its own.
+        batch_size: The largest number of sentences that a function or an object of another library
+            is called with; None for its default.
 
     Raises:
-        EncoderError: It is no encoder, or cannot have this name.
+        EncoderError: It is no encoder, or cannot have this name or a batch size.
     """
+    resolved = _resolve_object(candidate, catalogue, name=name)
+    if batch_size is None:
+        return resolved
+    if not isinstance(resolved.encoder, FunctionEncoder):
+        raise EncoderError(
+            f"'{resolved.name}' plans its own batches; batch_size is for functions and for "
+            "objects of other libraries"
+        )
+    resolved.encoder.batch_size = batch_size
+    return resolved
+
+
+def _resolve_object(candidate: object, catalogue: Catalogue, *, name: str | None) -> NamedEncoder:
+    """Return the encoder that a program hands over; see :func:`resolve_encoder`."""
     if isinstance(candidate, str | Path):
         if name is not None:
             raise EncoderError(
@@ -70,14 +95,24 @@ def wrap_object(candidate: object, *, named: bool = False) -> Encoder:
     """Return an object of a program as an encoder.
 
     Args:
-        candidate: An encoder, a ``SentenceTransformer``, or a function from sentences to
-            embeddings (n, d).
+        candidate: An encoder, a ``SentenceTransformer``, a ``StaticModel`` of model2vec, a function
+            from sentences to embeddings (n, d), or a pair as :func:`is_pair` describes it.
         named: The program names the encoder in results. Then an object with ``encode`` but no
             name of its own is accepted, and its ``encode`` is wrapped as a function.
 
     Raises:
         EncoderError: It is none of these; the message names what it lacks.
     """
+    if is_pair(candidate):
+        first, second = cast(tuple[Any, Any], candidate)
+        if isinstance(second, str):
+            return _wrap_client(first, second)
+        return _wrap_transformer(first, second)
+    is_static_model = _is_instance(candidate, package="model2vec", class_name="StaticModel")
+    if is_static_model and not is_encoder(candidate):
+        encoder = FunctionEncoder(cast(Encoder, candidate).encode)
+        encoder.name = "StaticModel"
+        return encoder
     is_library_model = _is_instance(
         candidate, package="sentence_transformers", class_name="SentenceTransformer"
     )
@@ -93,7 +128,8 @@ def wrap_object(candidate: object, *, named: bool = False) -> Encoder:
         raise EncoderError(
             f"{format_repr(candidate)} is not an encoder; give a name, "
             "an object with name, fingerprint (or None) and encode(sentences), "
-            "a SentenceTransformer, or a function from sentences to an array (n, d)"
+            "a SentenceTransformer, (model, tokenizer) of transformers, (client, 'model') of an "
+            "OpenAI-like client, or a function from sentences to an array (n, d)"
         )
     encoder = FunctionEncoder(candidate)
     check_signature(candidate, f"the function {encoder.name}")
@@ -109,8 +145,11 @@ class FunctionEncoder:
     fingerprint = None
     device_used: object = None
     dtype: object = None
-    prompt = None
+    prompt: str | None = None
     """Unknown, because the function may add one."""
+    batch_size: int | None = None
+    """The largest number of sentences in a call; None for the engine's batches."""
+    notes: Sequence[str] = ()
 
     def __init__(self, function: Callable[[list[str]], object]) -> None:
         """Store the function, and take its name; ``lambda`` for a lambda function."""
@@ -123,7 +162,94 @@ class FunctionEncoder:
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
-        return as_array(self.function(list(sentences)), self.name).astype(np.float32, copy=False)
+        size = self.batch_size or max(len(sentences), 1)
+        parts = [
+            as_array(self.function(list(sentences[start : start + size])), self.name)
+            for start in range(0, max(len(sentences), 1), size)
+        ]
+        embeddings = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return embeddings.astype(np.float32, copy=False)
+
+
+def is_pair(candidate: object) -> bool:
+    """Return whether this is a pair that makes an encoder together.
+
+    It is ``(model, tokenizer)`` of transformers, or ``(client, "model")`` of an OpenAI-like client.
+    """
+    if not isinstance(candidate, tuple) or len(candidate) != 2:
+        return False
+    first, second = candidate
+    if isinstance(second, str):
+        return callable(getattr(getattr(first, "embeddings", None), "create", None))
+    return callable(second) and _is_instance(
+        first, package="transformers", class_name="PreTrainedModel"
+    )
+
+
+def _wrap_client(client: Any, model: str) -> FunctionEncoder:  # noqa: ANN401 - of a library not imported
+    """Return the embeddings of an OpenAI-like client's model as an encoder, which is never stored.
+
+    Args:
+        client: An object with ``embeddings.create(model=, input=)``.
+        model: The name of the model, which is the name in results too.
+    """
+
+    def encode(sentences: list[str]) -> object:
+        answer = client.embeddings.create(model=model, input=sentences)
+        rows = sorted(answer.data, key=lambda row: row.index)
+        return [row.embedding for row in rows]
+
+    encoder = FunctionEncoder(encode)
+    encoder.name = model
+    encoder.batch_size = CLIENT_BATCH
+    return encoder
+
+
+def _wrap_transformer(model: Any, tokenizer: Any) -> FunctionEncoder:  # noqa: ANN401 - as _wrap_client
+    """Return a model of transformers as an encoder: the mean over the tokens of its last layer.
+
+    Raises:
+        EncoderError: It is an encoder-decoder, or the tokenizer has no token for padding.
+    """
+    import torch
+
+    name = type(model).__name__
+    if model.config.is_encoder_decoder:
+        raise EncoderError(f"{name} has a decoder; give its encoder, or a function that embeds")
+    if tokenizer.pad_token is None:
+        raise EncoderError(f"the tokenizer of {name} has no pad_token; set tokenizer.pad_token")
+    # A tokenizer without a limit has a huge number.
+    max_length = min(
+        tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", 512)
+    )
+
+    def encode(sentences: list[str]) -> object:
+        batch = tokenizer(
+            [valid_text(sentence) for sentence in sentences],
+            padding=True,
+            truncation=True,
+            max_length=max_length,
+            return_tensors="pt",
+        ).to(model.device)
+        was_training = model.training
+        model.eval()
+        try:
+            with torch.inference_mode():
+                states = model.base_model(**batch).last_hidden_state
+        finally:
+            model.train(was_training)
+        mask = batch["attention_mask"].unsqueeze(-1).to(states.dtype)
+        means = (states * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+        return means.float().cpu().numpy()
+
+    encoder = FunctionEncoder(encode)
+    encoder.name = name
+    encoder.batch_size = TRANSFORMER_BATCH
+    encoder.prompt = ""
+    encoder.notes = ("mean over the tokens of the last layer",)
+    encoder.device_used = model.device
+    encoder.dtype = model.dtype
+    return encoder
 
 
 def _wrap_library_model(model: Any) -> FunctionEncoder:  # noqa: ANN401 - of a library not imported

@@ -1,0 +1,106 @@
+"""Scores with intervals during a training of sentence-transformers, which is not imported here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from stsbench.api.calls import evaluate
+from stsbench.api.results import Results
+from stsbench.bench.iteration import EncoderLike
+from stsbench.bench.plan import TaskSpecs
+from stsbench.bench.progress import RunCallbacks
+from stsbench.core.catalogue import Catalogue
+
+PRIMARY_METRIC = "stsbench_score"
+"""The key of the score that selects a checkpoint: that of the task, or the mean over tasks."""
+
+
+class StsbenchEvaluator:
+    """An evaluator for sentence-transformers' trainer, which scores the model as it is then.
+
+    Attributes:
+        primary_metric: The key of the score that selects a checkpoint. In the trainer's arguments
+            it is ``metric_for_best_model="eval_stsbench_score"``.
+        greater_is_better: True: a higher score is better.
+        description: The title in the model's card.
+        results: The Results of the last call; None before it.
+    """
+
+    primary_metric = PRIMARY_METRIC
+    greater_is_better = True
+    description = "Stsbench"
+
+    def __init__(
+        self,
+        tasks: TaskSpecs = "stsb",
+        *,
+        split: str | None = "dev",
+        protocol: str | None = None,
+        data: Path | str | None = None,
+        batch_size: int | None = None,
+        catalogue: Catalogue | None = None,
+    ) -> None:
+        """Store what to score; the arguments are those of :func:`stsbench.evaluate`.
+
+        Args:
+            tasks: The tasks and suites.
+            split: The split of each task to score; None for its usual one.
+            protocol: Names of protocols.
+            data: A local data folder; by default that of the settings, else the Hub.
+            batch_size: The largest number of sentences that the model is called with at once.
+            catalogue: The cards to look names up in.
+        """
+        self.arguments: dict[str, Any] = {
+            "tasks": tasks,
+            "split": split,
+            "protocol": protocol,
+            "data": data,
+            "batch_size": batch_size,
+            "catalogue": catalogue,
+        }
+        self.results: Results | None = None
+
+    def __iter__(self) -> Iterator[StsbenchEvaluator]:
+        """Yield itself: the trainer takes an object of another class for a list of evaluators."""
+        yield self
+
+    def __call__(
+        self, model: EncoderLike, output_path: str | None = None, epoch: int = -1, steps: int = -1
+    ) -> dict[str, float]:
+        """Score a model.
+
+        Args:
+            model: The ``SentenceTransformer``, or anything else that can be evaluated.
+            output_path: A folder in which the Results are saved; None to save none.
+            epoch: The epoch, which is ignored.
+            steps: The steps, which are ignored.
+
+        Returns:
+            ``stsbench_score``, and for each task ``<task>_score`` with its 95% interval from
+            ``<task>_low`` to ``<task>_high``; these are left out if there is no interval.
+
+        Raises:
+            StsbenchError: The data or the model cannot be used.
+        """
+        self.results = evaluate(
+            encoder=model,
+            name="model in training",
+            store=None,
+            callbacks=RunCallbacks(),
+            **self.arguments,
+        )
+        scores = {PRIMARY_METRIC: fmean(result.score for result in self.results)}
+        for result in self.results:
+            scores[f"{result.task}_score"] = result.score
+            if result.interval is not None:
+                scores[f"{result.task}_low"], scores[f"{result.task}_high"] = result.interval
+        if output_path is not None:
+            self.results.save(Path(output_path) / "stsbench")
+        return scores
+
+    def get_config_dict(self) -> dict[str, str]:
+        """Return what is scored, for the model's card."""
+        return {key: str(self.arguments[key]) for key in ("tasks", "split")}
