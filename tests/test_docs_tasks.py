@@ -112,7 +112,7 @@ def test_every_recipe_named_is_there(name):
 
 
 def test_every_value_that_an_ablation_replaces_is_one():
-    from stsbench.cli.options import parse_assignments
+    from stsbench.cli.option_values import parse_assignments
     from stsbench.recipes.train_plan import read_recipe
     from stsbench.training.methods.registry import METHODS
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
+from stsbench.cli.option_values import parse_assignments, resolve_store
 from stsbench.cli.printing import (
     emit,
     print_error,
@@ -62,12 +63,12 @@ def analyze_command(
         typed.forbid(f"for '{what}', which embeds nothing", "--no-store", "--store", "--data")
     else:
         typed.forbid(f"for '{what}', which reads no results", "--results")
-    params = opt.parse_assignments(assign)
+    params = parse_assignments(assign)
     suffixes = [path.suffix.removeprefix(".") for path in out]
     for suffix in suffixes:
         look_up("kind of file for --out", suffix, {**WRITERS, **dict.fromkeys(FIGURES)})
     analysis = make_analysis(what, params)
-    store_folder = opt.resolve_store(store, no_store=no_store)
+    store_folder = resolve_store(store, no_store=no_store)
     plan = plan_encoders(
         encoder,
         results,

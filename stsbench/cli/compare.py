@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stsbench.cli import options as opt
+from stsbench.cli.option_values import choose_format
 from stsbench.cli.printing import (
     CHECKED,
     emit,
@@ -60,7 +61,7 @@ def compare_command(
     typed.forbid_beside("--json", "--format")
     if not results.is_dir() and all(Path(name).is_dir() for name in encoders):
         typed.forbid("where all that is compared are folders", "--results")
-    fmt = opt.choose_format(output, out, as_json=as_json)
+    fmt = choose_format(output, out, as_json=as_json)
     look_up("format", fmt, {TERMINAL: None, **WRITERS})
     if len(encoders) < 2:
         raise StsbenchError("compare needs at least two encoders, or folders of results")

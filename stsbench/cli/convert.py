@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stsbench.cli import options as opt
+from stsbench.cli.option_values import resolve_spec
 from stsbench.cli.printing import print_text
 from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.errors import CardError, look_up
@@ -88,7 +89,7 @@ def _expand_vocabulary(source: Path, out: Path, vectors_file: str, limit: int | 
     from stsbench.encoders.words.convert import expand_vocabulary
     from stsbench.encoders.words.recurrent import GruHalvesEncoder
 
-    encoder = load_encoder(opt.resolve_spec(str(source)))
+    encoder = load_encoder(resolve_spec(str(source)))
     if not isinstance(encoder, GruHalvesEncoder):
         raise CardError(
             f"{source} is not a Skip-Thoughts or Quick-Thoughts encoder; "
@@ -119,7 +120,7 @@ def _quantise(source: Path, out: Path, text: str | None = None, corpora: Path | 
         quantise_openvino,
     )
 
-    spec = opt.resolve_spec(str(source))
+    spec = resolve_spec(str(source))
     if text is None:
         quantise_onnx(spec, out)
         return f" --set backend=onnx --set file={ONNX_FILE}"

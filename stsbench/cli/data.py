@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from stsbench.cli import options as opt
+from stsbench.cli.option_values import find_data_folder
 from stsbench.cli.printing import print_json, print_text, show_count, show_work
 from stsbench.cli.tables import print_records
 from stsbench.cli.typed_options import TypedOptions
@@ -101,7 +102,7 @@ def verify_command(
     from stsbench.data.task import expand_names, load_task
 
     catalogue = opt.read_cards(cards)
-    folder = opt.data_folder(data)
+    folder = find_data_folder(data)
     task_names = expand_names(names, catalogue) if names else _find_local_tasks(catalogue, folder)
     tasks = [load_task(name, data=data, catalogue=catalogue) for name in task_names]
     rows = [_verify_split(task, split) for task in tasks for split in task.card.splits]

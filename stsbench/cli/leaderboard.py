@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stsbench.cli import options as opt
+from stsbench.cli.option_values import choose_format
 from stsbench.cli.printing import (
     emit,
     print_error,
@@ -76,7 +77,7 @@ def leaderboard_command(
     from stsbench.boards.tables.table import check_show
 
     catalogue = opt.read_cards(cards)
-    fmt = check_format(opt.choose_format(output, out, as_json=as_json))
+    fmt = check_format(choose_format(output, out, as_json=as_json))
     numbers = check_show(show)
     _check_options(TypedOptions.from_context(context), fmt, table, show, out)
     row_filter = RowFilter.from_texts(

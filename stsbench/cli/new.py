@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stsbench.cli import options as opt
+from stsbench.cli.option_values import parse_pairs
 from stsbench.cli.printing import print_paragraph, print_text
 from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.cards import HubSource
@@ -45,7 +46,7 @@ def task_command(
         raise StsbenchError("give a file or folder, or --hub OWNER/NAME, not both")
     TypedOptions.from_context(context).forbid_without("--hub", "--revision", "--subset")
     pairs = [pair for text in columns for pair in split_names(text)]
-    roles = opt.parse_pairs(
+    roles = parse_pairs(
         "--columns", pairs, expected="what it holds and its name, such as gold=score"
     )
     for role in roles:

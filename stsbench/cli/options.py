@@ -1,16 +1,14 @@
-"""Types of options that several commands share, and how the texts of options are read."""
+"""Types of the options and arguments of commands, each with its help text."""
 
 # Annotations stay objects here, which typer reads: text would be evaluated at every start.
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, CallbackParam, Context as Context, Option
 
-from stsbench.core import settings
-from stsbench.core.errors import SourceError, StsbenchError
+from stsbench.core.errors import StsbenchError
 from stsbench.core.names import has_empty_name, split_names
 from stsbench.plots.labels import FIGURES
 
@@ -558,119 +556,3 @@ MethodName = Annotated[
 ]
 DraftsFolder = Annotated[Path, _output("Folder to write to; use it as --cards of other commands.")]
 Force = Annotated[bool, _output("Overwrite existing files.", "--force")]
-
-
-def resolve_spec(name: str, catalogue: "Catalogue | None" = None) -> str:
-    """Return the spec by which an encoder or a recipe is loaded.
-
-    Args:
-        name: Its name, title or row of a table; empty if there is none.
-        catalogue: The cards; None means those of the package.
-
-    Returns:
-        The spec; empty if the name is.
-    """
-    from stsbench.api.names import NameResolver
-
-    return NameResolver(catalogue or read_cards()).resolve_spec(name)
-
-
-def data_folder(data: Path | None) -> Path | None:
-    """Return the folder of evaluation data, ``--data`` or the user's; None if there is none.
-
-    Raises:
-        SourceError: The folder does not exist.
-    """
-    folder = data or settings.data_folder()
-    if folder is not None and not folder.is_dir():
-        raise SourceError(f"data folder '{folder}' does not exist")
-    return folder
-
-
-def resolve_store(store: Path | None, *, no_store: bool) -> Path | Literal["default"] | None:
-    """Return the folder of stored embeddings.
-
-    Returns:
-        ``--store``, "default" for the user's cache folder, or None to store them in memory only.
-
-    Raises:
-        StsbenchError: Both options were typed.
-    """
-    if store and no_store:
-        raise StsbenchError("--store has no effect beside --no-store; leave it out")
-    return None if no_store else store or "default"
-
-
-def choose_format(output: str, out: Path | None, *, as_json: bool) -> str:
-    """Return the format in which to write a table.
-
-    Args:
-        output: The value of ``--format``; "terminal" unless the user chose another.
-        out: The file to write; its suffix decides if the format is "terminal", for an unknown
-            suffix "markdown". None to print.
-        as_json: The value of ``--json``, which comes before the others.
-    """
-    if as_json:
-        return "json"
-    if output != "terminal" or out is None:
-        return output
-    suffix = out.suffix.lower().removeprefix(".")
-    if suffix in ("html", "csv", "json", *FIGURES):
-        return suffix
-    return "latex" if suffix == "tex" else "markdown"
-
-
-def parse_seeds(text: str) -> list[int]:
-    """Return the seeds of a comma list; raise StsbenchError if one is no seed."""
-    try:
-        seeds = [int(part) for part in text.split(",")]
-    except ValueError as error:
-        raise StsbenchError(f"--seeds '{text}': give whole numbers, such as 0,1,2") from error
-    if min(seeds) < 0 or max(seeds) > MAX_SEED:
-        raise StsbenchError(f"--seeds '{text}': a seed is not negative and below {1 << 32}")
-    return seeds
-
-
-def parse_pairs(
-    option: str, texts: Iterable[str], expected: str, *, allow_empty: bool = False
-) -> dict[str, str]:
-    """Return the keys and values of ``key=value`` texts.
-
-    Args:
-        option: The option whose values the texts are, for messages.
-        texts: The texts.
-        expected: What the user should write, for messages.
-        allow_empty: Whether a value may be empty.
-
-    Raises:
-        StsbenchError: A text is no ``key=value``, or a key comes twice.
-    """
-    values_by_key: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        key = key.strip()
-        if not equals or not key or not (value or allow_empty):
-            raise StsbenchError(f"{option} '{text}': give {expected}")
-        if key in values_by_key:
-            raise StsbenchError(f"{option} {key} is given twice")
-        values_by_key[key] = value
-    return values_by_key
-
-
-def parse_assignments(texts: Sequence[str]) -> dict[str, Any]:
-    """Return the parameters of ``--set``: each value is TOML if it can be, otherwise text.
-
-    Raises:
-        StsbenchError: A text is no ``key=value``, a key comes twice, or it is that of a secret.
-    """
-    import tomllib
-
-    params: dict[str, Any] = dict(
-        parse_pairs("--set", texts, expected="key=value, such as pooling=cls", allow_empty=True)
-    )
-    for key, value in params.items():
-        with suppress(ValueError):
-            params[key] = tomllib.loads(f"value = {value}")["value"]
-    if problem := settings.find_key_problem(params):
-        raise StsbenchError(f"--set: {problem}")
-    return params

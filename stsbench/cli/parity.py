@@ -9,6 +9,7 @@ import msgspec
 
 from stsbench.cli import options as opt
 from stsbench.cli.compare import print_differences
+from stsbench.cli.option_values import resolve_spec, resolve_store
 from stsbench.cli.printing import (
     print_error,
     print_json,
@@ -54,8 +55,8 @@ def parity_command(
     from stsbench.significance.parity import UNKNOWN
 
     catalogue = opt.read_cards(cards)
-    store_folder = opt.resolve_store(store, no_store=no_store)
-    specs = [opt.resolve_spec(name, catalogue) for name in (first, second)]
+    store_folder = resolve_store(store, no_store=no_store)
+    specs = [resolve_spec(name, catalogue) for name in (first, second)]
     if specs[0] == specs[1]:
         raise StsbenchError(f"parity was given '{specs[0]}' twice; give two encoders")
     plan = RunPlan(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from stsbench.cli import options as opt
 from stsbench.cli.analyze import plan_encoders
+from stsbench.cli.option_values import resolve_store
 from stsbench.cli.printing import (
     CHECKED,
     emit,
@@ -55,7 +56,7 @@ def report_command(
 
     catalogue = opt.read_cards(cards)
     analyses = {name: make_analysis(name, parameters={}) for name in split_names(figures)}
-    store_folder = opt.resolve_store(store, no_store=no_store)
+    store_folder = resolve_store(store, no_store=no_store)
     plan = plan_encoders(
         encoder,
         results,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from stsbench.cli import options as opt
+from stsbench.cli.option_values import choose_format, parse_assignments, parse_seeds, resolve_spec
 from stsbench.cli.printing import emit, print_error, print_json, print_progress, print_text
 from stsbench.cli.tables import print_rows, print_table
 from stsbench.cli.train import try_training
@@ -60,7 +61,7 @@ def reproduce_command(
     catalogue = opt.read_cards(cards)
     TypedOptions.from_context(context).forbid_beside("--dry-run", "--out")
     ablation = load_ablation(table, catalogue, small=small)
-    base = opt.resolve_spec(base, catalogue)
+    base = resolve_spec(base, catalogue)
     if small and not base:
         raise StsbenchError(
             "--small trains from a checkpoint of yours; pass --base FOLDER, such as that of the "
@@ -81,12 +82,12 @@ def reproduce_command(
         ablation=ablation,
         environment=environment,
         base=base,
-        also=opt.parse_assignments(assign),
-        seeds=opt.parse_seeds(seeds) if seeds else (),
+        also=parse_assignments(assign),
+        seeds=parse_seeds(seeds) if seeds else (),
     )
     if dry_run:
         return _forecast_reproduction(reproduction, as_json=as_json)
-    return _reproduce(reproduction, opt.choose_format("terminal", out, as_json=as_json), out)
+    return _reproduce(reproduction, choose_format("terminal", out, as_json=as_json), out)
 
 
 def _reproduce(reproduction: Reproduction, fmt: str, out: Path | None) -> int:

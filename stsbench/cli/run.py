@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stsbench.cli import options as opt
 from stsbench.cli.child import continue_in_child
 from stsbench.cli.config import format_settings, join_assignments
+from stsbench.cli.option_values import parse_assignments, parse_seeds, resolve_store
 from stsbench.cli.printing import format_points, print_error, print_json, print_text
 from stsbench.cli.tables import print_rows
 from stsbench.cli.typed_options import TypedOptions
@@ -81,7 +82,7 @@ def run_command(
     typed = _check_options(context, on)
     if not dry_run:
         continue_in_child(on)
-    params = opt.parse_assignments(
+    params = parse_assignments(
         join_assignments(assign, (context.default_map or {}).get("assign", []))
     )
     # Encoders that are typed as arguments or options replace those of the project's file, and
@@ -101,8 +102,8 @@ def run_command(
         data=data,
         split=split,
         fresh=fresh,
-        seeds=opt.parse_seeds(seeds),
-        store=opt.resolve_store(store, no_store=no_store),
+        seeds=parse_seeds(seeds),
+        store=resolve_store(store, no_store=no_store),
         executor=on,
         timeout=timeout,
         gpus_per_encoder=gpus_per_encoder,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from stsbench.cli import options as opt
+from stsbench.cli.option_values import resolve_spec
 from stsbench.cli.printing import emit, print_facts, print_json, print_text
 from stsbench.cli.typed_options import TypedOptions
 from stsbench.core import settings
@@ -60,7 +61,7 @@ def show_command(
     matches = _find_cards(card_id, catalogue)
     if not matches:
         # All cards are read for their titles, for which other names need not wait.
-        card_id = opt.resolve_spec(name, catalogue)
+        card_id = resolve_spec(name, catalogue)
         matches = _find_cards(card_id, catalogue) if card_id != name else []
     if not matches:
         raise _unknown_name(name, catalogue)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
 from stsbench.cli.child import continue_in_child
+from stsbench.cli.option_values import resolve_spec
 from stsbench.cli.printing import (
     emit,
     format_points,
@@ -80,7 +81,7 @@ def sweep_command(
         catalogue=catalogue,
         options=retype_options(context, "--corpora", "--data", "--cards", "--device"),
     )
-    base = opt.resolve_spec(base, catalogue)
+    base = resolve_spec(base, catalogue)
     state = SweepState(Sweep.read(card, environment, folder=folder, base=base, text=text or ""))
     if dry_run:
         _forecast_sweep(state, as_json=as_json)

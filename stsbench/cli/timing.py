@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from stsbench.cli import options as opt
+from stsbench.cli.option_values import parse_assignments
 from stsbench.cli.printing import emit, show_work
 from stsbench.cli.tables import print_table
 from stsbench.cli.typed_options import TypedOptions
@@ -75,7 +76,7 @@ def timing_command(
 
     catalogue = opt.read_cards(cards)
     _check_options(context, encoder, recipe, output)
-    params = opt.parse_assignments(assign)
+    params = parse_assignments(assign)
     names = NameResolver(catalogue)
     is_default = not (encoder or recipe)
     base = names.resolve_spec(base)

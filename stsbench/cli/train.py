@@ -14,6 +14,7 @@ import typer
 
 from stsbench.cli import options as opt
 from stsbench.cli.child import continue_in_child
+from stsbench.cli.option_values import parse_assignments, parse_seeds, resolve_spec
 from stsbench.cli.printing import (
     format_points,
     print_errors,
@@ -83,7 +84,7 @@ def train_command(
     _check_options(context, on)
     if not dry_run:
         continue_in_child(on)
-    recipe, base = opt.resolve_spec(recipe, catalogue), opt.resolve_spec(base, catalogue)
+    recipe, base = resolve_spec(recipe, catalogue), resolve_spec(base, catalogue)
     values = _replaced_values(assign, base=base, text=text, keep=keep)
     if text is not None and Path(text) == Path(read_recipe(recipe, catalogue)[1].data.corpus):
         # The text is that of the recipe anyway, so that the run keeps the recipe's name.
@@ -110,7 +111,7 @@ def train_command(
     words = ["stsbench", "train", recipe, *retype_options(context, *RESUME_OPTIONS), "--seeds"]
     plans = [
         replace(plan, seed=seed, command=shlex.join([*words, str(seed)]))
-        for seed in (opt.parse_seeds(seeds) if seeds else card.seeds or [0])
+        for seed in (parse_seeds(seeds) if seeds else card.seeds or [0])
     ]
     if dry_run:
         return _forecast_runs(plans, as_json=as_json)
@@ -149,7 +150,7 @@ def _replaced_values(
     Raises:
         StsbenchError: Two options replace the same value.
     """
-    values = opt.parse_assignments(assign)
+    values = parse_assignments(assign)
     base_keys = [key for key in values if key.startswith("base.")]
     if base and base_keys:
         raise StsbenchError(f"--set {base_keys[0]} has no effect beside --base; leave it out")

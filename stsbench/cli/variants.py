@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from stsbench.bench.protocols import format_protocol
-from stsbench.cli import options as opt
+from stsbench.cli.option_values import parse_pairs
 from stsbench.cli.printing import emit, format_points, print_paragraph, print_text
 from stsbench.cli.scores import print_missing_columns
 from stsbench.cli.tables import print_rows
@@ -76,7 +76,7 @@ def expand_variants(
         StsbenchError: A text cannot be read, a key is in both options or not in ``GRID_KEYS``, or
             an encoder is a variant already.
     """
-    texts_by_key = opt.parse_pairs(
+    texts_by_key = parse_pairs(
         "--variants", texts, expected="key=value,value, such as dimensions=256,128,64"
     )
     for key in texts_by_key:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
+from stsbench.cli.option_values import find_data_folder
 from stsbench.cli.printing import print_errors, print_json, print_text, show_count
 from stsbench.core.wording import shorten
 
@@ -34,7 +35,7 @@ def verify_command(
     from stsbench.check.verify import verify
 
     catalogue = opt.read_cards(cards)
-    folder = opt.data_folder(data)
+    folder = find_data_folder(data)
     # Several results are on one split, which is read once. The cache is that of this call: nothing
     # is held after it.
     read_data = cache(_read_data)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.cli.options import parse_assignments, parse_seeds
+from stsbench.cli.option_values import parse_assignments, parse_seeds
 from stsbench.cli.scores import print_scores
 from stsbench.cli.variants import expand_variants
 from stsbench.core.catalogue import Catalogue, card_folder
