@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
 from stsbench.cli.check import read_cells
@@ -40,9 +41,9 @@ def lock_command(
     if not results.is_dir():
         raise OutputError(f"results folder '{results}' does not exist; 'stsbench run' makes it")
     side = read_cells(results, encoder, tasks, catalogue)
-    for problem in side.problems:
+    if side.problems:
         raise DataError(
-            f"{problem.message}; repair or remove the file, "
+            f"{side.problems[0].message}; repair or remove the file, "
             "for a lock without it would not check it"
         )
     current_results = side.results()
@@ -58,31 +59,38 @@ def lock_command(
         earlier_cells = read_lock(out)
     cells = lock_cells(current_results, earlier_cells)
     write_atomically(out, to_lock(cells))
-    n_single_seeds = sum(len(seeds) == 1 for seeds in group_seeds(cells).values())
-    n_without_items = sum(cell.paired is None for cell in cells)
+    report = {
+        "lock": str(out),
+        "cells": len(cells),
+        "encoders": sorted({cell.encoder for cell in cells}),
+        "without_items": sum(cell.paired is None for cell in cells),
+        "not_verified": n_unverified,
+        "single_seeds": sum(len(seeds) == 1 for seeds in group_seeds(cells).values()),
+    }
     if as_json:
-        print_json(
-            {
-                "lock": str(out),
-                "cells": len(cells),
-                "encoders": sorted({cell.encoder for cell in cells}),
-                "without_items": n_without_items,
-                "not_verified": n_unverified,
-                "single_seeds": n_single_seeds,
-            }
-        )
-        return
-    text = f"locked {len(cells)} cell{'' if len(cells) == 1 else 's'} in {out}"
-    if n_without_items:
+        print_json(report)
+    else:
+        print_text(_describe_lock(report))
+
+
+def _describe_lock(report: Mapping[str, Any]) -> str:
+    """Return as text how many cells are locked, and what a check of them cannot do.
+
+    Args:
+        report: The file and the numbers of cells, with the keys of ``--json``.
+    """
+    n_cells = report["cells"]
+    text = f"locked {n_cells} cell{'' if n_cells == 1 else 's'} in {report['lock']}"
+    if report["without_items"]:
         text += (
-            f"; {n_without_items} without what a paired test needs, "
+            f"; {report['without_items']} without what a paired test needs, "
             "for their per-item columns are missing"
         )
-    if n_unverified:
-        text += f"; {n_unverified} not verified"
-    if n_single_seeds:
+    if report["not_verified"]:
+        text += f"; {report['not_verified']} not verified"
+    if report["single_seeds"]:
         text += (
-            f"; {n_single_seeds} of a single training seed, "
+            f"; {report['single_seeds']} of a single training seed, "
             "of which three would show how far trainings differ"
         )
-    print_text(text)
+    return text
