@@ -109,7 +109,15 @@ class ProgressDisplay:
         return RunCallbacks(on_embedding=show_embedding, on_scoring=show_scoring, **callbacks)
 
     def describe_time_left(self, job_id: str, done: float, total: float | None) -> list[str]:
-        """Return how long the rest of a job takes at its pace so far; empty if that is unknown."""
+        """Return a single text such as "about 2 min left"; an empty list if that is unknown.
+
+        It is computed from the job's speed since its first report.
+
+        Args:
+            job_id: The job.
+            done: How much of it is done.
+            total: How much there is to do; None if that is unknown.
+        """
         now = time.monotonic()
         start, done_at_start = self.starts.setdefault(job_id, (now, done))
         if total is None or not done_at_start < done < total:

@@ -71,14 +71,18 @@ class GridColumn(NamedTuple):
     """The first part of the scores' signature for each task."""
 
     def make_cell(self, results: Sequence[Result]) -> GridCell | None:
-        """Return an encoder's score in the column.
+        """Return an encoder's mean score in the column, its deviation over seeds and interval.
+
+        Args:
+            results: All results of the encoder.
 
         Returns:
-            The score; None unless all tasks of the column were scored with the same seeds.
+            The cell; None unless all tasks of the column were scored, with the same seeds.
         """
         results_by_task = [
             [result for result in results if compared_part(result) == part] for part in self.parts
         ]
+        # For each seed the mean over the tasks.
         means = seed_means(results_by_task)
         if not means:
             return None
@@ -163,15 +167,19 @@ def _mean_columns(parts: Sequence[ComparedPart], catalogue: Catalogue) -> Iterat
 def _group_averageable(parts: Sequence[ComparedPart]) -> list[list[ComparedPart]]:
     """Group the first parts of signatures: those of one group may have a common mean.
 
-    Tasks may fix fields of a protocol of one name. If a task is scored twice by a protocol's name,
-    its fields differ, and so all fields count.
+    A group has one name of a protocol and one split. The fields of the protocol may differ in a
+    group, because tasks may fix some of them. But if a task was scored twice by protocols of one
+    name, only their fields distinguish these, and the parts of a group have equal fields.
     """
     counts = Counter((part.task, part.protocol_name) for part in parts)
     ambiguous_names = {name for (_, name), count in counts.items() if count > 1}
     groups: dict[tuple[str, Fields, str], list[ComparedPart]] = {}
     for part in parts:
-        fields = part.protocol if part.protocol_name in ambiguous_names else ()
-        groups.setdefault((part.protocol_name, fields, _shown_split(part)), []).append(part)
+        distinguishing_fields: Fields = ()
+        if part.protocol_name in ambiguous_names:
+            distinguishing_fields = part.protocol
+        group_key = (part.protocol_name, distinguishing_fields, _shown_split(part))
+        groups.setdefault(group_key, []).append(part)
     return list(groups.values())
 
 

@@ -131,9 +131,8 @@ def _print_result(result: AnalysisResult, about: str, table_names: Sequence[str]
 
     print_paragraph(f"{result.title}, protocol {result.protocol}: {about}")
     print_text("")
-    encoders = {
-        row["encoder"] for rows in result.tables.values() for row in rows if "encoder" in row
-    }
+    all_rows = [row for rows in result.tables.values() for row in rows]
+    encoders = {row["encoder"] for row in all_rows if "encoder" in row}
     for name in table_names:
         rows = result.tables.get(name, [])
         if not rows:

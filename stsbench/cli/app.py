@@ -180,7 +180,14 @@ def _make_group(
     sources: Mapping[str, CommandSource],
     **settings: Any,  # noqa: ANN401 - whatever typer.Typer accepts
 ) -> TyperGroup:
-    """Return a group of commands, each imported only when it is called."""
+    """Return a group of commands, each imported only when it is called.
+
+    Args:
+        name: The name of the group.
+        help_text: Its description in the help.
+        sources: The module and summary of each command.
+        settings: Further arguments of ``typer.Typer``.
+    """
     app = typer.Typer(
         name=name,
         help=help_text,

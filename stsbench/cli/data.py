@@ -40,7 +40,9 @@ def fetch_command(
     for name in names:
         if name not in corpora and name not in suites and name not in tasks:
             raise UnknownName("task, suite or corpus", name, [*suites, *tasks, *corpora])
-    if data and all(name in corpora and not corpora[name].tasks for name in names):
+    # A corpus that is made of tasks needs their evaluation data.
+    needs_data = any(name not in corpora or corpora[name].tasks for name in names)
+    if data and not needs_data:
         raise StsbenchError(
             "--data has no effect: a corpus is not evaluation data; leave --data out"
         )

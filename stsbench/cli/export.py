@@ -69,12 +69,12 @@ def export_command(
     )
     if notice := directory.describe_omitted(encoder_results):
         print_error(notice)
-    selected_results = [
-        result
-        for result in encoder_results
-        if (not tasks or result.task in selected_tasks)
-        and protocol in (None, result.protocol["name"])
-    ]
+    selected_results = []
+    for result in encoder_results:
+        is_of_task = not tasks or result.task in selected_tasks
+        is_by_protocol = protocol is None or result.protocol["name"] == protocol
+        if is_of_task and is_by_protocol:
+            selected_results.append(result)
     trusted_results = select_trusted(selected_results, catalogue)
     if not trusted_results:
         raise DataError(f"{results}: no results of these tasks by this protocol to export")
@@ -84,7 +84,11 @@ def export_command(
 def _write_mteb(
     results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_json: bool
 ) -> None:
-    """Write results in MTEB's format, and print which were omitted."""
+    """Write results as MTEB's files into a folder, and print which were omitted, and how many.
+
+    Raises:
+        StsbenchError: There is no folder to write into.
+    """
     from stsbench.boards.exports.mteb import export_mteb
 
     if out is None:

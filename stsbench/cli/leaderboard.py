@@ -101,9 +101,10 @@ def leaderboard_command(
     directory = _read_directory(folder, catalogue, is_optional=is_optional)
     added = parse_added_rows(add, encoders=directory, catalogue=catalogue, location=folder)
     selected = select_results(encoder, encoders=directory, catalogue=catalogue, location=folder)
-    selected_ids = {
-        id(result) for group in (selected, *(row.results for row in added)) for result in group
-    }
+    # By id(), because results cannot be in a set.
+    selected_ids = {id(result) for result in selected}
+    for added_row in added:
+        selected_ids |= {id(result) for result in added_row.results}
     table_results = [
         result for result in directory.folder.all_results if id(result) in selected_ids
     ]
@@ -140,7 +141,7 @@ def leaderboard_command(
 
 
 def _read_directory(folder: Path, catalogue: Catalogue, *, is_optional: bool) -> EncoderDirectory:
-    """Read a results folder, and print what in it is no valid result.
+    """Return the encoders of a results folder, and print which of its files are no valid results.
 
     Args:
         folder: The results folder.
@@ -168,7 +169,15 @@ def _read_mteb(folder: Path) -> MtebResults:
 def _check_options(
     typed: TypedOptions, fmt: str, table: str | None, show: str | None, out: Path | None
 ) -> None:
-    """Raise an error if options are given that exclude each other."""
+    """Raise StsbenchError if options were typed that exclude each other or have no effect.
+
+    Args:
+        typed: The options that the user typed.
+        fmt: The format of the output.
+        table: The paper's table; None for a suite.
+        show: Which numbers to show; None for the table's own choice.
+        out: The file to write; None to print.
+    """
     from stsbench.boards.render.formats import TERMINAL
 
     typed.forbid_beside("--table", "--suite", "--protocol")

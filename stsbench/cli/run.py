@@ -265,7 +265,8 @@ def _print_bare_score(plan: RunPlan) -> int:
 
     tasks = expand_names(str(plan.tasks), plan.catalogue)
     suite = plan.catalogue.suites().get(str(plan.tasks))
-    if len(plan.encoders) != 1 or (len(tasks) > 1 and not (suite and suite.average)):
+    has_one_score = len(tasks) == 1 or (suite is not None and suite.average)
+    if len(plan.encoders) != 1 or not has_one_score:
         raise StsbenchError(
             "-b prints one number; give one encoder, and one task or a suite with a mean"
         )
@@ -335,7 +336,10 @@ def _forecast(plan: RunPlan, *, as_json: bool) -> int:
 
 
 def _cell_rows(encoder_plan: EncoderPlan) -> list[list[str]]:
-    """Return a row for each task and protocol of an encoder: the seeds done and missing."""
+    """Return a row for each task and protocol of an encoder, with the seeds done and missing.
+
+    Its cells are the encoder's name, the task, the protocol, and two comma lists of seeds.
+    """
     tasks_and_protocols = dict.fromkeys((cell.task, cell.protocol) for cell in encoder_plan.cells)
     return [
         [

@@ -134,7 +134,10 @@ def _group_seeds(results: Sequence[Result], catalogue: Catalogue) -> list[Scored
 
 
 def print_boards(results: Sequence[Result], catalogue: Catalogue) -> None:
-    """Print boards with one line per encoder and one column per task, for each protocol."""
+    """Print boards with one line per encoder and one column per task, then the results' notes.
+
+    There is a board for each protocol and suite.
+    """
     results_by_protocol: dict[str, list[Result]] = {}
     for result in results:
         results_by_protocol.setdefault(protocol_key(result.protocol), []).append(result)
@@ -216,6 +219,7 @@ def _task_lines(
 
 
 def _seed_line(result: Result) -> ScoreLine:
+    """Return the line of one seed of a task, below the line of their mean."""
     return ScoreLine(
         encoder="",
         task=f"  seed {_format_seed(result)}",

@@ -257,7 +257,8 @@ def _table_fields(name: str, catalogue: Catalogue) -> CardFields | None:
     """
     from stsbench.boards.published.rows import list_tables, read_table_card
 
-    if name not in list_tables() and not (name.endswith(".toml") and Path(name).is_file()):
+    is_file = name.endswith(".toml") and Path(name).is_file()
+    if name not in list_tables() and not is_file:
         return None
     card = read_table_card(name)
     # A card has a column as a task's name or as a table of TOML; and so it has rows.

@@ -257,24 +257,26 @@ def _write_files(state: SweepState) -> None:
 
 
 def _sweep_to_json(state: SweepState) -> dict[str, Any]:
-    """Return a sweep's settings, scores and winners as their JSON has them."""
-    trials = [
-        {
-            "recipe": row.setting.recipe,
-            "values": dict(row.setting.values),
-            "encoder": row.encoder,
-            "mean": row.seed_mean.mean if row.seed_mean else None,
-            "deviation": row.seed_mean.deviation if row.seed_mean else None,
-            "whole": row.is_complete,
-            "seeds": {str(seed): outcome._asdict() for seed, outcome in row.scores.items()},
-        }
-        for row in state.ranked()
-    ]
+    """Return a sweep's settings with their scores, the best first, and its winners, for JSON."""
+    settings = []
+    for row in state.ranked():
+        outcomes_by_seed = {str(seed): outcome._asdict() for seed, outcome in row.scores.items()}
+        settings.append(
+            {
+                "recipe": row.setting.recipe,
+                "values": dict(row.setting.values),
+                "encoder": row.encoder,
+                "mean": row.seed_mean.mean if row.seed_mean else None,
+                "deviation": row.seed_mean.deviation if row.seed_mean else None,
+                "whole": row.is_complete,
+                "seeds": outcomes_by_seed,
+            }
+        )
     winners = [
         {"recipe": row.setting.recipe, "encoder": row.encoder, "card": str(_card_path(state, row))}
         for row in state.winners()
     ]
-    return {"sweep": state.sweep.card.name, "trials": trials, "winners": winners}
+    return {"sweep": state.sweep.card.name, "trials": settings, "winners": winners}
 
 
 MAX_DRAWN_SETTINGS = 40

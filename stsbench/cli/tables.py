@@ -148,18 +148,21 @@ def print_rows(
         sparse: Whether to omit columns that are empty in all rows.
     """
     console = _make_console()
-    columns = [
-        PrintedColumn(
+    columns = []
+    for index, title in enumerate(titles):
+        cells = [escape_controls(row[index]) for row in rows]
+        if sparse and not any(cells):
+            continue
+        column = PrintedColumn(
             escape_controls(title),
-            [escape_controls(row[index]) for row in rows],
+            cells,
             is_name=index in names,
             is_number=index in right,
             is_head_name=index in heads,
         )
-        for index, title in enumerate(titles)
-        if not sparse or any(row[index] for row in rows)
-    ]
-    if sum(column.width for column in columns) + GAP * (len(columns) - 1) <= console.width:
+        columns.append(column)
+    full_width = sum(column.width for column in columns) + GAP * (len(columns) - 1)
+    if full_width <= console.width:
         _draw_table(console, columns, GAP)
         return
     fitted = _fit_columns(columns, console.width)

@@ -128,6 +128,7 @@ def train_command(
 
 
 def _check_options(context: opt.Context, on: str) -> None:
+    """Raise StsbenchError if the user typed an option that would have no effect."""
     typed = TypedOptions.from_context(context)
     typed.forbid_beside(
         "--dry-run", "--fresh", "--yes", "--checkpoint-seconds", "--report-to", "--on", "--devices"

@@ -81,10 +81,10 @@ def expand_variants(
     )
     for key in texts_by_key:
         look_up("key of --variants", key, dict.fromkeys(GRID_KEYS))
-    grid: dict[str, list[Any]] = {
-        key: [int(value) if value.isdecimal() else value for value in split_names(text)]
-        for key, text in texts_by_key.items()
-    }
+    grid: dict[str, list[Any]] = {}
+    for key, text in texts_by_key.items():
+        values = split_names(text)
+        grid[key] = [int(value) if value.isdecimal() else value for value in values]
     if repeated_keys := params.keys() & grid.keys():
         raise StsbenchError(
             f"--set and --variants both give '{min(repeated_keys)}'; leave out one of them"
@@ -114,17 +114,16 @@ def print_variants(results: Sequence[Result], catalogue: Catalogue, plot: Path |
         plot: The figure to write, of scores by the bytes of an embedding; None to draw nothing.
 
     Raises:
-        StsbenchError: A figure is requested, but there are several tables.
+        StsbenchError: A figure is requested, but there are several tables, or none.
     """
     draw_functions = []
     for (encoder, _), seeds_by_variant in _group_by_variant(results).items():
         first_variant = next(iter(seeds_by_variant.values()))
         # A task that a variant lacks is in no table.
-        tasks = [
-            task
-            for task in first_variant
-            if all(task in seeds_by_task for seeds_by_task in seeds_by_variant.values())
-        ]
+        tasks = []
+        for task in first_variant:
+            if all(task in seeds_by_task for seeds_by_task in seeds_by_variant.values()):
+                tasks.append(task)
         if not tasks:
             continue
         results_by_variant: dict[str, list[list[Result]]] = {}
@@ -149,6 +148,8 @@ def print_variants(results: Sequence[Result], catalogue: Catalogue, plot: Path |
             raise StsbenchError(
                 f"--plot draws one encoder under one protocol, here are {n_tables} tables"
             )
+        if not draw_functions:
+            raise StsbenchError("--plot has nothing to draw: no task is scored for all variants")
         emit(draw_functions[0](), plot)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from stsbench.cli.option_values import parse_assignments, parse_seeds
 from stsbench.cli.scores import print_scores
-from stsbench.cli.variants import expand_variants
+from stsbench.cli.variants import expand_variants, print_variants
 from stsbench.core.catalogue import Catalogue, card_folder
 from stsbench.core.errors import StsbenchError
 from stsbench.results.folder import read_states
@@ -474,6 +474,15 @@ def test_tasks_of_other_protocols_have_tables_of_their_own(stsbench: Command):
     )
     assert code == 2
     assert "--plot draws one encoder under one protocol, here are 2 tables" in err
+
+
+def test_variants_without_a_common_task_have_no_figure():
+    results = [
+        make_result(encoder="hashed+dimensions=32", task="quickstart-en"),
+        make_result(encoder="hashed+dimensions=16", task="quickstart-es-en"),
+    ]
+    with pytest.raises(StsbenchError, match="no task is scored for all variants"):
+        print_variants(results, Catalogue(), Path("sizes.svg"))
 
 
 def test_texts_of_ranges_go_to_integers_alone():
