@@ -140,6 +140,7 @@ def _write_one_file(
         )
     export = convert(groups[0], catalogue)
     if out is not None:
+        # Only the format of a model card has an index, which is put into an existing card.
         if export.index is not None:
             write_card(out, export.index)
         else:

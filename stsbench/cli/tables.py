@@ -199,7 +199,7 @@ class FittedTable(NamedTuple):
 
 
 def _fit_columns(columns: Sequence[PrintedColumn], max_width: int) -> FittedTable:
-    """Fit columns into a width.
+    """Fit columns into a width, and explain the names that are abbreviated for it.
 
     Names become shorter and shorter, then words are broken. If even that is not enough, the table
     is printed in parts, each of which repeats the first columns up to the first number.
@@ -208,8 +208,9 @@ def _fit_columns(columns: Sequence[PrintedColumn], max_width: int) -> FittedTabl
     for step, max_lengths in enumerate(NAME_LIMITS):
         numbers_by_name: dict[str, str] = {}
         shorter = [column.abbreviate(max_lengths, numbers_by_name) for column in columns]
-        # A key as long as a list is no help.
-        if step and len(numbers_by_name) > MAX_KEYS:
+        # A key as long as a list is no help. The first step abbreviates only very long names.
+        is_first_step = step == 0
+        if not is_first_step and len(numbers_by_name) > MAX_KEYS:
             break
         abbreviated = shorter
         key = [f"{number} {name}" for name, number in numbers_by_name.items()]

@@ -29,12 +29,22 @@ class TypedOptions(frozenset[str]):
         )
 
     def forbid_beside(self, option: str, *idle_options: str) -> None:
-        """Raise StsbenchError if an option was typed beside one that leaves it without effect."""
+        """Raise StsbenchError if idle options were typed beside one that makes them idle.
+
+        Args:
+            option: The long name of the option beside which the others have no effect.
+            idle_options: Their long names.
+        """
         if option in self:
             self.forbid(f"beside {option}", *idle_options)
 
     def forbid_without(self, option: str, *idle_options: str) -> None:
-        """Raise StsbenchError if an option was typed without another that gives it effect."""
+        """Raise StsbenchError if idle options were typed without the one that gives them effect.
+
+        Args:
+            option: The long name of the option without which the others have no effect.
+            idle_options: Their long names.
+        """
         if option not in self:
             self.forbid(f"without {option}", *idle_options)
 
