@@ -93,6 +93,11 @@ def print_text(text: str, *, end: str = "\n") -> None:
     sys.stdout.write(escape_controls(text) + end)
 
 
+def print_unchanged(text: str) -> None:
+    """Print text for another program on stdout, with its control characters and secrets."""
+    sys.stdout.write(text)
+
+
 def emit(content: str | Chart, out: Path | None, *, fmt: str = "", silent: bool = False) -> None:
     """Write a text or a figure to a file, or print the text.
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from stsbench.cli import options as opt
-from stsbench.cli.printing import print_text
+from stsbench.cli.printing import print_text, print_unchanged
 from stsbench.core.errors import OutputError, StsbenchError
 from stsbench.core.files import write_atomically
 from stsbench.core.wording import describe_sentence
@@ -56,8 +55,8 @@ def texts_command(
     )
     content = _format_sentences(sentences, out)
     if out is None:
-        # Not through print_text, which may replace what looks like a secret.
-        sys.stdout.write(content)
+        # print_text would replace what looks like a secret, and the sentence would be another one.
+        print_unchanged(content)
         return
     write_atomically(out, content.encode("utf-8", "surrogatepass"))
     print_text(f"wrote {len(sentences):,} sentences to {out}")
