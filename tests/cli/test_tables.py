@@ -86,7 +86,8 @@ def test_no_table_ranks_a_marked_number(stsbench, name):
 def test_a_weighted_mean_on_the_unsupervised_board_is_not_ranked(stsbench):
     out = stsbench.fine("leaderboard", "--table", "sts-unsupervised", "--format", "markdown")
     assert (
-        "| BERT-Whitening†‡§ | 64.34 | 74.6 | 69.64 | 74.68 | 75.9 | 72.48 | 60.8 | 70.35 |" in out
+        "| BERT-Whitening†‡§ | 64.34 | 74.60 | 69.64 | 74.68 | 75.90 | 72.48 | 60.80 | 70.35 |"
+        in out
     )
     assert out.count("BERT-Whitening†‡§") == 1
     assert "(wmean); not ranked" in out
