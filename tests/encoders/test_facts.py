@@ -221,14 +221,17 @@ def test_texts_that_are_cut_are_counted_as_the_tokenizer_cuts_them(bert):
         lengths = encoder.backbone.tokenize(encoder.prompt.wrap(sentences), max_length=None).lengths
         expected = sum(length > encoder.max_length for length in lengths)
         assert count_cut(encoder, sentences) == expected
-    assert 0 < count_cut(TransformerEncoder(str(bert), max_length=6), sentences) < len(sentences)
+    n_cut = count_cut(TransformerEncoder(str(bert), max_length=6), sentences)
+    assert n_cut is not None and 0 < n_cut < len(sentences)
 
 
 def test_a_prompt_is_described_by_the_text_around_a_sentence(bert):
-    described = [
-        describe_prompt(TransformerEncoder(str(bert), **params))
-        for params in ({}, {"prompt": "query: "}, {"prompt_template": "this {} means"})
-    ]
+    encoders = (
+        TransformerEncoder(str(bert)),
+        TransformerEncoder(str(bert), prompt="query: "),
+        TransformerEncoder(str(bert), prompt_template="this {} means"),
+    )
+    described = [describe_prompt(encoder) for encoder in encoders]
     assert described == ["", "query: {}", "this {} means"]
     # A function may add a prompt of its own, and cut what it likes.
     function = wrap_object(lambda sentences: [[1.0]] * len(sentences))
