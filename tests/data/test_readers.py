@@ -29,7 +29,14 @@ from stsbench.data.readers.sentences import (
     read_snli,
     read_trec,
 )
-from stsbench.data.splits import CaptionSplit, LabelledPairSplit, LabelledSplit, PairSplit, Split
+from stsbench.data.splits import (
+    CaptionSplit,
+    ContrastSplit,
+    LabelledPairSplit,
+    LabelledSplit,
+    PairSplit,
+    Split,
+)
 from stsbench.data.task import has_files, load_split, load_task
 
 Files = Mapping[str, str | bytes]
@@ -453,7 +460,7 @@ def _load(task: str, split: str) -> Split:
 
 
 def _row_hash(split: Split, at: int) -> str:
-    assert not isinstance(split, CaptionSplit)
+    assert not isinstance(split, CaptionSplit | ContrastSplit)
     if isinstance(split, LabelledSplit):
         row = [split.sentences[at], split.classes[split.labels[at]]]
     else:
