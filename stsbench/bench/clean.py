@@ -17,8 +17,11 @@ from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.protocols import PlannedTask
 from stsbench.core.errors import DataError, EncoderError, StsbenchError
 from stsbench.core.files import strip_folders
-from stsbench.data.corpora.corpus import load_corpus
-from stsbench.data.corpora.overlap import OverlapMatches, find_overlap_matches
+from stsbench.data.corpora.overlap import (
+    OverlapMatches,
+    find_overlap_matches,
+    load_searched_text,
+)
 from stsbench.evaluators.base import Evaluator
 from stsbench.evaluators.registry import make_task_evaluator
 from stsbench.numbers.intervals import SENTENCE_COLUMNS, read_sentence_ids, sentence_columns
@@ -117,7 +120,7 @@ class CleanScorer:
             settings: The corpora to search, and how similar near-duplicates are.
         """
         load = partial(
-            load_corpus,
+            load_searched_text,
             corpora=settings.folder,
             data=self._plan.data_folder,
             catalogue=self._catalogue,

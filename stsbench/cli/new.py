@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stsbench.cli import options as opt
-from stsbench.cli.option_values import parse_pairs
+from stsbench.cli.option_values import parse_pairs, parse_scale
 from stsbench.cli.printing import print_paragraph, print_text
 from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.cards import HubSource
@@ -28,6 +28,9 @@ def task_command(
     name: opt.DraftName = "",
     columns: opt.Columns,
     labels: opt.Labels = False,
+    scale: opt.Scale = "",
+    drop_unscored: opt.DropUnscored = False,
+    language: opt.DataLanguages = "",
     out: opt.DraftsFolder = Path("cards"),
     force: opt.Force = False,
 ) -> None:
@@ -37,10 +40,12 @@ def task_command(
     last line printed is the command that scores an encoder on it.
 
     Example: stsbench new task pairs.csv
+    Example: stsbench new task ratings.xlsx --scale 1..10 --drop-unscored --language de
     Example: stsbench new task --hub mteb/biosses-sts
     """
     from stsbench.data.card_draft import locate_card, suggest_card_name
     from stsbench.data.task_draft import ROLES, draft_task
+    from stsbench.data.user_tables import ScoreSettings
 
     if (source is None) == (not hub):
         raise StsbenchError("give a file or folder, or --hub OWNER/NAME, not both")
@@ -55,6 +60,9 @@ def task_command(
         raise StsbenchError(
             "--labels and gold in --columns contradict each other; leave out one of them"
         )
+    if hub and drop_unscored:
+        raise StsbenchError("--drop-unscored needs a file or folder; leave it out with --hub")
+    scores = ScoreSettings(parse_scale(scale), drop_unscored)
     data: Path | HubSource
     if source is not None:
         data = source
@@ -64,7 +72,9 @@ def task_command(
         dataset_name = "-".join(filter(None, [hub.rpartition("/")[2], subset]))
         card_name = name or suggest_card_name(Path(f"{dataset_name}.hub"))
     location = locate_card(out, kind="tasks", name=card_name)
-    draft = draft_task(data, location, columns=roles, labels=labels)
+    draft = draft_task(
+        data, location, columns=roles, labels=labels, scores=scores, language=language
+    )
     _write(draft, location, f"stsbench run -t {location.name}", force=force)
 
 

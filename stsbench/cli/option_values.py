@@ -113,6 +113,26 @@ def parse_pairs(
     return values_by_key
 
 
+def parse_scale(text: str) -> tuple[float, float] | None:
+    """Return the lowest and the highest score of ``--scale``; None if it is not given.
+
+    Raises:
+        StsbenchError: The text is no two numbers, or the first is not below the second.
+    """
+    if not text:
+        return None
+    low, _, high = text.partition("..")
+    try:
+        scale = float(low), float(high)
+    except ValueError:
+        scale = (0.0, 0.0)
+    if not -1e300 < scale[0] < scale[1] < 1e300:
+        raise StsbenchError(
+            f"--scale '{text}': give the lowest and the highest score, such as 1..10"
+        )
+    return scale
+
+
 def parse_assignments(texts: Sequence[str]) -> dict[str, Any]:
     """Return the parameters of ``--set``: each value is TOML if it can be, otherwise text.
 

@@ -549,6 +549,9 @@ Columns = Annotated[
     _many("Columns that are not found: sentence1=A,sentence2=B,gold=C, or sentence=A,label=B."),
 ]
 Labels = Annotated[bool, _option("Treat the values to predict as classes.", "--labels")]
+Scale = Annotated[str, _option("Lowest and highest possible score, such as 1..10; default found.")]
+DropUnscored = Annotated[bool, _option("Leave out rows without a score.", "--drop-unscored")]
+DataLanguages = Annotated[str, _option("Languages of the data, such as de; default found.")]
 CheckpointSource = Annotated[Path, _argument("A checkpoint's folder, or a file of word vectors.")]
 DraftName = Annotated[str, _option("Name of the card; default that of the file or folder.")]
 MethodName = Annotated[

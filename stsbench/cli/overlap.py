@@ -63,7 +63,7 @@ def overlap_command(
     Example: stsbench data overlap wiki1m nli_triplets --near 0.8 --out held.csv
     Example: stsbench data overlap --tasks sts
     """
-    from stsbench.data.corpora.corpus import load_corpus
+    from stsbench.data.corpora.overlap import load_searched_text
 
     catalogue = opt.read_cards(cards)
     if not corpora_named:
@@ -73,7 +73,7 @@ def overlap_command(
     splits = _load_splits(tasks, data, catalogue)
     if corpora_named:
         loaded_corpora = [
-            load_corpus(name, corpora=corpora, data=data, catalogue=catalogue)
+            load_searched_text(name, corpora=corpora, data=data, catalogue=catalogue)
             for name in corpora_named
         ]
         with show_count("rows read") as progress:

@@ -143,6 +143,41 @@ class RecognisedRoles(NamedTuple):
     """What is unsure, one line each."""
 
 
+class RecognisedSentences(NamedTuple):
+    """The columns of one or two sentences, and what is unsure in them."""
+
+    keys: tuple[ColumnKey, ...]
+    doubts: list[str]
+    """What is unsure, one line each."""
+
+
+def recognise_sentences(
+    columns: Sequence[DataColumn], column_by_role: Mapping[str, ColumnKey], *, where: str
+) -> RecognisedSentences:
+    """Find the columns of the sentences by their names, or else by their texts.
+
+    Args:
+        columns: All columns.
+        column_by_role: Columns that the user has given, by their role.
+        where: The beginning of a message.
+
+    Raises:
+        CardError: The given columns contradict each other.
+        DataError: No column holds text.
+    """
+    header = [column.key for column in columns if isinstance(column.key, str)]
+    try:
+        return RecognisedSentences(find_sentences(header, column_by_role, where=where), doubts=[])
+    except CardError:
+        # A user who names one sentence of a pair must name the other.
+        if "sentence1" in column_by_role or "sentence2" in column_by_role:
+            raise
+    # No names of columns, or several, are usual ones: their texts decide.
+    doubts: list[str] = []
+    keys = _choose_sentences(columns, {*column_by_role.values()}, where, doubts)
+    return RecognisedSentences(keys, doubts)
+
+
 def choose_roles(
     columns: Sequence[DataColumn],
     column_by_role: Mapping[str, ColumnKey],
@@ -163,16 +198,7 @@ def choose_roles(
         DataError: No column fits a role; the message names the parameter that gives one.
     """
     header = [column.key for column in columns if isinstance(column.key, str)]
-    doubts: list[str] = []
-    try:
-        sentences = find_sentences(header, column_by_role, where=where)
-    except CardError:
-        # A user who names one sentence of a pair must name the other.
-        if "sentence1" in column_by_role or "sentence2" in column_by_role:
-            raise
-        # No names of columns, or several, are usual ones: their texts decide.
-        excluded = {*column_by_role.values()}
-        sentences = _choose_sentences(columns, excluded, where, doubts)
+    sentences, doubts = recognise_sentences(columns, column_by_role, where=where)
     is_pair = len(sentences) == 2
     if "gold" in column_by_role and not is_pair:
         raise CardError(f"{where}: one sentence has no gold score; give two sentences, or a label")

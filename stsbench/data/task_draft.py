@@ -21,12 +21,12 @@ from stsbench.core.cards import (
 )
 from stsbench.core.errors import DataError
 from stsbench.core.files import file_digest
+from stsbench.core.names import split_names
 from stsbench.core.toml import toml_tables
 from stsbench.data.card_draft import UNKNOWN, CardLocation, Draft, relative_path
 from stsbench.data.hub.rows import COLUMNS, HubDataset, read_dataset
-from stsbench.data.readers.columns import GOLD_NAMES, ColumnRoles, plain_name
+from stsbench.data.readers.columns import ColumnRoles, plain_name
 from stsbench.data.readers.files import ColumnKey, column_position, format_names
-from stsbench.data.readers.text import format_field
 from stsbench.data.recognition import (
     NO_SPLIT,
     SPLIT_NAMES,
@@ -45,6 +45,12 @@ from stsbench.data.splits import (
     count_characters,
 )
 from stsbench.data.task import load_split
+from stsbench.data.user_tables import (
+    ScoreSettings,
+    check_targets,
+    describe_reading,
+    find_languages,
+)
 
 KEY_COMMENTS = {
     "name": "what tables print",
@@ -80,6 +86,10 @@ class _RecognisedData(NamedTuple):
     """All columns, also those that are not read."""
     roles: ColumnRoles
 
+    def column(self, key: ColumnKey) -> DataColumn:
+        """Return the column of this key."""
+        return next(column for column in self.columns if column.key == key)
+
 
 def draft_task(
     source: Path | HubSource,
@@ -87,6 +97,8 @@ def draft_task(
     *,
     columns: Mapping[str, str],
     labels: bool = False,
+    scores: ScoreSettings = ScoreSettings(),  # noqa: B008 - immutable
+    language: str = "",
 ) -> Draft:
     """Draft the card of a task from a file, a folder with a file per split, or a Hub dataset.
 
@@ -97,39 +109,58 @@ def draft_task(
         location: The location of the card.
         columns: The columns that the user gives, by role: ``{"gold": "rating"}``.
         labels: Whether the target is a label, whatever it looks like.
+        scores: How scores are read.
+        language: The codes of the languages as a comma list; empty to find them.
 
     Raises:
         CardError: The given columns contradict each other.
         DataError: The data cannot be read, they fit no task, or some scores are no numbers.
     """
-    recognised = _recognise(source, columns, labels=labels)
+    recognised = _recognise(source, columns, scores, labels=labels)
     split_tables, roles = recognised.split_tables, recognised.roles
     params = _reader_params(split_tables, roles, recognised.columns)
+    if scores.drop_unscored:
+        params["drop_unscored"] = True
+    target = recognised.column(roles.target)
+    reading = describe_reading(split_tables, target, scores, is_gold=roles.is_gold)
     card = _task_card(location.name, source, recognised, params)
     # The facts of the card are those that its own reader finds.
     splits = {
         split: load_split(location.name, card, split, data=None).split for split in card.splits
     }
     sections = {name: _split_section(split) for name, split in splits.items()}
-    scale = _guess_scale(splits)
+    scale = _Scale(scores.scale, doubt="") if scores.scale else _guess_scale(splits)
     doubt_by_key: dict[str, str] = {}
     if scale is not None and scale.doubt:
         doubt_by_key["gold_range"] = scale.doubt
-    if recognised.dataset is None or not recognised.dataset.languages:
+    languages = split_names(language) or card.languages
+    if not languages:
+        languages = find_languages(recognised.column(key).cells for key in roles.sentences)
+        if languages:
+            reading.append(f"the script tells the language, {', '.join(languages)}")
+    if not languages:
+        languages = ["en"]
         doubt_by_key["languages"] = "English is assumed: the data do not tell their language"
     doubts = [*split_tables.doubts, *_describe_empty_classes(sections)]
     card = msgspec.structs.replace(
-        card, splits=sections, gold_range=scale.gold_range if scale else None
+        card,
+        splits=sections,
+        gold_range=scale.gold_range if scale else None,
+        languages=languages,
+        note="; ".join(reading),
     )
     return Draft(
         files={location.path: _card_text(card, location, doubts, doubt_by_key)},
-        findings=[f"{location.path}: {_describe_task(recognised, sections, params)}"],
+        findings=[
+            f"{location.path}: {_describe_task(recognised, sections, params)}",
+            *reading,
+        ],
         doubts=[*doubts, *doubt_by_key.values()],
     )
 
 
 def _recognise(
-    source: Path | HubSource, columns: Mapping[str, str], *, labels: bool
+    source: Path | HubSource, columns: Mapping[str, str], scores: ScoreSettings, *, labels: bool
 ) -> _RecognisedData:
     """Read all tables of the data, and recognise splits and columns.
 
@@ -139,6 +170,7 @@ def _recognise(
     Args:
         source: The file, folder or dataset.
         columns: The columns that the user gives, by role: ``{"gold": "rating"}``.
+        scores: How scores are read.
         labels: Whether the target is a label, whatever it looks like.
 
     Raises:
@@ -162,13 +194,19 @@ def _recognise(
         column_by_role[role] = all_columns[position].key
     candidates = [column for column in all_columns if column.key != split_tables.split_column]
     roles, doubts = choose_roles(candidates, column_by_role, where=where, labels=labels)
-    if not labels and "label" not in column_by_role:
-        _check_scores(split_tables, roles, all_columns)
+    recognised = _RecognisedData(dataset, split_tables, all_columns, roles)
+    check_targets(
+        split_tables,
+        roles,
+        recognised.column(roles.target),
+        scores,
+        labels=labels or "label" in column_by_role,
+    )
     if dataset is not None:
         split_tables = _drop_secret_splits(split_tables, roles)
     split_tables = _rename_splits(split_tables, is_gold=roles.is_gold, where=where)
     split_tables = replace(split_tables, doubts=[*split_tables.doubts, *doubts])
-    return _RecognisedData(dataset, split_tables, all_columns, roles)
+    return recognised._replace(split_tables=split_tables)
 
 
 def _describe_task(
@@ -190,7 +228,7 @@ def _describe_task(
         # All other parameters are columns.
         value
         for key, value in params.items()
-        if key not in ("classes", "split_values")
+        if key not in ("classes", "split_values", "drop_unscored")
     ]
     unused = [str(column.key) for column in recognised.columns if column.key not in used_columns]
     omitted = f"; not read: {', '.join(unused)}" if unused else ""
@@ -210,46 +248,6 @@ def _describe_empty_classes(sections: Mapping[str, SplitSection]) -> list[str]:
             classes = ", ".join(map(repr, empty_classes))[:200]
             lines.append(f"the split {name} has no item of class {classes}")
     return lines
-
-
-def _check_scores(
-    split_tables: SplitTables, roles: ColumnRoles, columns: Sequence[DataColumn]
-) -> None:
-    """Check that all cells of a column of scores are numbers.
-
-    Labels are checked too if most of them are numbers, or the column is called like scores.
-
-    Args:
-        split_tables: The tables, whose rows with other cells a message names.
-        roles: The roles of the columns.
-        columns: All columns, among them that of the target.
-
-    Raises:
-        DataError: Some cells are no numbers; names them.
-    """
-    target = next(column for column in columns if column.key == roles.target)
-    if not target.non_numbers:
-        return
-    is_pair = len(roles.sentences) == 2
-    is_called_score = is_pair and plain_name(str(target.key)) in GOLD_NAMES
-    # A column counts as numbers if most of its cells are.
-    may_be_scores = roles.is_gold or target.is_number or is_called_score
-    if not may_be_scores:
-        return
-    messages: list[str] = []
-    for table in split_tables.distinct_tables():
-        position = table.column_position(target.key)
-        notes: dict[int, str] = {}
-        for row, cells in enumerate(table.rows):
-            cell = cells[position] or ""
-            if cell.strip() in target.non_numbers:
-                notes[row] = format_field(cell)
-        if notes:
-            messages.append(table.describe_rows(notes))
-    raise DataError(
-        f"column {target.key!r} holds scores and cells that are no numbers: {'; '.join(messages)}",
-        hint="mend them; `labels` takes all that the column holds for classes",
-    )
 
 
 def _rename_splits(split_tables: SplitTables, *, is_gold: bool, where: str) -> SplitTables:
@@ -303,13 +301,13 @@ def _task_card(
         params: The parameters of the card's reader.
     """
     split_tables, roles = recognised.split_tables, recognised.roles
-    fields: dict[str, Any] = {"languages": ["en"], "license": UNKNOWN}
+    fields: dict[str, Any] = {"languages": [], "license": UNKNOWN}
     dataset = recognised.dataset
     if isinstance(source, Path):
         fields["local"] = _file_source(source, split_tables, params)
     elif dataset is not None:
         fields["hub"] = _hub_source(source, dataset, recognised, params)
-        fields["languages"] = list(dataset.languages) or ["en"]
+        fields["languages"] = list(dataset.languages)
         fields["license"] = dataset.license or UNKNOWN
     is_labelled_pair = len(roles.sentences) == 2 and not roles.is_gold
     # The split to score, the best first.
@@ -474,7 +472,7 @@ def _card_text(
         doubts: Lines for the top of the file.
         doubt_by_key: Doubts about a key, which replace its usual comment.
     """
-    tables = strip_defaults(card)
+    tables = {**strip_defaults(card), "note": card.note}
     if card.local is not None:
         tables["local"]["folder"] = relative_path(Path(card.local.folder), location.path.parent)
     lines = [

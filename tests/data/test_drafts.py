@@ -208,10 +208,10 @@ def test_a_class_that_a_split_lacks_is_noted(tmp_path):
 @pytest.mark.parametrize(
     ("content", "columns", "message"),
     [
-        ("s1;s2;score\na;b;3,5\nc;d;4,0\n", {}, "line 2: gold score '3,5' is not a number; write a decimal point, not a comma"),
-        ("s1,s2,score\na,b,3.5\nc,d,\n", {}, "line 3: gold score '' is not a number"),
+        ("s1;s2;score\na;b;3,5\nc;d;4.0\n", {}, "t.csv: line 2: '3,5'"),
+        ("s1,s2,score\na,b,3.5\nc,d,\ne,f,x\ng,h,-\n", {}, "t.csv: line 3: empty, line 4: 'x', line 5: '-'"),
         ("s1,s2,score\na,b,3.5\n", {"gold": "scor"}, r"no column 'scor' \(has s1, s2, score\); did you mean 'score'\?"),
-        ("text,label\na b,x\nc d,y\ne f,\ng h,x\ni j,y\nk l,x\n", {}, r"line 4: unknown label '' \(known: x, y\)"),
+        ("text,label\na b,x\nc d,y\ne f,\ng h,x\ni j,y\nk l,x\n", {}, "column 'label' has rows without a valid label: .*t.csv: line 4: empty"),
     ],
 )  # fmt: skip
 def test_data_of_which_no_task_can_be_made(tmp_path, content, columns, message):

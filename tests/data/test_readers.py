@@ -496,7 +496,7 @@ def test_a_card_needs_neither_counts_nor_reader_nor_a_data_folder(
         SourceError, match=f"there is no file {home}/pairs.csv; put it there, or change 'folder'"
     ):
         load_task("own", catalogue=catalogue).load()
-    (home / "pairs.csv").write_text("s1;s2;score\na;b;1\nc;d;2,5\n")
+    (home / "pairs.csv").write_text("s1;s2;score\na;b;1.0\nc;d;2,5\n")
     with pytest.raises(DataError, match="pairs.csv: line 3: gold score '2,5'"):
         load_task("own", catalogue=catalogue).load()
     (home / "pairs.csv").write_text("s1;s2;score\na;b;1\nc;d;2.5\n")
@@ -633,17 +633,21 @@ def test_values_that_are_no_text_become_it(tmp_path: Path) -> None:
     assert table.locate_row(1) == f"{path}: line 3"
 
 
-LATIN = "s1,s2,score\nun café,a coffee,4\n".encode("latin-1")
+CYRILLIC = "s1,s2,score\nмой кофе,a coffee,4\n".encode("cp1251")
+POLISH = "s1,s2,score\nżółty,yellow,4\n".encode("cp1250")
+HALF = "s1,s2,score\nun café,a coffee,4\n".encode() + b"un caf\xe9,a coffee,4\n"
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("t.csv", LATIN, r"line 2: not valid UTF-8 \(byte 0xe9\); is it Latin-1 or another encoding\? save the file as UTF-8"),
-        ("t.csv", "s1,s2,score\na,b,1\n".encode("utf-16"), "is UTF-16; save it as UTF-8"),
+        ("t.csv", CYRILLIC, r"line 2: not valid UTF-8 \(byte 0xec\); is it Latin-1 or another encoding\? save the file as UTF-8"),
+        ("t.csv", POLISH, r"line 2: not valid UTF-8"),
+        ("t.csv", HALF, r"line 3: not valid UTF-8"),
+        ("t.csv", "s1,s2,score\na,b,1\n".encode("utf-16")[:-1], "not valid UTF-16: truncated data; restore it, or save it as UTF-8"),
         ("t.jsonl", '{"s1": "é"}\n'.encode("latin-1"), "line 1: not valid UTF-8"),
-        ("t.csv", 's1;s2;score\na;b;"3,5"\nc;d;4\n', r"line 2: gold score '3,5' is not a number; write a decimal point, not a comma"),
-        ("t.csv", "s1;s2;score\na;b;3,5\nc;d;4,0\n", "line 2: gold score '3,5' is not a number; write a decimal point"),
+        ("t.csv", 's1;s2;score\na;b;"3,5"\nc;d;4.0\n', r"line 2: gold score '3,5' is not a number; write a decimal point, not a comma"),
+        ("t.csv", "s1;s2;score\na;b;3,500\nc;d;4,000\n", "line 2: gold score '3,500' is not a number; write a decimal point"),
         ("t.csv", 's1,s2,score\n"two\nlines",b,1\nc,d,x\n', "line 4: gold score 'x' is not a number$"),
         ("t.csv", "s1,s2,score\na,b,1\nc,d\n", "line 3: 2 fields, expected 3"),
         ("t.csv", "s1,s2,score\na,b,1\nc,d,e,2\n", "line 3: 4 fields, expected 3"),

@@ -8,11 +8,17 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import pyarrow as pa
+
 from stsbench.core.cards import Overlap
-from stsbench.core.errors import StsbenchError
-from stsbench.data.corpora.corpus import TEXT_COLUMNS, Corpus, split_sentences
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import DataError, StsbenchError
+from stsbench.data.corpora.corpus import TEXT_COLUMNS, Corpus, load_corpus, split_sentences
+from stsbench.data.readers.files import TABLE_SUFFIXES, ColumnKey
+from stsbench.data.recognition import choose_roles, find_tables, recognise_sentences
 from stsbench.data.splits import LabelledPairSplit, PairSplit, Split
 from stsbench.data.task import Task
 
@@ -28,6 +34,52 @@ MIN_RECALL = 0.99
 """The share of pairs exactly at the threshold that must be proposed; of more similar ones it is
 higher."""
 MIN_THRESHOLD = 0.5
+
+
+def load_searched_text(
+    name: str, *, corpora: Path | None, data: Path | None, catalogue: Catalogue
+) -> Corpus:
+    """Load training text to search: a corpus, or a file or folder of any tables of sentences.
+
+    Args:
+        name: The id of a corpus, or a path. A file without the names of columns that training needs
+            is read as a user's data are when a task is made of them.
+        corpora: The folder of corpora; None for the one of the settings.
+        data: The data folder; None if there is none.
+        catalogue: The cards.
+
+    Raises:
+        StsbenchError: The text is missing or broken, or has no column of sentences.
+    """
+    try:
+        return load_corpus(name, corpora=corpora, data=data, catalogue=catalogue)
+    except DataError:
+        path = Path(name)
+        if name in catalogue.corpora() or not (path.is_dir() or path.suffix in TABLE_SUFFIXES):
+            raise
+    split_tables = find_tables(path)
+    columns = split_tables.columns()
+    target_keys: tuple[ColumnKey, ...] = ()
+    target_names: tuple[str, ...] = ()
+    try:
+        roles = choose_roles(columns, {}, where=name).roles
+    except DataError:
+        # Text without a score or label.
+        sentence_keys = recognise_sentences(columns, {}, where=name).keys
+    else:
+        sentence_keys, target_keys = roles.sentences, (roles.target,)
+        target_names = ("score",) if roles.is_gold else ("label",)
+    names = ("text",) if len(sentence_keys) == 1 else ("first", "second")
+    cells_by_key = {column.key: column.cells for column in columns}
+    table = pa.table(
+        {
+            our_name: pa.array(cells_by_key[key], pa.large_string())
+            for our_name, key in zip(
+                (*names, *target_names), (*sentence_keys, *target_keys), strict=True
+            )
+        }
+    )
+    return Corpus(name=name, table=table)
 
 
 class NearIndex:

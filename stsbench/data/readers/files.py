@@ -1,20 +1,22 @@
 """Files read as tables of text, each failure with a message of its own.
 
-The kind of a table is found in the file: parquet, lines of JSON, or text with a delimiter and
-quotes. A card may state how a text file is delimited; the rest follows from the suffix of its name
-and from its content. A tab in the first line makes it tab-separated, whatever its name: STS-B's
-``.csv`` files are. Otherwise the delimiter is the comma, semicolon or bar by which all rows have
-the same number of fields. Quotes are those of CSV, except in tab-separated text: there they mostly
-are ordinary characters, unless the content shows that they quote cells.
+The kind of a table is found in the file: parquet, lines of JSON, a sheet of Excel, or text with a
+delimiter and quotes, in UTF-8 or, if that is sure, in UTF-16 or cp1252. A card may state how a text
+file is delimited; the rest follows from the suffix of its name and from its content. A tab in the
+first line makes it tab-separated, whatever its name: STS-B's ``.csv`` files are. Otherwise the
+delimiter is the comma, semicolon or bar by which all rows have the same number of fields. Quotes
+are those of CSV, except in tab-separated text: there they mostly are ordinary characters, unless
+the content shows that they quote cells.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -23,7 +25,14 @@ import msgspec
 from stsbench.core.errors import CardError, DataError, suggest, translate_errors
 from stsbench.core.files import check_parquet
 from stsbench.core.wording import join_lines
-from stsbench.data.readers.text import BOM, normalise_text, read_bytes, read_text
+from stsbench.data.readers.excel import read_sheet
+from stsbench.data.readers.text import (
+    BOM,
+    find_encoding,
+    normalise_text,
+    read_bytes,
+    to_utf8,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,10 +44,12 @@ MAX_LISTED = 20
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 PARQUET_SUFFIX = ".parquet"
-TABLE_SUFFIXES = (*TEXT_SUFFIXES, *JSON_SUFFIXES, PARQUET_SUFFIX)
+EXCEL_SUFFIX = ".xlsx"
+TABLE_SUFFIXES = (*TEXT_SUFFIXES, *JSON_SUFFIXES, PARQUET_SUFFIX, EXCEL_SUFFIX)
 """The suffixes of files that hold tables."""
 PACKED_FILES = {
     b"PK\x03\x04": "a zip archive or a spreadsheet",
+    b"\xd0\xcf\x11\xe0": "a spreadsheet of Excel before 2007",
     b"\x1f\x8b": "packed by gzip",
     b"\xfd7zXZ": "packed by xz",
 }
@@ -76,6 +87,8 @@ class TextTable:
     """The unit that ``numbers`` count."""
     delimiter: str = ""
     """The character or text between the cells of a text file; empty for other files."""
+    reading: str = ""
+    """The encoding of text that is not UTF-8, or the sheet of a workbook; otherwise empty."""
 
     def locate_row(self, row: int) -> str:
         """Return the file and the line of a row, for a message; ``row`` is its position."""
@@ -234,19 +247,24 @@ def read_table(
         CardError: The layout cannot be this file's.
     """
     content = read_bytes(path)
+    is_excel = path.suffix.lower() == EXCEL_SUFFIX and zipfile.is_zipfile(path)
     for first_bytes, description in PACKED_FILES.items():
-        if content.startswith(first_bytes):
+        if not is_excel and content.startswith(first_bytes):
             raise DataError(f"{path}: is {description}; unpack it, or save it as CSV in UTF-8")
     is_parquet = path.suffix.lower() == PARQUET_SUFFIX or content.startswith(b"PAR1")
-    if not is_parquet and not _is_json_lines(path, content):
-        table = read_delimited(path, layout, by_name=by_name)
+    if is_excel:
+        _check_no_layout(path, layout, file_kind="an Excel sheet")
+    if is_excel or not (is_parquet or _is_json_lines(path, content)):
+        table = (
+            _read_excel_table(path, by_name=by_name)
+            if is_excel
+            else read_delimited(path, layout, by_name=by_name)
+        )
         if not table.rows:
             raise DataError(f"{path}: no rows below the header")
         return table
     file_kind = "parquet" if is_parquet else "lines of JSON"
-    for key, value in layout._asdict().items():
-        if value is not None:
-            raise CardError(f"{path}: '{key}' has no effect on {file_kind}; leave it out")
+    _check_no_layout(path, layout, file_kind)
     import pyarrow as pa
 
     # Damaged pages of parquet raise an OSError.
@@ -261,6 +279,36 @@ def read_table(
         if with_lists:
             arrow_table = expand_lists(arrow_table)
         return to_text_table(path, arrow_table, numbers, unit="row" if is_parquet else "line")
+
+
+def _check_no_layout(path: Path, layout: FileLayout, file_kind: str) -> None:
+    """Raise CardError if the card states the layout of a file that is no delimited text."""
+    for key, value in layout._asdict().items():
+        if value is not None:
+            raise CardError(f"{path}: '{key}' has no effect on {file_kind}; leave it out")
+
+
+def _read_excel_table(path: Path, *, by_name: bool) -> TextTable:
+    """Read the sheet of a workbook as a table, whose rows may be none below a header.
+
+    Args:
+        path: The workbook.
+        by_name: Whether the first row names the columns.
+
+    Raises:
+        DataError: openpyxl is not installed, or the workbook is damaged or has no row.
+        SourceError: The workbook unpacks to far more than its size.
+    """
+    sheet = read_sheet(path)
+    n_header_rows = int(by_name)
+    return TextTable(
+        path=path,
+        header=sheet.rows[0] if by_name else [],
+        rows=sheet.rows[n_header_rows:],
+        numbers=sheet.numbers[n_header_rows:],
+        unit="row",
+        reading=f"sheet '{sheet.title}' of {sheet.n_sheets}",
+    )
 
 
 def _is_json_lines(path: Path, content: bytes) -> bool:
@@ -445,7 +493,9 @@ class _SplitText(NamedTuple):
     """The line in which each row begins, counted from 1."""
 
 
-def read_delimited(path: Path, layout: FileLayout, *, by_name: bool) -> TextTable:
+def read_delimited(
+    path: Path, layout: FileLayout, *, by_name: bool, encoding: str | None = None
+) -> TextTable:
     """Read a file of delimited text as a table, whose rows may be none below a header.
 
     Without a delimiter in its layout, each possible one is tried.
@@ -454,12 +504,16 @@ def read_delimited(path: Path, layout: FileLayout, *, by_name: bool) -> TextTabl
         path: The file.
         layout: The layout in its card.
         by_name: Whether columns are named, so that there is a header unless the layout denies it.
+        encoding: The encoding of the text; None to find it.
 
     Raises:
         CardError: The layout's delimiter cannot separate cells.
         DataError: The file is missing, broken, or holds no row at all.
     """
-    text = read_text(path, mixed_ends=True).removeprefix(BOM)
+    content = read_bytes(path)
+    encoding = encoding or find_encoding(content)
+    content = normalise_text(path, to_utf8(path, content, encoding), mixed_ends=True)
+    text = content.decode().removeprefix(BOM)
     splits: dict[str, _SplitText] = {}
     failures: list[DataError] = []
     for delimiter in _possible_delimiters(path, text, layout):
@@ -475,6 +529,10 @@ def read_delimited(path: Path, layout: FileLayout, *, by_name: bool) -> TextTabl
 
     best_delimiter = max(splits, key=preference, default="")
     rows, numbers = splits.get(best_delimiter, _SplitText(rows=[], numbers=[]))
+    if _width(rows) > 1:
+        # A row of delimiters alone is an empty row of a spreadsheet.
+        is_filled = [any(map(str.strip, cells)) for cells in rows]
+        rows, numbers = list(compress(rows, is_filled)), list(compress(numbers, is_filled))
     # A delimiter that failed separates cells more likely than one that separates none.
     if failures and _width(rows) < 2:
         raise failures[0]
@@ -487,6 +545,7 @@ def read_delimited(path: Path, layout: FileLayout, *, by_name: bool) -> TextTabl
         rows=rows[n_header_rows:],
         numbers=numbers[n_header_rows:],
         delimiter=best_delimiter,
+        reading="" if encoding == "utf-8" else f"text in {encoding}",
     )
 
 

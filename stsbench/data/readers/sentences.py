@@ -29,7 +29,14 @@ from stsbench.data.readers.files import (
     read_delimited,
     read_table,
 )
-from stsbench.data.readers.text import format_field, parse_number, read_lines, read_text
+from stsbench.data.readers.text import (
+    format_field,
+    has_decimal_commas,
+    is_missing,
+    parse_number,
+    read_lines,
+    read_text,
+)
 from stsbench.data.splits import CaptionSplit, LabelledPairSplit, LabelledSplit, PairSplit
 
 
@@ -65,6 +72,7 @@ def read_any_table(
     split_column: ColumnKey | None = None,
     split_values: Mapping[str, str] | None = None,
     split: str = "",
+    drop_unscored: bool = False,
 ) -> PairSplit | Labelled:
     """Read pairs with scores, or sentences or pairs with labels, from tables of any kind.
 
@@ -87,6 +95,7 @@ def read_any_table(
         split_column: The column with the split of each row; only rows of this split are read.
         split_values: The values of that column by split, if they are not the names of the card.
         split: The name of the split in the card.
+        drop_unscored: Leave out the rows without a score.
 
     Raises:
         CardError: A parameter does not fit the files, or the role of a column is not clear.
@@ -111,6 +120,8 @@ def read_any_table(
         # A delimiter too many shifts columns.
         table.check_row_lengths(with_longer=roles.is_gold and file.pinned)
         positions = _split_rows(table, split_column, split_value)
+        if drop_unscored:
+            positions = _scored_rows(table, roles, positions)
         parts.append(TableRows(table, positions, subset=file.subset))
     return to_split(parts, roles, subset=subset, classes=classes)
 
@@ -177,6 +188,27 @@ def _split_rows(table: TextTable, column: ColumnKey | None, split_value: str) ->
     return positions
 
 
+def _scored_rows(table: TextTable, roles: ColumnRoles, positions: Sequence[int]) -> list[int]:
+    """Return those of some rows that have a score.
+
+    Args:
+        table: The table.
+        roles: The columns to read.
+        positions: The positions of the rows in the table.
+
+    Raises:
+        CardError: The target is a label.
+        DataError: No row has a score.
+    """
+    if not roles.is_gold:
+        raise CardError(f"{table.path}: 'drop_unscored' has no effect with labels; leave it out")
+    targets = table.column(roles.target)
+    scored = [position for position in positions if not is_missing(targets[position])]
+    if not scored:
+        raise DataError(f"{table.path}: no row has a score in column {roles.target!r}")
+    return scored
+
+
 def to_split(
     parts: Sequence[TableRows],
     roles: ColumnRoles,
@@ -210,7 +242,15 @@ def to_split(
             names = part.table.column(subset)
             subsets += [names[position] for position in part.positions]
     if roles.is_gold:
-        gold = [parse_number(row.target, where=row.where, name="gold score") for row in rows]
+        has_commas = has_decimal_commas([row.target for row in rows])
+        gold = [
+            parse_number(
+                row.target.replace(",", ".") if has_commas else row.target,
+                where=row.where,
+                name="gold score",
+            )
+            for row in rows
+        ]
         first_sentences, second_sentences = zip(*(row.sentences for row in rows), strict=True)
         return PairSplit(
             sentences1=list(first_sentences),
@@ -371,7 +411,7 @@ def _read_semeval_pairs(input_file: DataFile, first_rows: int) -> list[tuple[str
         DataError: The file is broken, or it is not pinned and its lines differ in length.
     """
     layout = FileLayout("\t", header=False, quoting=False)
-    table = read_delimited(input_file.path, layout, by_name=False)
+    table = read_delimited(input_file.path, layout, by_name=False, encoding="utf-8")
     pairs = list(zip(table.column(0), table.column(1), strict=True))
     # The irregular lines of a pinned file are those of the release itself.
     if not input_file.pinned:

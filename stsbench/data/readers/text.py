@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +16,96 @@ BOM = "\ufeff"
 """A byte order mark, which is no part of the text."""
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
 """A number as many countries write it, which Python cannot parse."""
+
+
+_GROUPED_DIGITS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+\s*")
+"""A number that may have commas between thousands."""
+MISSING = frozenset({"", "-", "–", "n/a", "#n/a", "na", "nan", "null", "none", "k.a.", "k. a."})
+"""Cells that stand for a missing score, in lower case."""
+UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_UTF8_CHARACTER = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}")
+# In other encodings of one byte a character, or in one of several bytes, the bytes of letters mean
+# symbols of cp1252, its capital letters within words, or long runs of its accented letters.
+_NOT_CP1252 = re.compile(
+    r"[\x80-\x9f¤¦¨¬¯¸¹ˆ˜ŠšŸŽžƒ‡†ÐðÝýÞþÿ×÷]|[À-ÿŒœ]{3}|[a-zß-ÿ][À-ÞŒ]|õ(?!e)|[^\W\d_][³¿¡¥º£]\w"
+)
+_LATIN_LETTER = re.compile(r"[^\W\d_]")
+MAX_ACCENTED_SHARE = 0.25
+"""Texts in the languages that cp1252 is for have fewer accented letters, as a share of all."""
+
+
+def find_encoding(content: bytes) -> str:
+    """Return the encoding of a table's text: ``utf-8``, ``utf-16`` or ``cp1252``.
+
+    UTF-16 has a byte order mark. Text is in cp1252 if it is not UTF-8, no part of it is, and it has
+    only the letters and marks of Western Europe as words have them. All else counts as UTF-8.
+
+    Args:
+        content: The bytes of the file.
+    """
+    if content.startswith(UTF16_MARKS):
+        return "utf-16"
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return "cp1252" if _is_surely_cp1252(content) else "utf-8"
+    return "utf-8"
+
+
+def _is_surely_cp1252(content: bytes) -> bool:
+    """Return whether bytes that are not UTF-8 can be nothing but cp1252."""
+    if _UTF8_CHARACTER.search(content):
+        return False
+    try:
+        text = content.decode("cp1252")
+    except UnicodeDecodeError:
+        return False
+    letters = _LATIN_LETTER.findall(text)
+    n_accented = sum(not letter.isascii() for letter in letters)
+    return not _NOT_CP1252.search(text) and n_accented <= MAX_ACCENTED_SHARE * len(letters)
+
+
+def to_utf8(path: Path, content: bytes, encoding: str) -> bytes:
+    """Return the bytes of a text in UTF-8.
+
+    Args:
+        path: The file, for messages.
+        content: Its bytes.
+        encoding: Its encoding, as :func:`find_encoding` returns it.
+
+    Raises:
+        DataError: The bytes are not valid in UTF-16.
+    """
+    if encoding == "utf-8":
+        return content
+    try:
+        return content.decode(encoding).encode()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}: not valid UTF-16: {error.reason}; restore it, or save it as UTF-8"
+        ) from error
+
+
+def has_decimal_commas(numbers: Sequence[str]) -> bool:
+    """Return whether numbers are written with decimal commas: some are, and none with a point.
+
+    If each comma may be one between thousands, that is not sure, and the answer is no.
+
+    Args:
+        numbers: The cells of a column.
+    """
+    with_comma = [text for text in numbers if "," in text]
+    return (
+        bool(with_comma)
+        and all(map(DECIMAL_COMMA.fullmatch, with_comma))
+        and not all(map(_GROUPED_DIGITS.fullmatch, with_comma))
+        and not any("." in text for text in numbers if not is_missing(text))
+    )
+
+
+def is_missing(text: str) -> bool:
+    """Return whether a cell is empty, or stands for a missing score."""
+    return text.strip().casefold() in MISSING
 
 
 def read_bytes(path: Path) -> bytes:
@@ -48,7 +140,7 @@ def normalise_text(
         DataError: The text is UTF-16, contains a forbidden character, or bytes that are not valid
             in the encoding; the message names the line.
     """
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+    if content.startswith(UTF16_MARKS):
         raise DataError(f"{path}: is UTF-16; save it as UTF-8")
     if mixed_ends or content.count(b"\r\n") == content.count(b"\n"):
         content = content.replace(b"\r\n", b"\n")
