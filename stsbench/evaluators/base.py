@@ -141,20 +141,22 @@ def inspect_embeddings(rows: EmbeddingRows) -> EmbeddingChecks:
     return EmbeddingChecks(zero_vectors, is_constant)
 
 
-def compare_sides(embeddings: EmbeddingRows, n: int, name: str, *, side: int = 1) -> Similarities:
-    """Return the similarity of each item's first sentence with one of its others.
+def compare_sides(
+    embeddings: EmbeddingRows, n: int, names: Sequence[str], *, side: int = 1
+) -> list[Similarities]:
+    """Return similarities of each item's first sentence with one of its others, in one pass.
 
     Args:
         embeddings: The embeddings of the first sentences of all items, then those of the second
             ones, and so on: row 0 and row n are of one item.
         n: The number of items.
-        name: One of ``SIMILARITIES``.
+        names: The similarities, of ``SIMILARITIES``.
         side: The position of the other sentence among those of an item.
 
     Raises:
-        ProtocolError: The similarity needs bits, and the embeddings are none.
+        ProtocolError: A similarity needs bits, and the embeddings are none.
     """
-    if name == "hamming" and not are_bits(np.asarray(embeddings)):
+    if "hamming" in names and not are_bits(np.asarray(embeddings)):
         raise ProtocolError(
             "similarity 'hamming' counts bits that differ",
             hint="make the embeddings bits: `params=embeddings=binary`",
@@ -164,15 +166,15 @@ def compare_sides(embeddings: EmbeddingRows, n: int, name: str, *, side: int = 1
         iter_blocks(embeddings, side * n, (side + 1) * n),
         strict=True,
     )
-    values = [np.empty(0)]  # for a split without items
-    has_zero_vector = [np.empty(0, dtype=bool)]
+    # An empty block first, for a split without items.
+    parts_by_name = {name: [Similarities(np.empty(0), np.empty(0, dtype=bool))] for name in names}
     for first, second in blocks:
-        block = SIMILARITIES[name](
-            first.astype(np.float32, copy=False), second.astype(np.float32, copy=False)
-        )
-        values.append(block.values)
-        has_zero_vector.append(block.has_zero_vector)
-    return Similarities(np.concatenate(values), np.concatenate(has_zero_vector))
+        a, b = first.astype(np.float32, copy=False), second.astype(np.float32, copy=False)
+        for name, parts in parts_by_name.items():
+            parts.append(SIMILARITIES[name](a, b))
+    return [
+        Similarities(*map(np.concatenate, zip(*parts_by_name[name], strict=True))) for name in names
+    ]
 
 
 def score_pairs(

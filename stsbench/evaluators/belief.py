@@ -31,6 +31,7 @@ from stsbench.numbers.intervals import (
     read_dependence,
     share_interval,
 )
+from stsbench.numbers.similarity import FURTHER_CORRELATIONS
 from stsbench.numbers.statistics import CORRELATIONS, weigh_subsets
 from stsbench.results.folder import (
     MAX_COLUMN_BYTES,
@@ -323,8 +324,8 @@ def _compare_values(
 ) -> Iterator[str]:
     """Yield a message for each value that differs from the recomputed one of its name.
 
-    A name that is not recomputed is wrong only if it is a correlation, such as ``spearman.all``:
-    other values may depend on more than the items.
+    A name that is not recomputed is wrong only if it is a correlation, such as ``spearman.all`` or
+    ``euclidean_spearman.all``: other values may depend on more than the items.
 
     Args:
         location: Where the values are in the Result, for messages.
@@ -336,7 +337,7 @@ def _compare_values(
         if name in recomputed:
             if not abs(value - recomputed[name]) <= BOUND_TOLERANCE:
                 yield f"{prefix} {recomputed[name]:.6g}"
-        elif name.partition(".")[0] in CORRELATIONS:
+        elif name.partition(".")[0] in {*CORRELATIONS, *FURTHER_CORRELATIONS}:
             yield f"{prefix} none"
 
 

@@ -80,7 +80,7 @@ class ContrastEvaluator:
             raise DataError("the evaluator 'contrast' scores anchors with positives and negatives")
         embeddings = embed(split.texts())
         positive, *negatives = (
-            compare_sides(embeddings, split.n, self.protocol.similarity, side=side)
+            compare_sides(embeddings, split.n, [self.protocol.similarity], side=side)[0]
             for side in range(1, len(split.sides))
         )
         margins = np.array([positive.values - negative.values for negative in negatives])

@@ -6,7 +6,7 @@ Three aggregations over a task's subsets are computed. Which papers report which
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -24,11 +24,12 @@ from stsbench.evaluators.base import (
     score_pairs,
 )
 from stsbench.numbers.intervals import sentence_columns
-from stsbench.numbers.similarity import SIMILARITIES, Similarities
+from stsbench.numbers.similarity import FURTHER_CORRELATIONS, SIMILARITIES, Similarities
 from stsbench.numbers.statistics import (
     AGGREGATIONS,
     CORRELATIONS,
     Float64Array,
+    spearman,
     subset_indices,
 )
 
@@ -117,11 +118,17 @@ class StsEvaluator:
                 "tell the subsets",
                 hint="use protocol 'simcse', or a data folder (`data`) with the subsets",
             )
-        similarity, has_zero_vector = _compute_similarities(split, embed, self.protocol.similarity)
+        (similarity, has_zero_vector), *further = _compute_similarities(
+            split, embed, [self.protocol.similarity, *FURTHER_CORRELATIONS.values()]
+        )
         columns: ItemColumns = {
             "subset": list(split.subset),
             "gold": split.gold,
             "similarity": similarity,
+            **{
+                name: values
+                for name, (values, _) in zip(FURTHER_CORRELATIONS.values(), further, strict=True)
+            },
         }
         result = self.recompute({**columns, **sentence_columns(*split.sides)})
         scores = result.scores
@@ -145,12 +152,14 @@ class StsEvaluator:
         """Correlate the columns ``similarity`` and ``gold``, in each ``subset`` and over all.
 
         Args:
-            items: These three columns, and which pairs share sentences, each of length n.
+            items: These three columns, perhaps those of ``FURTHER_CORRELATIONS``, and which pairs
+                share sentences, each of length n.
 
         Returns:
             The score is that of the protocol's metric and aggregation; ``scores`` are all metrics
-            by all aggregations, such as ``spearman.wmean``. A subset without a correlation is in
-            the notes, unless the protocol averages over subsets.
+            by all aggregations, such as ``spearman.wmean``, and ``euclidean_spearman.all`` and so
+            on of further similarities. A subset without a correlation is in the notes, unless the
+            protocol averages over subsets.
 
         Raises:
             DataError: All pairs have the same gold score, or those of one subset if the protocol
@@ -160,19 +169,36 @@ class StsEvaluator:
         similarity, gold = (
             np.asarray(items[name], dtype=np.float64) for name in ("similarity", "gold")
         )
+        further = {
+            score_name: np.asarray(items[name], dtype=np.float64)
+            for score_name, name in FURTHER_CORRELATIONS.items()
+            if name in items
+        }
         rows_by_subset = subset_indices(list(map(str, items["subset"])))
         per_subset: dict[str, dict[str, float]] = {}
         notes = []
         for subset, rows in rows_by_subset.items():
             try:
-                per_subset[subset] = _correlations(similarity[rows], gold[rows], subset)
+                per_subset[subset] = {
+                    **_correlations(similarity[rows], gold[rows], subset),
+                    **_further_correlations(further, gold, rows),
+                }
             except (DataError, EncoderError) as error:
                 # A correlation over all pairs can do without this subset; an average cannot.
                 if self._averages_over_subsets:
                     raise
                 per_subset[subset] = {}
                 notes.append(f"{error}, and no mean over subsets")
-        scores = _aggregate(similarity, gold, rows_by_subset, per_subset)
+        correlations_of_all: Mapping[str, float] = {}
+        if len(per_subset) == 1:
+            # A single subset holds all pairs, so its correlations need not be computed again.
+            (correlations_of_all,) = per_subset.values()
+        if not correlations_of_all:
+            correlations_of_all = {
+                **_correlations(similarity, gold, subset=""),
+                **_further_correlations(further, gold, np.arange(len(gold))),
+            }
+        scores = _aggregate(correlations_of_all, rows_by_subset, per_subset)
         score_name = f"{self.protocol.metric}.{self.protocol.aggregation}"
         # A single subset is the same as the task, whose scores are reported anyway.
         reported_subsets = {}
@@ -193,13 +219,15 @@ class StsEvaluator:
         )
 
 
-def _compute_similarities(split: PairSplit, embed: Embed, name: str) -> Similarities:
-    """Return the similarity of each pair.
+def _compute_similarities(
+    split: PairSplit, embed: Embed, names: Sequence[str]
+) -> list[Similarities]:
+    """Return similarities of each pair.
 
     Args:
         split: The pairs.
         embed: Embeds sentences.
-        name: One of ``SIMILARITIES``.
+        names: The similarities, of ``SIMILARITIES``.
 
     Raises:
         ProtocolError: The similarity needs bits, and the embeddings are none.
@@ -207,7 +235,7 @@ def _compute_similarities(split: PairSplit, embed: Embed, name: str) -> Similari
     """
     texts = split.texts()
     embeddings = embed(texts)
-    similarities = compare_sides(embeddings, split.n, name)
+    similarities = compare_sides(embeddings, split.n, names)
     if len(set(texts)) > 1 and inspect_embeddings(embeddings).is_constant:
         raise EncoderError(
             f"the encoder gives every one of {len(texts)} sentences the same embedding; "
@@ -235,29 +263,40 @@ def _correlations(similarity: Float64Array, gold: Float64Array, subset: str) -> 
     return {metric: correlate(similarity, gold) for metric, correlate in CORRELATIONS.items()}
 
 
+def _further_correlations(
+    further: Mapping[str, Float64Array], gold: Float64Array, rows: npt.NDArray[np.int64]
+) -> dict[str, float]:
+    """Return those of ``FURTHER_CORRELATIONS`` that pairs have, by name.
+
+    One by which all pairs are equally similar has none.
+
+    Args:
+        further: The similarities of all pairs by the correlation's name, (n,) each.
+        gold: The gold scores of all pairs, (n,).
+        rows: The rows of the pairs.
+    """
+    return {
+        name: spearman(values[rows], gold[rows])
+        for name, values in further.items()
+        if np.ptp(values[rows]) >= TIE_TOLERANCE
+    }
+
+
 def _aggregate(
-    similarity: Float64Array,
-    gold: Float64Array,
+    correlations_of_all: Mapping[str, float],
     rows_by_subset: Mapping[str, npt.NDArray[np.int64]],
     per_subset: Mapping[str, Mapping[str, float]],
 ) -> dict[str, float]:
     """Return every metric under every aggregation that the subsets allow.
 
     Args:
-        similarity: The similarities of all pairs, (n,).
-        gold: Their gold scores, (n,).
+        correlations_of_all: The correlations over all pairs by metric.
         rows_by_subset: The rows of each subset's pairs.
         per_subset: Each subset's correlations by metric; empty if a subset has none.
 
     Returns:
         The values by name, for example ``spearman.mean``.
     """
-    correlations_of_all: Mapping[str, float] = {}
-    if len(per_subset) == 1:
-        # A single subset holds all pairs, so its correlations need not be computed again.
-        (correlations_of_all,) = per_subset.values()
-    if not correlations_of_all:
-        correlations_of_all = _correlations(similarity, gold, subset="")
     # An aggregation without weights is no average, but the correlation over all pairs.
     weight_functions = {name: weigh for name, weigh in AGGREGATIONS.items() if weigh is not None}
     scores = {
@@ -269,7 +308,9 @@ def _aggregate(
     if not has_all_correlations:
         return scores
     sizes = np.array([len(rows) for rows in rows_by_subset.values()], dtype=np.float64)
-    for metric in CORRELATIONS:
+    for metric in correlations_of_all:
+        if not all(metric in correlations for correlations in per_subset.values()):
+            continue
         values = [correlations[metric] for correlations in per_subset.values()]
         for name, weigh in weight_functions.items():
             scores[f"{metric}.{name}"] = float(np.average(values, weights=weigh(sizes)))

@@ -61,14 +61,8 @@ def paired_similarities(a: FloatArray, b: FloatArray) -> tuple[npt.NDArray[np.fl
         a: Embeddings, (n, d).
         b: Embeddings, (n, d).
     """
-    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    differences = x - y
-    return (
-        paired_cosine(x, y).values,
-        paired_dot(x, y).values,
-        -np.abs(differences).sum(axis=1),
-        -np.linalg.norm(differences, axis=1),
-    )
+    functions = (paired_cosine, paired_dot, paired_manhattan, paired_euclidean)
+    return tuple(compare(a, b).values for compare in functions)
 
 
 def paired_dot(a: FloatArray, b: FloatArray) -> Similarities:
@@ -90,12 +84,38 @@ def paired_hamming(a: FloatArray, b: FloatArray) -> Similarities:
     return Similarities(-n_different, np.zeros(len(a), dtype=bool))
 
 
+def paired_euclidean(a: FloatArray, b: FloatArray) -> Similarities:
+    """Return minus the Euclidean distance of each row of ``a`` and ``b``, both (n, d), in float64.
+
+    No vector counts as a zero vector.
+    """
+    distances = np.linalg.norm(np.subtract(a, b, dtype=np.float64), axis=1)
+    return Similarities(-distances, np.zeros(len(a), dtype=bool))
+
+
+def paired_manhattan(a: FloatArray, b: FloatArray) -> Similarities:
+    """Return minus the Manhattan distance of each row of ``a`` and ``b``, both (n, d), in float64.
+
+    No vector counts as a zero vector.
+    """
+    differences = np.subtract(a, b, dtype=np.float64)
+    distances = np.abs(differences, out=differences).sum(axis=1)
+    return Similarities(-distances, np.zeros(len(a), dtype=bool))
+
+
 SIMILARITIES: Mapping[str, Callable[[FloatArray, FloatArray], Similarities]] = {
     "cosine": paired_cosine,
     "dot": paired_dot,
     "hamming": paired_hamming,
+    "euclidean": paired_euclidean,
+    "manhattan": paired_manhattan,
 }
-"""The similarities by their names in protocols: those of vector databases."""
+"""The similarities by their names in protocols: those of vector databases, and of MTEB."""
+
+
+FURTHER_CORRELATIONS = {"euclidean_spearman": "euclidean", "manhattan_spearman": "manhattan"}
+"""Spearman's correlations that STS results have beside their score, by the names in MTEB's files;
+each with its similarity, which is the name of a per-item column too."""
 
 
 def are_bits(embeddings: FloatArray) -> bool:

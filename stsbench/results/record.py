@@ -274,7 +274,7 @@ CORRELATION_BOUNDS, SHARE_BOUNDS = (-1.0, 1.0), (0.0, 1.0)
 METRIC_BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys((*CORRELATIONS, "matthews"), CORRELATION_BOUNDS),
     **dict.fromkeys(
-        ("accuracy", "majority", "f1", "precision", "recall", "mean_recall"), SHARE_BOUNDS
+        ("accuracy", "majority", "chance", "f1", "precision", "recall", "mean_recall"), SHARE_BOUNDS
     ),
     **dict.fromkeys(("mse", "support"), (0.0, sys.float_info.max)),
     **dict.fromkeys(("n", "median_rank"), (1.0, sys.float_info.max)),
@@ -299,7 +299,9 @@ def score_bounds(name: str) -> tuple[float, float]:
         name: The name among ``scores``: ``spearman.all``, ``dev_accuracy``, ``i2t.recall@5``.
     """
     # Without its prefix, aggregation and depth.
-    metric = re.sub(r"^(dev_|i2t\.|t2i\.)|(\.(all|mean|wmean)|@\d+)$", "", name)
+    metric = re.sub(
+        r"^(dev_|i2t\.|t2i\.|euclidean_|manhattan_)|(\.(all|mean|wmean|\d)|@\d+)$", "", name
+    )
     low, high = METRIC_BOUNDS.get(metric, ANY_VALUE)
     return low - BOUND_TOLERANCE, high + BOUND_TOLERANCE
 

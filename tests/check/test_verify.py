@@ -145,6 +145,11 @@ def test_what_an_evaluator_measures_is_made_again_and_every_number_is_looked_at(
         assert len(found) == sum(map(len, subsets.values())) and all(
             "field 'per_subset': " in line for line in found
         )
+    if name in PROTOCOLS:
+        # Columns that do not make a score: one of another correlation, and by distances.
+        scores = {**result.scores, "kendall.other": 0.5, "euclidean_spearman.other": 0.5}
+        found = problems_of(tmp_path, replace(result, scores=scores), known)
+        assert len(found) == 2 and all(line.endswith("the items make none") for line in found)
     low, high = result.interval
     for interval in ((low - 1e-3, high), (low, high + 1e-3)):
         (line,) = problems_of(tmp_path, replace(result, interval=interval), known)

@@ -24,6 +24,7 @@ from stsbench.numbers.intervals import CORRELATION_INTERVAL_METHOD
 from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.folder import as_arrays
 
+METRICS = ["euclidean_spearman", "kendall", "manhattan_spearman", "pearson", "spearman"]
 SUBSETS = {"news": 30, "forum": 12, "headlines": 7}
 Floats = npt.NDArray[np.float64]
 
@@ -209,7 +210,7 @@ def test_the_interval_is_fishers_over_influences_of_pairs_that_share(protocol):
         ),
         (
             {"similarity": "haming"},
-            "similarity: 'haming' is not one of cosine, dot, hamming; did you mean 'hamming'",
+            "similarity: 'haming' is not one of cosine, dot, hamming, euclidean, manhattan; did you mean 'hamming'",
         ),
     ],
 )
@@ -318,13 +319,45 @@ def test_one_odd_subset_costs_the_means_over_subsets_alone(made):
         literal("spearman", np.asarray(found.per_item["similarity"]).tolist(), split.gold.tolist()),
         abs=1e-12,
     )
-    assert sorted(found.scores) == ["kendall.all", "pearson.all", "spearman.all"]
+    assert sorted(found.scores) == [f"{metric}.all" for metric in METRICS]
     assert found.per_subset["forum"] == {"n": SUBSETS["forum"]}
-    assert sorted(found.per_subset["news"]) == ["kendall", "n", "pearson", "spearman"]
+    assert sorted(found.per_subset["news"]) == sorted(["n", *METRICS])
     assert found.notes == (f"{reason}, and no mean over subsets",)
     for protocol in ("mean", "wmean", "semeval"):
         with pytest.raises(StsbenchError, match=f"^{re.escape(reason)}$"):
             score(split, protocol, rows=rows)
+
+
+def test_spearman_by_minus_the_distances_is_that_of_a_literal_computation():
+    split = make_split()
+    rows = make_rows(split)
+    found = score(split, rows=rows)
+    pairs = [(rows[a], rows[b]) for a, b in zip(*split.sides, strict=True)]
+    similarities = {
+        "euclidean": [-math.dist(a.tolist(), b.tolist()) for a, b in pairs],
+        "manhattan": [-math.fsum(map(abs, np.float64(a) - b)) for a, b in pairs],
+    }
+    gold = split.gold.tolist()
+    of_news = [i for i, subset in enumerate(split.subset) if subset == "news"]
+    for name, values in similarities.items():
+        metric = f"{name}_spearman"
+        assert found.scores[f"{metric}.all"] == pytest.approx(literal("spearman", values, gold))
+        news = literal("spearman", [values[i] for i in of_news], [gold[i] for i in of_news])
+        assert found.per_subset["news"][metric] == pytest.approx(news)
+        chosen = StsProtocol(name="simcse", metric="spearman", aggregation="all", similarity=name)
+        own = StsEvaluator(protocol=chosen)({"test": split}, Table(rows), seed=0)
+        assert own.score == found.scores[f"{metric}.all"]
+    # At length 1 the Euclidean distance orders pairs as the cosine does.
+    unit = {text: row / np.linalg.norm(row) for text, row in rows.items()}
+    same = score(split, rows=unit).scores
+    assert same["euclidean_spearman.all"] == pytest.approx(same["spearman.all"], abs=1e-3)
+    # Columns of a version without distances make no such score, and all others.
+    evaluator = StsEvaluator(protocol=PROTOCOLS["simcse"])
+    columns = {name: c for name, c in found.per_item.items() if name not in similarities}
+    earlier = evaluator.recompute(columns).scores
+    assert earlier == {
+        name: value for name, value in found.scores.items() if name in earlier
+    } and not any("_spearman" in name for name in earlier)
 
 
 @pytest.mark.parametrize("gold", [[3.0, 3.0, 3.0], [1.0], []])
@@ -346,7 +379,7 @@ def test_gold_scores_without_two_values_are_refused(gold):
 def test_unknown_subsets_offer_only_one_correlation():
     split = make_split(known=False, subsets={"": 49})
     found = score(split)
-    assert sorted(found.scores) == ["kendall.all", "pearson.all", "spearman.all"]
+    assert sorted(found.scores) == [f"{metric}.all" for metric in METRICS]
     assert found.per_subset == {}
     assert found.notes == (
         "the data's source does not tell subsets: only the aggregation 'all' is offered",

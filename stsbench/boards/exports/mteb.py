@@ -44,9 +44,10 @@ def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> E
     subsets is written if all of them are there. The first seed of the evaluation counts.
 
     The main score is the Spearman correlation of cosines over all pairs of a task or language,
-    whatever aggregation the result was scored by: a result holds that one too. Manhattan and
-    Euclidean distances are not measured, and missing. ``mteb_version`` is null: MTEB did not make
-    these scores. ``mteb.ResultCache(out)`` reads the folder.
+    whatever aggregation the result was scored by: a result holds that one too. Those by Euclidean
+    and Manhattan similarity, minus the distance, are missing if the result is of a version that did
+    not measure them. ``mteb_version`` is null: MTEB did not make these scores.
+    ``mteb.ResultCache(out)`` reads the folder.
 
     Raises:
         DataError: No cell can be exported; the message says why.
@@ -173,6 +174,10 @@ def _task_content(cells: Sequence[_MtebCell]) -> dict[str, Any]:
                     "spearman": spearman,
                     "cosine_pearson": pearson,
                     "cosine_spearman": spearman,
+                    **{
+                        name: round(further, SCORE_DIGITS)
+                        for name, further in score.further.items()
+                    },
                     "main_score": spearman,
                     "hf_subset": subset,
                     "languages": task.languages_by_subset[subset],

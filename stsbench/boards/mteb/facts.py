@@ -15,6 +15,7 @@ import msgspec
 from stsbench.core.cards import TaskCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.toml import StrictRecord, parse_toml
+from stsbench.numbers.similarity import FURTHER_CORRELATIONS
 from stsbench.results.record import Result
 
 FOLDER = Path(__file__).parent
@@ -130,6 +131,9 @@ class SubsetScore(NamedTuple):
 
     spearman: float
     pearson: float
+    further: Mapping[str, float]
+    """Spearman's correlations by other similarities than cosine, such as ``euclidean_spearman``;
+    those that the result holds."""
 
 
 class MtebSubset(NamedTuple):
@@ -165,14 +169,24 @@ class MtebSubset(NamedTuple):
             return {}
         if not self.subset:
             return {
-                subset: SubsetScore(scores["spearman"], pearson=scores["pearson"])
+                subset: SubsetScore(scores["spearman"], scores["pearson"], _further_scores(scores))
                 for subset, scores in result.per_subset.items()
                 if {"spearman", "pearson"} <= scores.keys()
             }
         if not {"spearman.all", "pearson.all"} <= result.scores.keys():
             return {}
-        score = SubsetScore(result.scores["spearman.all"], pearson=result.scores["pearson.all"])
+        scores = {
+            name.removesuffix(".all"): score
+            for name, score in result.scores.items()
+            if name.endswith(".all")
+        }
+        score = SubsetScore(scores["spearman"], scores["pearson"], _further_scores(scores))
         return {self.subset: score}
+
+
+def _further_scores(scores: Mapping[str, float]) -> dict[str, float]:
+    """Select Spearman's correlations by further similarities."""
+    return {name: scores[name] for name in FURTHER_CORRELATIONS if name in scores}
 
 
 @lru_cache(maxsize=4)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from stsbench.boards.exports.mteb import ExportedFiles, export_mteb
 from stsbench.boards.mteb.facts import find_mteb_subset, list_mteb_subsets, read_mteb_facts
@@ -227,6 +228,20 @@ SUBSETS = (
     "it-en",
     "nl-en",
 )
+
+
+def test_spearman_by_distances_is_written_if_the_result_holds_it(tmp_path):
+    further = {"euclidean_spearman": 0.71234567, "manhattan_spearman": 0.70765432}
+    scores = {f"{name}.{how}": value for name, value in further.items() for how in ("all", "mean")}
+    result = made("a", "sts12", 0.7)
+    export(tmp_path, replace(result, scores={**result.scores, **scores}))
+    (cell,) = read(tmp_path, "STS12")["scores"]["test"]
+    expected = {"euclidean_spearman": 0.712346, "manhattan_spearman": 0.707654}
+    assert {name: cell[name] for name in further} == expected and cell["main_score"] == 0.7
+    per_subset = {subset: {"spearman": 0.6, "pearson": 0.5, **further} for subset in SUBSETS}
+    export(tmp_path, made("a", "sts17-mteb", 0.7, per_subset=per_subset))
+    for cell in read(tmp_path, "STS17")["scores"]["test"]:
+        assert {name: cell[name] for name in further} == expected
 
 
 def test_a_task_with_all_subsets_of_mtebs_is_written_by_subset(tmp_path):
