@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from stsbench.boards.render.formats import render
-from stsbench.boards.tables.build import build_table
+from stsbench.boards.render.html import to_html
+from stsbench.boards.tables.build import TableRequest, build_table
 from stsbench.boards.tables.table import Group, Row, Table, TableCell, TableColumn, TableNumber
 from tests.boards.browser import NAMES, Page, find_browser, open_browser
 from tests.boards.shown import HOSTILE, STS, UNROUNDED, standing, sts
+from tests.made import CATALOGUE
 
 
 @pytest.mark.parametrize("name", ["paper", "board", "hostile"])
@@ -48,6 +50,17 @@ def test_a_head_sorts_best_first_then_worst_first_then_as_before(page, folder):
     assert up == sorted(up) and page.run(state) == "ascending"
     click(page, "thead th:nth-child(2) button")
     assert page.run(LABELS) == before and page.run(state) is None
+
+
+def test_sizes_are_sorted_as_numbers(page, tmp_path):
+    request = TableRequest(catalogue=CATALOGUE, show="published")
+    path = tmp_path / "sizes.html"
+    path.write_text(to_html(request.make_boards("mteb-deu-v1-sts").tables, "published"))
+    page.open(path)
+    click(page, "thead th:nth-child(5) button")
+    texts = [text for text in column(page, 5) if text != "–"]
+    sizes = [float(text[:-1]) * {"M": 1, "B": 1000}[text[-1]] for text in texts]
+    assert sizes == sorted(sizes, reverse=True) and {text[-1] for text in texts} == {"M", "B"}
 
 
 def test_within_groups_a_row_keeps_its_further_lines_below_it(page, folder):
@@ -263,7 +276,7 @@ def test_what_is_shown_is_downloaded_as_csv(page, folder, tmp_path):
     click(page, "#download")
     page.run("""new Promise((done) => setTimeout(done, 500))""")
     (path,) = tmp_path.glob("*.csv")
-    assert path.name == "sts-the-seven-tests-spearman-all-subsets-joined.csv"
+    assert path.name.startswith("sts-the-seven-tests-spearman-all-subsets-joined-signature-")
     lines = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
     assert list(lines[0])[:6] == ["table", "section", "group", "row", "encoder", "side"]
     assert "sts12" not in lines[0] and "sts13" in lines[0]

@@ -216,7 +216,7 @@ def _render_table(table: Table, layout: Layout, element_id: str) -> str:
 
 def _count_missing_decimals(text: str, column: TableColumn) -> int:
     """Return how many characters a number lacks to be aligned at its decimal point."""
-    if text == NO_NUMBER or column.kind in STANDING_KINDS:
+    if text == NO_NUMBER or column.kind in (*STANDING_KINDS, "fact"):
         return 0
     _, point, digits = text.partition(".")
     n_missing = column.decimals - len(digits) + (0 if point else 1)

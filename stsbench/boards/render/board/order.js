@@ -4,7 +4,9 @@
 function keyIn(unit, place) {
   const texts = shownLines(unit).map((line) => readCell(line.cells[place]).text);
   if (unit.table.heads[place].dataset.kind === "letters") return texts.find(Boolean) ?? NaN;
-  return texts.map(parseFloat).find((number) => !Number.isNaN(number)) ?? NaN;
+  // Sizes of models are printed in millions or billions: 560M, 7.11B.
+  const toNumber = (text) => parseFloat(text) * (text.trim().endsWith("B") ? 1e3 : 1);
+  return texts.map(toNumber).find((number) => !Number.isNaN(number)) ?? NaN;
 }
 
 function comparing(place, sign) {
