@@ -105,7 +105,7 @@ def test_own_is_the_text_that_the_recipe_of_the_name_has(place, monkeypatch, tex
         asked.append(name)
         return load_corpus(text)
 
-    monkeypatch.setattr("stsbench.bench.clean.load_corpus", loaded)
+    monkeypatch.setattr("stsbench.data.corpora.overlap.load_corpus", loaded)
     called = {"tests.own_tasks:ENCODER": "sup-simcse-bert-base"}
     left_out = CleanScoreSettings(["own"])
     (result,) = run(
