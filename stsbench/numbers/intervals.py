@@ -78,14 +78,18 @@ def sentence_columns(*sides: Sequence[str]) -> dict[str, npt.NDArray[np.uint32]]
     many then count as dependent.
 
     Args:
-        sides: The sentences of the items, or the first and the second sentences of the pairs, and
-            so on: at most ``MAX_SENTENCES`` columns.
+        sides: One sequence for items of one sentence; for pairs the first sentences, then the
+            second ones; at most ``MAX_SENTENCES`` sequences.
+
+    Returns:
+        The numbers, (n,), by the names of the columns: ``sentence1``, ``sentence2`` and so on.
     """
-    keys = (
-        np.frombuffer(b"".join(map(_sentence_key, side)), dtype="<u4").astype(np.uint32)
-        for side in sides
-    )
-    return dict(zip(SENTENCE_COLUMNS, keys, strict=False))
+    columns = {}
+    # There are more names than sides.
+    for name, side in zip(SENTENCE_COLUMNS, sides, strict=False):
+        key_bytes = b"".join(map(_sentence_key, side))
+        columns[name] = np.frombuffer(key_bytes, dtype="<u4").astype(np.uint32)
+    return columns
 
 
 # Each encoder has the same sentences again.
@@ -142,28 +146,44 @@ class _Groups(NamedTuple):
 
     @classmethod
     def of_numbers(cls, group_numbers: IntArray, items: IntArray) -> _Groups:
-        """Return the groups of items, from the number of each one's group."""
+        """Return groups of items; those of equal group number are in one group.
+
+        Args:
+            group_numbers: The number of each item's group, 0 or more, (n,).
+            items: The indices of the items, (n,).
+        """
         order = np.argsort(group_numbers, kind="stable")
         starts = np.flatnonzero(np.diff(group_numbers[order], prepend=-1))
         return cls(items[order], starts)
 
     def chunks(self, max_items: int) -> Iterator[_Groups]:
-        """Yield the groups in chunks of about ``max_items`` items."""
+        """Yield all groups in chunks of whole groups.
+
+        Args:
+            max_items: Groups that start within so many items are in one chunk; the last one of them
+                may end later.
+        """
         first_group = 0
         while first_group < len(self.starts):
-            first_item = self.starts[first_group]
-            next_group = int(np.searchsorted(self.starts, first_item + max_items))
-            starts = self.starts[first_group:next_group]
-            is_last = next_group >= len(self.starts)
-            stop = len(self.items) if is_last else self.starts[next_group]
-            yield _Groups(self.items[first_item:stop], starts - first_item)
+            start = self.starts[first_group]
+            next_group = int(np.searchsorted(self.starts, start + max_items))
+            has_more = next_group < len(self.starts)
+            stop = self.starts[next_group] if has_more else len(self.items)
+            # The starts of a chunk count from its own first item.
+            chunk_starts = self.starts[first_group:next_group] - start
+            yield _Groups(self.items[start:stop], chunk_starts)
             first_group = next_group
 
     def sums(self, influences: npt.NDArray[np.floating]) -> Float64Array:
-        """Return the sums of influences, (k, n), in each group, (number of groups, k)."""
+        """Return the sums of influences in each group, (groups, k).
+
+        Args:
+            influences: The influences of n items on k statistics, (k, n).
+        """
         selected = influences.T[self.items].astype(np.float64, copy=False)
         n_items = len(self.items)
         if len(self.starts) == n_items:
+            # Each group has one item, which is its sum.
             return selected
         from scipy import sparse
 
@@ -210,7 +230,9 @@ class ItemDependence:
         sentences = merge_chains(sentences)
         _, sentence_numbers = np.unique(sentences.ravel(), return_inverse=True)
         sides = np.sort(sentence_numbers.reshape(sentences.shape), axis=1)
+        # An item of one sentence has that sentence as its first and as its last.
         self._first, self._last = sides[:, 0], sides[:, -1]
+        # Each pair of sentences as one number.
         pair_keys = self._first * (1 + self._last.max()) + self._last
         _, item_of_pair, self._pair = np.unique(pair_keys, return_index=True, return_inverse=True)
         has_two_sentences = self._first != self._last
@@ -288,6 +310,7 @@ class ItemDependence:
             for groups in (self._alone, self._linked, self._sentences, self._counted_twice)
         )
         own_sums = alone + linked
+        # Pairs of items that share both sentences are in the sum of either sentence.
         sums = alone + sentences - counted_twice
         is_too_small = np.diag(sums) < np.diag(own_sums)
         return np.where(is_too_small[:, None] | is_too_small, own_sums, sums)
@@ -505,9 +528,10 @@ def correlation_interval(
     dependence: ItemDependence,
     has_chains: bool = True,
 ) -> tuple[float, float]:
-    """Return the 95% interval of a correlation, or of its average over subsets.
+    """Return the 95% interval of a correlation, or of its average over subsets, by Fisher's z.
 
-    It is -1 to 1 with too few items.
+    Its bounds are tanh(arctanh(r) ± w / (1 - r²)), with r the score and w half the width of the
+    interval of r itself. It is -1 to 1 with too few items, and has no width if all items agree.
 
     Args:
         score: The correlation, or the average.
@@ -521,14 +545,16 @@ def correlation_interval(
     """
     influences = correlation_influences(metric, values, gold, subset_weights)
     weights = item_weights(subset_weights, len(values))
-    errors = standard_errors(influences, dependence, weights)
+    error_by_sentences, *errors_by_chains = standard_errors(influences, dependence, weights)
     # The variance by shared sentences says whether there are enough items.
-    if np.isnan(errors[0].error) or errors[0].df < MIN_ITEMS - 1:
+    if np.isnan(error_by_sentences.error) or error_by_sentences.df < MIN_ITEMS - 1:
         return -1.0, 1.0
-    widest = widest_first(errors)[0] if has_chains else errors[0]
-    if abs(score) >= 1 or widest.error == 0:
+    error = error_by_sentences
+    if has_chains:
+        error = widest_first([error_by_sentences, *errors_by_chains])[0]
+    if abs(score) >= 1 or error.error == 0:
         return score, score
-    half_width = widest.half_width / (1 - score**2)
+    half_width = error.half_width / (1 - score**2)
     low, high = np.tanh(np.arctanh(score) + np.array([-half_width, half_width]))
     return float(low), float(high)
 
@@ -558,19 +584,20 @@ def mean_interval(
 ) -> tuple[float, float]:
     """Return the 95% interval of the mean of independent scores, from their own intervals.
 
-    On each side the distances of the ends are added as squares (Zou and Donner 2008, Statistics in
-    Medicine 27), which keeps the intervals' skewness.
+    On each side the distances of score and bound are added as squares (Zou and Donner 2008,
+    Statistics in Medicine 27), which keeps the intervals' skewness: the low bound is the mean less
+    the root of the sum of (score - low)² over the number of scores, and the high one likewise.
     """
     mean = np.mean(scores)
     distances = np.abs(np.asarray(intervals) - np.asarray(scores)[:, None])
-    low, high = np.sqrt(np.sum(distances**2, axis=0)) / len(scores)
-    return float(mean - low), float(mean + high)
+    below, above = np.sqrt(np.sum(distances**2, axis=0)) / len(scores)
+    return float(mean - below), float(mean + above)
 
 
 def share_interval(
     values: Float64Array, dependence: ItemDependence, *, has_chains: bool = True
 ) -> tuple[float, float]:
-    """Return the 95% interval of a mean of values between 0 and 1.
+    """Return the 95% interval of a mean of values between 0 and 1, by Wilson's method.
 
     Args:
         values: The value of each item, (n,).
@@ -583,11 +610,14 @@ def share_interval(
     weights = np.full(n, 1 / n)
     influences = (values - mean) / n
     if dependence.are_independent:
-        error = StandardError(float(np.sqrt(dependence.variance(influences))), float("inf"))
-        return wilson_interval(mean, error, float(n))
-    errors = standard_errors(influences, dependence, weights)
-    error = widest_first(errors)[0] if has_chains else errors[0]
-    return wilson_interval(mean, error, error.df + 1)
+        # The variance of a share of independent items is known: its quantile is the normal one.
+        error = StandardError(float(np.sqrt(dependence.variance(influences))), df=float("inf"))
+        return wilson_interval(mean, error, effective_items=float(n))
+    error_by_sentences, *errors_by_chains = standard_errors(influences, dependence, weights)
+    error = error_by_sentences
+    if has_chains:
+        error = widest_first([error_by_sentences, *errors_by_chains])[0]
+    return wilson_interval(mean, error, effective_items=error.df + 1)
 
 
 def wilson_interval(
@@ -595,20 +625,26 @@ def wilson_interval(
 ) -> tuple[float, float]:
     """Return Wilson's 95% interval of a mean of values between 0 and 1, from its error.
 
+    With p the mean, n the number of independent items and z Student's quantile, its bounds are
+    (p + z² / 2n ± z sqrt(p (1 - p) / n + z² / 4n²)) / (1 + z² / n). The number n is
+    p (1 - p) / error², at which the error of a share is this one. If the error is not finite, the
+    interval is 0 to 1.
+
     Args:
-        mean: The mean.
+        mean: The mean p.
         error: The standard error of the mean.
-        effective_items: The number of independent items, for an error of 0: all values are equal
-            then, and the interval of a mean of 1 has a width nevertheless.
+        effective_items: The number n if the error is 0: all values are equal then, and the interval
+            of a mean of 1 has a width nevertheless.
     """
     from scipy import special
 
     if not np.isfinite(error.error):
         return 0.0, 1.0
-    n = mean * (1 - mean) / error.error**2 if error.error > 0 else effective_items
+    variance = mean * (1 - mean)
+    n = variance / error.error**2 if error.error > 0 else effective_items
     z_squared = float(special.stdtrit(error.df, (1 + LEVEL) / 2)) ** 2
     centre = mean + z_squared / (2 * n)
-    half_width = np.sqrt(z_squared * (mean * (1 - mean) / n + z_squared / (4 * n * n)))
+    half_width = np.sqrt(z_squared * (variance / n + z_squared / (4 * n * n)))
     low = (centre - half_width) / (1 + z_squared / n)
     high = (centre + half_width) / (1 + z_squared / n)
     return float(max(low, 0.0)), float(min(high, 1.0))

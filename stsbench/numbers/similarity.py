@@ -218,16 +218,23 @@ def truncate(embeddings: Float32Array, dimensions: int) -> Float32Array:
 def to_integers(embeddings: Float32Array, ranges: Float32Array, *, signed: bool) -> Float32Array:
     """Return embeddings as whole numbers, (n, d), which float32 stores exactly.
 
+    The range of each dimension is divided into 255 equal steps; a number becomes the index of its
+    step. Numbers outside the range become the first or the last index.
+
     Args:
         embeddings: Embeddings, (n, d).
         ranges: The smallest and the largest number of each dimension, (2, d).
-        signed: Whether the whole numbers are from -128 to 127, or else from 0 to 255.
+        signed: Subtract 128, so that the whole numbers are from -128 to 127; else they are from 0
+            to 255.
     """
-    steps = (ranges[1] - ranges[0]) / INTEGER_STEPS
-    # A dimension that never varies is one step.
-    steps = np.where(steps == 0, np.float32(1), steps)
-    integers = np.clip(np.floor((embeddings - ranges[0]) / steps), 0, INTEGER_STEPS)
-    return np.asarray((integers - SIGNED_OFFSET if signed else integers).astype(np.float32))
+    smallest, largest = ranges
+    step_sizes = (largest - smallest) / INTEGER_STEPS
+    # In a dimension that never varies all numbers are in step 0, for any size above 0.
+    step_sizes = np.where(step_sizes == 0, np.float32(1), step_sizes)
+    integers = np.clip(np.floor((embeddings - smallest) / step_sizes), 0, INTEGER_STEPS)
+    if signed:
+        integers -= SIGNED_OFFSET
+    return np.asarray(integers.astype(np.float32))
 
 
 def to_bits(embeddings: Float32Array, *, signed: bool) -> Float32Array:

@@ -68,17 +68,26 @@ class RankedValues:
         sizes = np.diff(starts, append=n)
         self.groups = np.empty(n, dtype=np.int64)
         self.groups[order] = np.cumsum(is_first) - 1
-        mean_ranks = (2 * starts + sizes + 1) / 2
-        self.centred_ranks: Float64Array = ((mean_ranks - 0.5) / n - 0.5)[self.groups]
+        # Ranks count from 1: a group that begins at index s has the ranks s + 1 to s + size.
+        mean_ranks = starts + (1 + sizes) / 2
+        centred_rank_by_group = (mean_ranks - 0.5) / n - 0.5
+        self.centred_ranks: Float64Array = centred_rank_by_group[self.groups]
         # NaN is sorted last.
         if n and np.isnan(ordered[-1]):
             self.centred_ranks = np.full(n, np.nan)
 
     def sums_above(self, weights: Float64Array) -> Float64Array:
-        """Return a rank-weighted sum for each item, (n,), as :func:`weighted_rank_sums` does."""
+        """Return the sum of the weights of all items with a higher value, divided by n, (n,).
+
+        The weights of items with the same value, the item itself included, count half.
+
+        Args:
+            weights: The weights of the items, (n,).
+        """
         group_weights = np.bincount(self.groups, weights=weights)
-        sums = group_weights.sum() - np.cumsum(group_weights) + 0.5 * group_weights
-        return np.asarray(sums[self.groups] / len(weights))
+        weights_above = group_weights.sum() - np.cumsum(group_weights)
+        sum_by_group = weights_above + group_weights / 2
+        return np.asarray(sum_by_group[self.groups] / len(weights))
 
 
 @lru_cache(maxsize=32)
@@ -88,10 +97,9 @@ def _ranked_bytes(content: bytes) -> RankedValues:
 
 
 def weighted_rank_sums(x: Float64Array, weights: Float64Array) -> Float64Array:
-    """Return a rank-weighted sum for each item, (n,).
+    """Return for each item the sum of the weights of all items with a higher value, (n,), over n.
 
-    It is the sum of the weights of all items with a higher value, and half of those with the same
-    value, divided by n.
+    The weights of items with the same value, the item itself included, count half.
 
     Args:
         x: The values of the items, (n,).
@@ -133,19 +141,20 @@ def kendall(x: Float64Array, y: Float64Array) -> float:
 
 
 def pearson_influence(x: Float64Array, y: Float64Array) -> Float64Array:
-    """Return the influence of each item on Pearson's correlation, (n,); NaN if that is NaN."""
+    """Return the influence of each item on Pearson's correlation, (n,); NaN if that is NaN.
+
+    With u and v the values at mean 0 and deviation 1, the correlation r is the mean of u v, and the
+    influence of an item is u v - r (u² + v²) / 2.
+    """
     u, v = _standardised(x), _standardised(y)
-    return np.asarray(u * v - np.mean(u * v) * (u * u + v * v) / 2)
+    r = np.mean(u * v)
+    return np.asarray(u * v - r * (u * u + v * v) / 2)
 
 
 def spearman_influence(x: Float64Array, y: Float64Array) -> Float64Array:
     """Return the influence of each item on Spearman's correlation, (n,); NaN if that is NaN.
 
-    Ties have average ranks. The correlation is Pearson's of the mid-distribution functions of x and
-    y: the covariance over the root of the product of the variances, each of which is a mean over
-    items of a product of two ranks. An item moves such a mean by its own product, and by moving the
-    ranks of all items above it, once in each factor. The mean of each of these three terms over the
-    items is the covariance or variance itself; less that they have mean zero.
+    The formula is that of :func:`spearman_with_influence`.
     """
     return spearman_with_influence(x, y).influence
 
@@ -158,7 +167,15 @@ class CorrelationWithInfluence(NamedTuple):
 
 
 def spearman_with_influence(x: Float64Array, y: Float64Array) -> CorrelationWithInfluence:
-    """Return Spearman's correlation and its influence, which need the same ranks.
+    """Return Spearman's correlation and the influence of each item on it, (n,); NaN if one is flat.
+
+    With u and v the ranks of x and y, centred and divided by n, and average ranks for ties, the
+    correlation is c / sqrt(a b): c is the mean of u v, a the mean of u², b the mean of v². An item
+    moves the mean of a product of two ranks in three ways: by its own product; by raising the first
+    rank of all items above it in the first variable; and the same with the second. The mean of each
+    of the three over all items is the mean of the product itself, so that less three times that
+    mean they are an influence, which adds up to 0. The influence on the correlation is
+    dc / sqrt(a b) - c / sqrt(a b) (da / a + db / b) / 2, with dc, da and db the three influences.
 
     The correlation may differ from that of :func:`spearman` by rounding.
 
@@ -178,15 +195,19 @@ def spearman_with_influence(x: Float64Array, y: Float64Array) -> CorrelationWith
     u_influence = u * u + 2 * ranked_x.sums_above(u) - 3 * variance_u
     v_influence = v * v + 2 * ranked_y.sums_above(v) - 3 * variance_v
     scale = np.sqrt(variance_u * variance_v)
+    correlation = covariance / scale
     variances_influence = u_influence / variance_u + v_influence / variance_v
-    influence = covariance_influence / scale - covariance / scale * variances_influence / 2
-    return CorrelationWithInfluence(float(covariance / scale), np.asarray(influence))
+    influence = covariance_influence / scale - correlation * variances_influence / 2
+    return CorrelationWithInfluence(float(correlation), np.asarray(influence))
 
 
 def kendall_influence(x: Float64Array, y: Float64Array) -> Float64Array:
     """Return the influence of each item on Kendall's tau-b, (n,); NaN if that is NaN.
 
-    It takes n x n steps.
+    For item i, c_i is the mean over all items j of sign(x_i - x_j) sign(y_i - y_j), and a_i and b_i
+    are the shares of items j whose x and whose y differ from those of i. With C, A and B their
+    means over i and s = sqrt(A B), tau-b is C / s, and the influence of i is
+    2 (c_i / s - tau) - tau (a_i / A + b_i / B - 2). It takes n x n steps.
     """
     n = len(x)
     concordance, untied_share_x, untied_share_y = np.empty((3, n))
@@ -256,17 +277,18 @@ class Correlation:
     def influence(self, x: Float64Array, y: Float64Array) -> Float64Array:
         """Return how much each item moves the correlation, (n,), for intervals and tests.
 
-        It is NaN if the correlation is; without an influence function also for fewer than three
-        items.
+        Without an influence function the jackknife computes it: the correlation is recomputed
+        without each item in turn, and n - 1 times the deviation from the mean of these counts.
+
+        It is NaN if the correlation is. For the jackknife it is NaN for fewer than three items too.
         """
         if self.influence_function is not None:
             return self.influence_function(x, y)
         if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
             return np.full(len(x), np.nan)
-        leave_one_out = np.array(
-            [self.compute(np.delete(x, k), np.delete(y, k)) for k in range(len(x))]
-        )
-        return np.asarray((len(x) - 1) * (leave_one_out.mean() - leave_one_out))
+        n = len(x)
+        without_item = np.array([self.compute(np.delete(x, k), np.delete(y, k)) for k in range(n)])
+        return np.asarray((n - 1) * (without_item.mean() - without_item))
 
     def with_influence(self, x: Float64Array, y: Float64Array) -> CorrelationWithInfluence:
         """Return the correlation of x and y, both (n,), and the influence of each item on it."""
@@ -320,10 +342,12 @@ class SubsetWeights(NamedTuple):
 
 
 def weigh_subsets(subset: Sequence[str], aggregation: str) -> SubsetWeights:
-    """Split items into the parts that an aggregation correlates, in the order of the items.
+    """Split items into the subsets that an aggregation correlates, with the weight of each.
+
+    Aggregation ``all`` correlates all items together: it has a single subset with weight 1.
 
     Args:
-        subset: The subset of each item.
+        subset: The subset of each item, (n,).
         aggregation: A key of ``AGGREGATIONS``.
     """
     weight_function = AGGREGATIONS[aggregation]

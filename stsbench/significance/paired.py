@@ -181,24 +181,32 @@ class PairedCorrelation(Paired):
         seed = int(rng.integers(2**63))
         differences = np.zeros(n_permutations)
         for indices, weight in zip(*self.subset_weights, strict=True):
-            first_values, second_values, gold = self._scaled(first, second, indices)
+            first_values, second_values, gold = self._put_on_one_scale(first, second, indices)
             blocks = draw_swaps(len(self.gold), n_permutations, seed)
-            differences += weight * _swapped_differences(
+            differences += weight * _correlation_differences_after_swaps(
                 first_values, second_values, gold, indices, blocks
             )
         return differences
 
-    def _scaled(
+    def _put_on_one_scale(
         self, first: int, second: int, indices: npt.NDArray[np.int64]
     ) -> Iterator[Float64Array]:
-        """Yield the first encoder's, the second's and gold's values of m items on one scale, (m,).
+        """Yield the first encoder's, the second's and gold's values of a subset, one array each.
 
-        They are ranks or values with mean 0 and variance 1; zeros if all are equal.
+        For Spearman they are ranks, for Pearson the values themselves, with mean 0 and variance 1;
+        zeros if all are equal. The values of an encoder are those of its first seed.
+
+        Args:
+            first: The index of the first encoder.
+            second: The index of the second encoder.
+            indices: The indices of the subset's items.
         """
         scale = CORRELATIONS[self.metric].scale
         assert scale is not None, f"{self.metric} has no scale"
-        for values in (self.values[first][0], self.values[second][0], self.gold):
-            centred = scale(values[indices]) - scale(values[indices]).mean()
+        first_seed = 0
+        for values in (self.values[first][first_seed], self.values[second][first_seed], self.gold):
+            scaled = scale(values[indices])
+            centred = scaled - scaled.mean()
             deviation = np.sqrt(np.mean(centred**2))
             yield centred / deviation if deviation > 0 else np.zeros_like(centred)
 
@@ -225,7 +233,11 @@ class PairedMean(Paired):
     def permuted_differences(
         self, first: int, second: int, *, n_permutations: int, rng: np.random.Generator
     ) -> Float64Array | None:
-        """Compute the differences of means after random swaps, (n_permutations,)."""
+        """Compute the differences of the first seeds' means after random swaps, (n_permutations,).
+
+        A swapped item changes the sign of its difference, so that the sum of the swapped items'
+        differences is subtracted twice from the sum of all.
+        """
         item_differences = self.values[second][0] - self.values[first][0]
         n_items = len(item_differences)
         blocks = draw_swaps(n_items, n_permutations, int(rng.integers(2**63)))
@@ -235,17 +247,24 @@ class PairedMean(Paired):
     def exact_test(
         self, first: int, second: int, *, n_permutations: int, rng: np.random.Generator
     ) -> PairedTest | None:
-        """Return McNemar's test if each item is right or wrong; else that by random swaps."""
-        first_values = self.values[first][0]
-        second_values = self.values[second][0]
-        if not np.isin([first_values, second_values], (0.0, 1.0)).all():
+        """Test the difference of the first seeds without assuming a distribution.
+
+        If each item is right or wrong, that is McNemar's test; else random swaps as for other
+        scores, None for ``MAX_PERMUTED_ITEMS`` or more.
+        """
+        first_seed = 0
+        first_values = self.values[first][first_seed]
+        second_values = self.values[second][first_seed]
+        are_right_or_wrong = np.isin([first_values, second_values], (0.0, 1.0)).all()
+        if not are_right_or_wrong:
             return super().exact_test(first, second, n_permutations=n_permutations, rng=rng)
         shares = PairedShares(
             n=len(first_values),
             only_first=int(np.sum(first_values > second_values)),
             only_second=int(np.sum(second_values > first_values)),
         )
-        return PairedTest(MCNEMAR, shares.p, shares.interval(), shares[1:])
+        discordant = (shares.only_first, shares.only_second)
+        return PairedTest(MCNEMAR, shares.p, shares.interval(), discordant)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -301,51 +320,52 @@ def draw_swaps(n_items: int, n_permutations: int, seed: int) -> Iterator[Float64
         yield np.unpackbits(packed_bits, axis=1, count=n_items).astype(np.float64)
 
 
-def _swapped_differences(
+def _correlation_differences_after_swaps(
     first_values: Float64Array,
     second_values: Float64Array,
     gold: Float64Array,
     indices: npt.NDArray[np.int64],
     blocks: Iterator[Float64Array],
 ) -> Float64Array:
-    """Compute r(b', gold) - r(a', gold) for the values a and b of two encoders after each swap.
+    """Compute r(b', gold) - r(a', gold) after each swap of values a and b, (n_permutations,).
 
-    With m half the sum and h half the difference of a and b, a' = m - e h and b' = m + e h for
-    signs e. All that the two correlations need of a swap is three sums: of e h gold, e h and e m h.
+    With m = (a + b) / 2 and h = (b - a) / 2, the values after a swap are a' = m - e h and
+    b' = m + e h, where e of an item is -1 if it is swapped and else 1. A correlation of m + s e h
+    with gold, s = 1 or -1, therefore needs only three sums that depend on the swap:
+    the sums of e h, of e h gold and of e m h.
 
     Args:
-        first_values: The first encoder's values a with mean 0 and variance 1, (m,).
-        second_values: The second encoder's values b, scaled likewise, (m,).
-        gold: The gold scores, scaled likewise, (m,).
-        indices: The positions of these m items among all, (m,).
+        first_values: The first encoder's values a with mean 0 and variance 1, (items,).
+        second_values: The second encoder's values b, scaled likewise, (items,).
+        gold: The gold scores, scaled likewise, (items,).
+        indices: The positions of these items among all, (items,).
         blocks: Which of all items are swapped, from ``draw_swaps``.
     """
-    half_sum = (first_values + second_values) / 2
-    half_difference = (second_values - first_values) / 2
-    products = np.stack(
-        [half_difference * gold, half_difference, half_sum * half_difference], axis=1
-    )
+    n_items = len(gold)
+    m = (first_values + second_values) / 2
+    h = (second_values - first_values) / 2
+    products = np.stack([h * gold, h, m * h], axis=1)
     swapped_sums = np.concatenate([block[:, indices] @ products for block in blocks])
-    gold_sums, sums, squares = (products.sum(axis=0) - 2 * swapped_sums).T
+    # A swapped item changes the sign of its products.
+    sums_eh_gold, sums_eh, sums_emh = (products.sum(axis=0) - 2 * swapped_sums).T
 
-    def correlation(sign: int) -> Float64Array:
-        variance = (
-            np.sum(half_sum * half_sum + half_difference * half_difference)
-            + 2 * sign * squares
-            - (half_sum.sum() + sign * sums) ** 2 / len(half_sum)
-        )
-        covariance = half_sum @ gold + sign * gold_sums
-        is_constant = variance <= len(half_sum) * TIE_TOLERANCE
-        scale = np.sqrt(len(half_sum) * np.where(is_constant, 1.0, variance))
-        return np.where(is_constant, 0.0, covariance / scale)
+    def correlate(s: int) -> Float64Array:
+        sums_of_squares = np.sum(m * m + h * h) + 2 * s * sums_emh
+        squared_deviations = sums_of_squares - (m.sum() + s * sums_eh) ** 2 / n_items
+        products_with_gold = m @ gold + s * sums_eh_gold
+        is_constant = squared_deviations <= n_items * TIE_TOLERANCE
+        # The squared deviations of gold add up to the number of items.
+        scale = np.sqrt(n_items * np.where(is_constant, 1.0, squared_deviations))
+        return np.where(is_constant, 0.0, products_with_gold / scale)
 
-    return correlation(sign=1) - correlation(sign=-1)
+    return correlate(s=1) - correlate(s=-1)
 
 
 def permutation_p(observed: float, permuted: Float64Array) -> float:
     """Compute the two-sided p-value of an observed difference among permuted ones.
 
-    The observed order counts as one permutation (Phipson and Smyth 2010).
+    It is (1 + k) / (1 + n) if k of n permuted differences are as large: the observed order counts
+    as one permutation (Phipson and Smyth 2010).
     """
     n_as_large = np.sum(np.abs(permuted) >= abs(observed) - TIE_TOLERANCE)
     return float((1 + n_as_large) / (1 + len(permuted)))
@@ -359,11 +379,12 @@ def permutation_half_width(permuted: Float64Array) -> float:
     Args:
         permuted: The differences after random swaps, (n_permutations,).
     """
-    # p is (1 + k) / (1 + n) if k of n permuted differences are as large.
-    n_larger = math.ceil((1 - LEVEL) * (1 + len(permuted)) - TIE_TOLERANCE) - 2
-    if n_larger < 0:
+    # The least k at which p, (1 + k) / (1 + n), is not below 0.05: k differences are as large.
+    k = math.ceil((1 - LEVEL) * (1 + len(permuted)) - TIE_TOLERANCE) - 1
+    if k < 1:
         return math.inf
-    return float(np.sort(np.abs(permuted))[-1 - n_larger]) + TIE_TOLERANCE
+    kth_largest = float(np.sort(np.abs(permuted))[-k])
+    return kth_largest + TIE_TOLERANCE
 
 
 class PairedShares(NamedTuple):
@@ -411,15 +432,26 @@ class PairedShares(NamedTuple):
         ratio = 1.0
         if self.only_first != self.only_second:
             statistic = abs(self.only_second - self.only_first) / self.n_discordant**0.5
-            ratio = max(statistic / float(-special.ndtri(self.p / 2)), 1.0)
-        wide_ratio = max(ratio, 1 + 1 / (2 * max(self.n_discordant, 2)))
-        ratios = [wide_ratio, wide_ratio]
-        if self.p < 1 - level:
-            ratios[0 if self.only_second > self.only_first else 1] = ratio
-        return self._bound(quantile * ratios[0], -1.0), self._bound(quantile * ratios[1], 1.0)
+            quantile_of_p = float(-special.ndtri(self.p / 2))
+            ratio = max(statistic / quantile_of_p, 1.0)
+        low_ratio = high_ratio = max(ratio, 1 + 1 / (2 * max(self.n_discordant, 2)))
+        # If the difference is significant, the bound next to 0 decides whether 0 is left out.
+        is_significant = self.p < 1 - level
+        if is_significant and self.only_second > self.only_first:
+            low_ratio = ratio
+        elif is_significant:
+            high_ratio = ratio
+        low = self._find_bound(quantile * low_ratio, limit=-1.0)
+        high = self._find_bound(quantile * high_ratio, limit=1.0)
+        return low, high
 
-    def _bound(self, quantile: float, limit: float) -> float:
-        """Find the difference farthest towards a limit at which the statistic is in a quantile."""
+    def _find_bound(self, quantile: float, limit: float) -> float:
+        """Find by bisection the accepted difference of shares that is nearest to a limit.
+
+        Args:
+            quantile: A difference is accepted if Tango's statistic for it is at most this large.
+            limit: -1 for the low bound, 1 for the high one.
+        """
         accepted = (self.only_second - self.only_first) / self.n
         rejected = limit
         for _ in range(BISECTIONS):
@@ -431,24 +463,34 @@ class PairedShares(NamedTuple):
         return accepted
 
     def _is_accepted(self, difference: float, quantile: float) -> bool:
-        """Return whether Tango's statistic for a true difference is at most a quantile."""
-        deviation = self.only_second - self.only_first - self.n * difference
-        # The share that only the first has right, most likely under this difference.
-        slope = difference * (2 * self.n - self.only_second + self.only_first) - self.n_discordant
-        root = slope**2 + 8 * self.n * self.only_first * difference * (1 - difference)
-        share = (math.sqrt(max(root, 0.0)) - slope) / (4 * self.n)
-        variance = self.n * (2 * share + difference * (1 - difference))
+        """Return whether Tango's statistic for a true difference d is at most a quantile.
+
+        With b and c the numbers of items that only the first and only the second has right, the
+        statistic is (c - b - n d) / sqrt(n (2 q + d (1 - d))). Here q, the share that only the
+        first has right, is the most likely one under d, the larger root of
+        2 n q² + (d (2 n - c + b) - b - c) q - b d (1 - d) = 0.
+        """
+        n, b, c, d = self.n, self.only_first, self.only_second, difference
+        deviation = c - b - n * d
+        slope = d * (2 * n - c + b) - (b + c)
+        discriminant = slope**2 + 8 * n * b * d * (1 - d)
+        q = (math.sqrt(max(discriminant, 0.0)) - slope) / (4 * n)
+        variance = n * (2 * q + d * (1 - d))
         return bool(deviation**2 <= quantile**2 * max(variance, 0.0))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p-values by Holm's method (1979), in the order given.
+    """Correct p-values by Holm's method (1979), in the order given; empty if there are none.
 
-    All differences whose corrected p-value is below a level are significant together at that level.
+    The k-th smallest of n p-values is multiplied by n - k + 1, and becomes at least the corrected
+    one before it, at most 1. All differences whose corrected p-value is below a level are
+    significant together at that level.
     """
     n_tests = len(p_values)
+    if not n_tests:
+        return []
     order = np.argsort(p_values, kind="stable")
-    scaled = np.asarray(p_values, dtype=np.float64)[order] * np.arange(n_tests, 0, -1)
+    multiplied = np.asarray(p_values, dtype=np.float64)[order] * np.arange(n_tests, 0, -1)
     corrected = np.empty(n_tests)
-    corrected[order] = np.minimum(np.maximum.accumulate(scaled), 1.0) if n_tests else scaled
+    corrected[order] = np.minimum(np.maximum.accumulate(multiplied), 1.0)
     return [float(p) for p in corrected]
