@@ -21,6 +21,7 @@ from stsbench.check.lock import LockedCell, unpack
 from stsbench.check.verdicts import CellPool
 from stsbench.core.errors import DataError
 from stsbench.core.provenance import is_same_encoder
+from stsbench.core.wording import format_count
 from stsbench.numbers.statistics import Float64Array
 from stsbench.results.folder import read_item_columns
 from stsbench.results.record import Result
@@ -80,6 +81,7 @@ class FallTest(NamedTuple):
         """
         if self.estimate is None:
             return None
+        # A one-sided test finds as much as a two-sided one of twice the level.
         two_sided_level = level if self.tails == 2 else 2 * level
         smallest = smallest_detectable(self.estimate.error, self.estimate.df, two_sided_level)
         return smallest if smallest <= MAX_DIFFERENCE else None
@@ -89,8 +91,9 @@ def fall_test(pools: Sequence[CellPool], settings: FallSettings) -> FallTest:
     """Test whether the score of a pool of cells fell, or the mean over several pools.
 
     If the encoder changed, the scores of the training seeds are tested, if a side has two or the
-    deviation over seeds is known. Otherwise the items are, if both sides have them. The intervals
-    are the last resort, too weak to excuse a fall.
+    deviation over seeds is known. In all other cases the items are tested, if both sides have them.
+    Without items the test is made from the intervals: it is weak, so that a fall that it does not
+    find may still be real, and ``problem`` then says why there is no better test.
 
     Args:
         pools: The cells to compare: those of one task, or one pool for each task of a suite. All
@@ -105,11 +108,13 @@ def fall_test(pools: Sequence[CellPool], settings: FallSettings) -> FallTest:
         estimate = estimate_by_seeds(new_scores, old_scores, settings.seed_deviation)
         if estimate is not None:
             n_new, n_old = len(new_scores), len(old_scores)
-            seeds = f"{n_new} seed{'s' * (n_new != 1)} against {n_old}"
+            seeds = f"{format_count(n_new, 'seed')} against {n_old}"
+            # A known deviation has no degrees of freedom that are used up.
             source = "known deviation" if math.isinf(estimate.df) else "Student's t"
             return FallTest(fall_p(estimate), f"{source}, {seeds}", estimate, tails=1)
-    test = _test_items(pools, settings.tests)
-    return test._replace(covers_training=not is_retrained)
+    item_test = _test_items(pools, settings.tests)
+    # Items say nothing about how trainings differ.
+    return item_test._replace(covers_training=not is_retrained)
 
 
 def _has_other_encoder(pool: CellPool) -> bool:
@@ -123,8 +128,10 @@ def estimate_by_seeds(
 ) -> EstimatedDifference | None:
     """Estimate how far a recipe's mean score moved, from the scores of its training seeds.
 
-    The deviation over seeds is pooled from both sides, with one degree of freedom less for each
-    side than it has seeds. A known deviation takes its place.
+    The standard error is the deviation over seeds times sqrt(1 / s + 1 / t), for s new and t old
+    seeds. The deviation is pooled from both sides: the root of the sum of all squared distances
+    from the own side's mean, divided by the degrees of freedom s + t - 2. A known deviation takes
+    its place, with infinite degrees of freedom.
 
     Args:
         new_scores: The scores of the new seeds, (s,).
@@ -137,7 +144,8 @@ def estimate_by_seeds(
     n_new, n_old = len(new_scores), len(old_scores)
     df = float(n_new + n_old - 2)
     if known_deviation is not None:
-        deviation, df = known_deviation, math.inf
+        deviation = known_deviation
+        df = math.inf
     elif df:
         squares = sum(
             float(np.sum((scores - scores.mean()) ** 2)) for scores in (new_scores, old_scores)
@@ -146,7 +154,8 @@ def estimate_by_seeds(
     else:
         return None
     difference = float(new_scores.mean() - old_scores.mean())
-    return EstimatedDifference(difference, deviation * math.sqrt(1 / n_new + 1 / n_old), df)
+    error = deviation * math.sqrt(1 / n_new + 1 / n_old)
+    return EstimatedDifference(difference, error, df)
 
 
 def fall_p(estimate: EstimatedDifference) -> float:
@@ -168,54 +177,66 @@ def _test_items(pools: Sequence[CellPool], settings: TestSettings) -> FallTest:
     """Test the difference of one cell on each side, or of the means over several such pools.
 
     The test is paired if both sides have their items, which may share sentences between tasks.
-    Otherwise it is made from the intervals.
+    Otherwise it is made from the intervals, and ``problem`` says why. If per-item columns are
+    broken there is no test.
 
     Args:
         pools: Pools of one new and one old cell, each on its own task.
         settings: The settings of the paired test: its permutations, level and seed.
     """
     pairs = [(pool.new[0], pool.old[0]) for pool in pools]
-    paired: list[MeasuredDifference] = []
+    differences: list[MeasuredDifference] = []
     try:
         for new, old in pairs:
             new_result = _result_with_items(new, old)
             old_result = _result_with_items(old, new)
             if new_result is not None and old_result is not None:
-                paired += compare_on_task({"old": [old_result], "new": [new_result]}, settings)
+                differences += compare_on_task({"old": [old_result], "new": [new_result]}, settings)
     except DataError as error:
         return FallTest(p=1.0, method="none", estimate=None, problem=str(error))
-    # One difference for each pair: all of them have items on both sides.
-    if len(paired) == len(pairs):
-        difference = mean_difference(paired) if len(paired) > 1 else paired[0].difference
+    have_all_items = len(differences) == len(pairs)
+    if have_all_items:
+        difference = differences[0].difference
+        if len(differences) > 1:
+            difference = mean_difference(differences)
         if difference.p is not None:
             return FallTest(difference.p, f"paired test, {difference.method}", difference.estimate)
-    # Rows of lock files: the cells without a Result.
+    estimate = _estimate_from_intervals(pools)
+    problem = _why_no_paired_test(pairs)
+    return FallTest(estimate.p, "from the intervals", estimate, problem=problem)
+
+
+def _why_no_paired_test(pairs: Sequence[tuple[LockedCell, LockedCell]]) -> str:
+    """Return why the items of pairs of a new and an old cell have no paired test."""
+    # Rows of lock files are the cells without a Result.
     locked_cells = [cell for pair in pairs for cell in pair if cell.result is None]
     if any(cell.paired is None for cell in locked_cells):
-        problem = "the lock holds no per-item values; lock again beside them"
-    elif len(locked_cells) > len(pairs):
-        problem = "two locks hold no gold scores"
-    else:
-        problem = "no paired test is known"
-    estimate = _estimate_from_intervals(pools)
-    return FallTest(estimate.p, "from the intervals", estimate, problem=problem)
+        return "the lock holds no per-item values; lock again beside them"
+    are_two_locks = len(locked_cells) > len(pairs)
+    if are_two_locks:
+        return "two locks hold no gold scores"
+    return "no paired test is known"
 
 
 def _estimate_from_intervals(pools: Sequence[CellPool]) -> EstimatedDifference:
     """Estimate the mean difference of independent normal scores from their 95% intervals.
 
-    A standard error is the width of an interval over twice the normal distribution's 97.5% point.
-    The estimate ignores that the items of both sides are the same.
+    The standard error of a score is the width of its interval over twice 1.96, the normal
+    distribution's 97.5% point. That of the mean over k pools is the root of the sum of the squared
+    errors of all new and old scores, over k. This ignores that both sides have the same items.
 
     Args:
         pools: Pools of one new and one old cell.
     """
     from scipy import special
 
-    intervals = [cell.interval for pool in pools for cell in (pool.new[0], pool.old[0])]
-    variance = sum(((high - low) / (2 * special.ndtri(0.975))) ** 2 for low, high in intervals)
-    difference = sum(pool.new[0].score - pool.old[0].score for pool in pools) / len(pools)
-    return EstimatedDifference(difference, float(variance**0.5) / len(pools), math.inf)
+    pairs = [(pool.new[0], pool.old[0]) for pool in pools]
+    intervals = [cell.interval for pair in pairs for cell in pair]
+    normal_quantile = special.ndtri(0.975)
+    variance_of_sum = sum(((high - low) / (2 * normal_quantile)) ** 2 for low, high in intervals)
+    error = float(variance_of_sum**0.5) / len(pairs)
+    difference = sum(new.score - old.score for new, old in pairs) / len(pairs)
+    return EstimatedDifference(difference, error, df=math.inf)
 
 
 def _result_with_items(cell: LockedCell, counterpart: LockedCell) -> Result | None:
@@ -226,8 +247,10 @@ def _result_with_items(cell: LockedCell, counterpart: LockedCell) -> Result | No
             columns of its counterpart, whose data are the same: a lock holds no gold scores.
         counterpart: The other side's cell.
     """
-    if cell.result is not None or cell.paired is None or counterpart.result is None:
+    if cell.result is not None:
         return cell.result
+    if cell.paired is None or counterpart.result is None:
+        return None
     columns = {
         **read_item_columns(counterpart.result),
         cell.paired.column: unpack(cell.paired, cell.n),

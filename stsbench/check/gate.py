@@ -201,9 +201,7 @@ def check(
         seed_deviation=_to_score("seed_deviation", seed_deviation),
     )
     if chosen:
-        # Cells and unreadable files of these encoders; all of the old side if it has none.
-        chosen_side = old.select_encoders(list({cell.encoder: None for cell in new.cells}))
-        old = chosen_side if chosen_side.cells or chosen_side.problems else old
+        old = _select_encoders_of(new, old)
     unreadable = report_unreadable(new, old)
     verdicts = unreadable
     old_name_by_encoder = match_encoders(new, old)
@@ -229,6 +227,16 @@ def check(
         exact=exact,
         allow_missing=allow_missing,
     )
+
+
+def _select_encoders_of(new: CheckSide, old: CheckSide) -> CheckSide:
+    """Return the old side with the cells and unreadable files of the new side's encoders only.
+
+    If the old side has none of these, all of it is returned.
+    """
+    new_encoders = list(dict.fromkeys(cell.encoder for cell in new.cells))
+    selected = old.select_encoders(new_encoders)
+    return selected if selected.cells or selected.problems else old
 
 
 def _to_score(parameter: str, points: float | None) -> float | None:
@@ -272,6 +280,9 @@ def _verify_against_items(
 ) -> ToleranceVerdict:
     """Add to a verdict which of its scores are not verified, and why.
 
+    A Result is verified if it was compared with its items. A row of a lock is verified here, by the
+    data of a cell of the other side with which it is compared.
+
     Args:
         cell_verdict: The verdict by tolerance.
         pool: The cells that it is on.
@@ -283,6 +294,8 @@ def _verify_against_items(
         The verdict; ``unreadable`` if it compares a row of a lock that the other side's data
         contradict.
     """
+    # A verdict without pools is on cells that do not compare.
+    was_compared = bool(cell_verdict.pools)
     reasons: list[str] = []
     problems: list[str] = []
     for side_name, side, cells, counterparts in (
@@ -295,12 +308,13 @@ def _verify_against_items(
         for cell in cells:
             if cell.result is not None:
                 reason = side.why_unverified(cell.result)
-                reasons += [f"{side_name}: {reason}"] if reason else []
-            # A row of a lock, compared with a cell of the same data, by which it can be verified.
-            elif cell_verdict.pools:
-                row = verify_row(cell, counterpart, catalogue)
-                reasons += [f"{side_name}: {reason}" for reason in row.unknown]
-                problems += [f"{side_name} results: {problem}" for problem in row.problems]
+                if reason:
+                    reasons.append(f"{side_name}: {reason}")
+            elif was_compared:
+                verified_row = verify_row(cell, counterpart, catalogue)
+                reasons += [f"{side_name}: {reason}" for reason in verified_row.unknown]
+                problems += [f"{side_name} results: {problem}" for problem in verified_row.problems]
+    # Cells of one pool often have the same reason, which is named once.
     verdict = replace(cell_verdict.verdict, not_verified="; ".join(dict.fromkeys(reasons)))
     if problems:
         verdict = replace(verdict, outcome="unreadable", reason="; ".join(dict.fromkeys(problems)))
@@ -323,25 +337,27 @@ def _judge_by_test(
     Returns:
         The verdicts in the same order; those on scores of the same encoder are unchanged.
     """
+    verdicts = [judged.verdict for judged in tolerance_verdicts]
+    # Verdicts without pools are on cells that do not compare.
+    compared_indices = [index for index, judged in enumerate(tolerance_verdicts) if judged.pools]
     # A test asks whether a fall may be due to the choice of the items, or of the training seeds.
     # The same encoder embeds the same items on both sides, so its scores differ for another
     # reason, which no test measures.
     tests = {
-        index: fall_test(judged.pools, settings)
-        for index, judged in enumerate(tolerance_verdicts)
-        if judged.pools and judged.verdict.tolerance not in SAME_ENCODER_TOLERANCES
+        index: fall_test(tolerance_verdicts[index].pools, settings)
+        for index in compared_indices
+        if verdicts[index].tolerance not in SAME_ENCODER_TOLERANCES
     }
-    verdicts = [judged.verdict for judged in tolerance_verdicts]
-    compared = [index for index, judged in enumerate(tolerance_verdicts) if judged.pools]
     # Holm's correction counts all comparisons, so that a fall is not picked out by its size.
     p_values = []
-    for index in compared:
+    for index in compared_indices:
         is_tested_fall = index in tests and verdicts[index].outcome == "regression"
         p_values.append(tests[index].p if is_tested_fall else 1.0)
-    corrected = dict(zip(compared, holm(p_values), strict=True))
+    corrected_by_index = dict(zip(compared_indices, holm(p_values), strict=True))
+    n_tests = len(compared_indices)
     for index, test in tests.items():
-        p = corrected[index]
-        verdicts[index] = _add_test(verdicts[index], test, settings.tests, p, len(compared))
+        p = corrected_by_index[index]
+        verdicts[index] = _add_test(verdicts[index], test, settings.tests, p, n_tests)
     return verdicts
 
 
@@ -356,7 +372,7 @@ def _add_test(
     Args:
         verdict: The verdict by tolerance.
         test: The test of the score; only falls beyond the tolerance are judged by it.
-        settings: The settings of tests, with the level of one look and the margin.
+        settings: The settings of tests, with the level of one check (look) and the margin.
         p: The p-value of the test, corrected for the number of tests.
         n_tests: The number of scores that the correction is over.
     """

@@ -81,6 +81,9 @@ def pack(
 ) -> PackedColumn | None:
     """Pack the column that a paired test compares; None if no paired test is known.
 
+    Values are packed as ``ranks`` if the test depends on nothing else, as ``right`` if they are
+    true or false, and else as ``levels``, in 65,536 equal steps from the lowest to the highest.
+
     Args:
         columns: The per-item columns of a result, (n,) each.
         protocol: Its protocol, which decides the test.
@@ -109,7 +112,8 @@ def pack(
         kind = "levels"
         n_bits = LEVEL_BITS
     # The 32 bits of each code, (n, 32), the highest first, of which the last n_bits are kept.
-    bits = np.unpackbits(codes.astype(">u4").view(np.uint8).reshape(-1, 4), axis=1)
+    code_bytes = codes.astype(">u4").view(np.uint8).reshape(-1, 4)
+    bits = np.unpackbits(code_bytes, axis=1)
     shortened = np.packbits(bits[:, MAX_BITS - n_bits :])
     text = base64.b64encode(shortened.tobytes()).decode()
     return PackedColumn(column=tested.name, kind=kind, bits=n_bits, low=low, high=high, text=text)
@@ -122,20 +126,18 @@ def unpack(packed: PackedColumn, n: int) -> Float64Array | npt.NDArray[np.bool_]
         packed: The column, whose codes have ``packed.bits`` bits each.
         n: The number of items.
     """
-    bits = np.unpackbits(
-        np.frombuffer(base64.b64decode(packed.text), dtype=np.uint8), count=n * packed.bits
-    )
-    # As in pack, the other way: the bits of each code at the end of 32, then four bytes a number.
-    rows = np.zeros((n, MAX_BITS), dtype=np.uint8)
-    rows[:, MAX_BITS - packed.bits :] = bits.reshape(n, packed.bits)
-    codes = np.packbits(rows, axis=1).view(">u4").ravel()
+    content = np.frombuffer(base64.b64decode(packed.text), dtype=np.uint8)
+    bits = np.unpackbits(content, count=n * packed.bits)
+    # The bits of each code fill the end of 32, which are then read as one number of four bytes.
+    bits_by_item = np.zeros((n, MAX_BITS), dtype=np.uint8)
+    bits_by_item[:, MAX_BITS - packed.bits :] = bits.reshape(n, packed.bits)
+    codes = np.packbits(bits_by_item, axis=1).view(">u4").ravel()
     if packed.kind == "right":
         return codes.astype(np.bool_)
     if packed.kind == "ranks":
         return codes.astype(np.float64)
-    return np.asarray(
-        packed.low + codes.astype(np.float64) / MAX_LEVEL * (packed.high - packed.low)
-    )
+    shares = codes.astype(np.float64) / MAX_LEVEL
+    return np.asarray(packed.low + shares * (packed.high - packed.low))
 
 
 LOCK_VERSION = 3
@@ -224,13 +226,20 @@ class CheckSide(NamedTuple):
         return list(names)
 
     def select_encoders(self, encoders: Sequence[str]) -> CheckSide:
-        """Return the side with the cells and problems of these encoders; all of it if empty."""
-        folders = {safe_file_name(name, MAX_ENCODER_BYTES) for name in encoders}
-        cells = [cell for cell in self.cells if not encoders or cell.encoder in encoders]
+        """Return the side with the cells and problems of these encoders.
+
+        Args:
+            encoders: The names of encoders; if there are none, the side is returned as it is.
+        """
+        if not encoders:
+            return self
+        cells = [cell for cell in self.cells if cell.encoder in encoders]
+        folder_names = {safe_file_name(name, MAX_ENCODER_BYTES) for name in encoders}
+        # A problem is of a file in an encoder's folder, or of the folder.
         problems = [
             problem
             for problem in self.problems
-            if not encoders or folders & {problem.path.name, problem.path.parent.name}
+            if problem.path.name in folder_names or problem.path.parent.name in folder_names
         ]
         return self._replace(cells=cells, problems=problems)
 
@@ -243,11 +252,13 @@ class CheckSide(NamedTuple):
     def verify_items(
         self, catalogue: Catalogue, progress: Callable[[int, int], object] | None = None
     ) -> CheckSide:
-        """Return the side without cells that are not believed, which become problems.
+        """Return the side without the results that their items contradict, which become problems.
+
+        Results whose items are not available stay, and are ``unverified``. Rows of a lock stay.
 
         Args:
             catalogue: Names the evaluator of each task.
-            progress: Called after each result, as :func:`believe` does.
+            progress: Called with the number of results that are checked, and of all.
         """
         believed = believe(self.results(), catalogue, progress)
         # By id(), because results cannot be in a set.
@@ -347,10 +358,11 @@ def _level_error(
 ) -> float:
     """Return how far the correlation of levels may lie from that of the values that they stand for.
 
-    A correlation is the cosine of an angle, of values less their mean. Each value moves by half a
-    level d at most, so the vector of m values less their mean moves by sqrt(m) d at most, and its
-    angle by the arcsine of this divided by its length; a cosine moves by no more than its angle. A
-    mean over subsets moves by no more than the correlation that moves most.
+    A correlation is the cosine of an angle between two vectors, values and gold scores, each less
+    its mean. A level stands for values up to half a level d away, so the vector of m values moves
+    by sqrt(m) d at most. With its length l, its angle moves by arcsin(sqrt(m) d / l) at most, and a
+    cosine moves by no more than its angle. A mean over subsets moves by no more than the
+    correlation that moves most.
 
     Args:
         column: The packed column; the error of ranks and bits is 0.
@@ -360,19 +372,17 @@ def _level_error(
     """
     if column.kind != "levels":
         return 0.0
-    half_level = (column.high - column.low) / MAX_LEVEL / 2
+    d = (column.high - column.low) / MAX_LEVEL / 2
     subsets = list(map(str, columns["subset"])) if "subset" in columns else [""] * len(values)
     subset_positions, _ = weigh_subsets(subsets, str(protocol.get("aggregation", "all")))
-    lengths = [
-        float(np.linalg.norm(values[positions] - values[positions].mean()))
-        for positions in subset_positions
-    ]
-    angles = [
-        len(positions) ** 0.5 * half_level / length
-        for positions, length in zip(subset_positions, lengths, strict=True)
-        if length
-    ]
-    return float(np.arcsin(min(1.0, max(angles, default=0.0))))
+    largest_sine = 0.0
+    for positions in subset_positions:
+        m = len(positions)
+        length = float(np.linalg.norm(values[positions] - values[positions].mean()))
+        # Without a length all values are equal, and there is no correlation.
+        if length:
+            largest_sine = max(largest_sine, m**0.5 * d / length)
+    return float(np.arcsin(min(1.0, largest_sine)))
 
 
 def lock_cell(result: Result, paired: PackedColumn | None = None) -> LockedCell:

@@ -40,9 +40,10 @@ def check_published(
 ) -> CheckReport:
     """Judge by tolerance every measured score that a published row of the encoder's card has too.
 
-    STS is of class ``published``; protocols that train a classifier or regressor are of class
-    ``probe`` or ``probe-few``. If a deviation is published, twice that is allowed. Scores by
-    protocols without a name, misprints and numbers that nobody read in a text are ignored.
+    Scores of STS are of the class ``published``. Those of protocols that train a classifier or a
+    regressor are of the class ``probe``, or ``probe-few`` for a task of few items. If a deviation
+    is published, twice that is allowed. Published scores are ignored if their protocol has no name
+    here, if they are misprints, and if they were read in a figure instead of a text.
 
     Args:
         new: A side of Results; a lock file's cells do not hold all metrics.
@@ -144,19 +145,11 @@ def _judge_score(
     ]
     # Results of several seeds agree in encoder and number of items.
     first = results[0]
-    if column_spec.evaluator == "sts":
-        tolerance = tolerances["published"]
-    else:
-        tolerance = tolerances["probe-few" if first.n < SMALL_TASK_ITEMS else "probe"]
-    if score.deviation is not None and 2 * score.deviation > tolerance.points:
-        tolerance = replace(
-            tolerance, points=2 * score.deviation, reason="twice the printed deviation"
-        )
-    is_usual_metric = score.metric == read_published_protocols()[score.protocol].metric
+    usual_metric = read_published_protocols()[score.protocol].metric
     unverified_reasons = filter(None, map(new.why_unverified, results))
     verdict = Verdict(
         encoder=first.encoder,
-        task=score.task if is_usual_metric else f"{score.task} {score.metric}",
+        task=score.task if score.metric == usual_metric else f"{score.task} {score.metric}",
         split=column_spec.split,
         protocol=score.protocol,
         outcome="fine",
@@ -165,6 +158,27 @@ def _judge_score(
         old=score.value / 100,
         not_verified=next(unverified_reasons, ""),
     )
+    tolerance = _published_tolerance(score, column_spec.evaluator, first.n, tolerances)
     # The reader of the verdict looks the published number up by this key.
     tolerance = replace(tolerance, reason=f"{tolerance.reason}; {row_key}")
     return apply_tolerance(verdict, tolerance, first.n)
+
+
+def _published_tolerance(
+    score: PublishedScore, evaluator: str, n_items: int, tolerances: Mapping[str, Tolerance]
+) -> Tolerance:
+    """Return how far a measured score may lie below a published one.
+
+    Args:
+        score: The published score; twice its deviation is allowed, if that is printed and more.
+        evaluator: The name of the task's evaluator.
+        n_items: The number of items of the task.
+        tolerances: By class of difference.
+    """
+    if evaluator == "sts":
+        tolerance = tolerances["published"]
+    else:
+        tolerance = tolerances["probe-few" if n_items < SMALL_TASK_ITEMS else "probe"]
+    if score.deviation is not None and 2 * score.deviation > tolerance.points:
+        return replace(tolerance, points=2 * score.deviation, reason="twice the printed deviation")
+    return tolerance

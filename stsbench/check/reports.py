@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from stsbench.boards.render.text import escape_markdown
 from stsbench.check.verdicts import CheckReport, OutcomeKind, Verdict
-from stsbench.core.wording import escape_controls
+from stsbench.core.wording import escape_controls, format_count
 
 
 def describe_cell(verdict: Verdict) -> str:
@@ -19,9 +19,7 @@ def describe_cell(verdict: Verdict) -> str:
     if verdict.train_seed is not None:
         conditions.append(f"train seed {verdict.train_seed}")
     elif verdict.new_seeds is not None:
-        conditions.append(
-            f"{verdict.new_seeds} seed{'s' * (verdict.new_seeds != 1)} against {verdict.old_seeds}"
-        )
+        conditions.append(f"{format_count(verdict.new_seeds, 'seed')} against {verdict.old_seeds}")
     if verdict.eval_seed:
         conditions.append(f"seed {verdict.eval_seed}")
     # A file that cannot be read has no protocol.

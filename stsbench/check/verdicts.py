@@ -161,9 +161,9 @@ class CheckReport:
         """How many cells and means have which outcome, in one line."""
         n_means = sum(verdict.is_mean for verdict in self.verdicts)
         n_cells = len(self.verdicts) - n_means
-        subject = f"{n_cells} cell{'s' * (n_cells != 1)}"
+        subject = "1 cell" if n_cells == 1 else f"{n_cells} cells"
         if n_means:
-            subject += f" and {n_means} mean{'s' * (n_means != 1)}"
+            subject += " and 1 mean" if n_means == 1 else f" and {n_means} means"
         lower_label = "lower, which may be chance"
         if self.margin is not None:
             lower_label = "lower, by chance or by less than the margin"
@@ -184,7 +184,10 @@ class CheckReport:
 
     @property
     def alarm_rate(self) -> str:
-        """How often tests raise a false alarm, at most, as part of a sentence."""
+        """How often tests raise a false alarm, at most, as part of a sentence.
+
+        A look is one check of new scores against the same old ones.
+        """
         looks = "looks" if self.looks == 1 else f"series of {self.looks} looks"
         rate = f"one false alarm in {1 / self.level:.0f} {looks}"
         text = f"at most {rate} (level {self.level / self.looks:.2g} per look)"

@@ -162,11 +162,12 @@ def _verify_result(
     # The data's labels of the items, for evaluators that compare predictions with them.
     labels = _verify_data(file, result, columns, read_data)
     digest = None
-    # The problems so far: from unsound columns nothing is recomputed.
-    if columns is not None and not file.problems:
+    # Nothing is recomputed from columns that have a problem already.
+    are_sound = columns is not None and not file.problems
+    if columns is not None and are_sound:
         if evaluator is not None:
             file.compare_with_items(result, columns, evaluator, labels)
-        # Set by the comparison, for a method of an earlier version.
+        # The comparison sets it if the Result's interval is by a method of an earlier version.
         if file.other_interval:
             method = shorten(file.other_interval)
             file.unknown.append(f"its interval was made in another way ('{method}')")
@@ -227,10 +228,11 @@ def _verify_data(
     columns: Mapping[str, npt.NDArray[Any]] | None,
     read_data: DataReader,
 ) -> ItemColumns:
-    """Compare a Result with the data, and note what differs.
+    """Compare a Result with the data, and note in its file what differs.
 
     Args:
-        file: The file of the Result, to which problems are added.
+        file: The file of the Result. Problems are added to it; its ``data`` is set to whether the
+            data have the hash that the Result records.
         result: The Result.
         columns: Its per-item columns; None if they are not available.
         read_data: Returns the data of a Result; None if they are not available locally.

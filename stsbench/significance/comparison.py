@@ -264,19 +264,14 @@ def compare(
             f"{describe_missing_columns(lacking)}, which tests need; "
             f"run: {format_rerun_command(lacking)}"
         )
-    measured_by_pair: dict[tuple[str, str], list[MeasuredDifference]] = {}
-    for results_by_encoder in matched.results:
-        for measured in compare_on_task(results_by_encoder, settings):
-            pair = measured.difference.first, measured.difference.second
-            measured_by_pair.setdefault(pair, []).append(measured)
     on_tasks: list[MeasuredDifference] = []
     means: list[MeasuredDifference] = []
-    items_by_task: dict[str, list[TaskItems[str]]] = {}
-    for pair_differences in measured_by_pair.values():
-        means.extend(_means(pair_differences, suites or {}))
+    for pair_differences in _compare_pairs(matched.results, settings):
         on_tasks.extend(pair_differences)
-        for measured in pair_differences:
-            items_by_task.setdefault(measured.difference.task, []).extend(measured.items)
+        means.extend(_means(pair_differences, suites or {}))
+    items_by_task: dict[str, list[TaskItems[str]]] = {}
+    for measured in on_tasks:
+        items_by_task.setdefault(measured.difference.task, []).extend(measured.items)
     notes = matched.notes
     if settings.dependence != "none":
         notes += _describe_unknown_sentences(items_by_task, all_results)
@@ -293,6 +288,18 @@ def compare(
         all_pairs=settings.all_pairs,
         notes=notes,
     )
+
+
+def _compare_pairs(
+    results_of_tasks: Sequence[ResultsByEncoder], settings: TestSettings
+) -> list[list[MeasuredDifference]]:
+    """Compute the differences of each pair of encoders on all tasks, before any correction."""
+    differences_by_pair: dict[tuple[str, str], list[MeasuredDifference]] = {}
+    for results_by_encoder in results_of_tasks:
+        for measured in compare_on_task(results_by_encoder, settings):
+            pair = measured.difference.first, measured.difference.second
+            differences_by_pair.setdefault(pair, []).append(measured)
+    return list(differences_by_pair.values())
 
 
 def _describe_unknown_sentences(
@@ -326,11 +333,18 @@ def _describe_dominant_components(
 
 
 def _describe_equal_trainings(name: str, results_by_task: Sequence[Sequence[Result]]) -> list[str]:
-    """Name the tasks on which training seeds of an encoder have equal items; empty if none."""
+    """Name the tasks on which training seeds of an encoder have equal items; empty if none.
+
+    Args:
+        name: The name of the encoder.
+        results_by_task: Its results on each task, one per seed.
+    """
     tasks = []
     for results in results_by_task:
-        seed_items = {(result.train_seed, result.items) for result in results}
-        if len(seed_items) > len({result.items for result in results}):
+        # Items are compared by their hash.
+        items_by_seed = {(result.train_seed, result.items) for result in results}
+        distinct_items = {result.items for result in results}
+        if len(items_by_seed) > len(distinct_items):
             tasks.append(results[0].task)
     if not tasks:
         return []
@@ -371,7 +385,10 @@ def compare_on_task(
 def _exact_test(
     items: TaskItems[str], first_index: int, second_index: int, settings: TestSettings
 ) -> PairedTest | None:
-    """Return a test that assumes no distribution; None if items share sentences, or for seeds.
+    """Return a test of two encoders' scores that assumes no distribution of them.
+
+    It is None if items share sentences, if an encoder has several seeds, or if there is no such
+    test for these scores.
 
     Args:
         items: The task's items.
@@ -380,8 +397,9 @@ def _exact_test(
         settings: The settings of the tests.
     """
     samples = list(items.samples.values())
-    has_seeds = max(len(samples[index].scores) for index in (first_index, second_index)) > 1
-    if has_seeds or not join_items([items]).dependence.are_independent:
+    n_seeds = max(len(samples[index].scores) for index in (first_index, second_index))
+    dependence = join_items([items]).dependence
+    if n_seeds > 1 or not dependence.are_independent:
         return None
     return items.paired.exact_test(
         first_index,
@@ -407,19 +425,22 @@ def _with_estimate(difference: Difference, estimate: EstimatedDifference) -> Dif
 def _with_exact_test(difference: Difference, test: PairedTest) -> Difference:
     """Return a difference with the p-value and the interval of McNemar's test or permutations.
 
-    Permutations replace Student's t only if their interval is wider. The error is then the one
-    that has this interval by Student's t.
+    McNemar's test replaces Student's t; the error stays. Permutations replace it only if their
+    interval is wider and finite. The error is then made as much larger as the interval is wider,
+    so that Student's t gives this interval.
     """
     estimate = difference.estimate
-    if test.method == MCNEMAR or estimate is None:
-        interval, error = test.interval, difference.error
-    else:
+    interval = test.interval
+    error = difference.error
+    if test.method != MCNEMAR and estimate is not None:
+        test_low, test_high = test.interval
         low, high = estimate.interval()
-        ratio = (test.interval[1] - test.interval[0]) / (high - low) if high > low else 0.0
+        ratio = (test_high - test_low) / (high - low) if high > low else 0.0
         if not 1 < ratio < math.inf:
             return difference
         estimate = estimate._replace(error=estimate.error * ratio)
-        interval, error = estimate.interval(), estimate.error
+        interval = estimate.interval()
+        error = estimate.error
     return replace(
         difference,
         interval=interval,
@@ -465,7 +486,12 @@ def _means(
 ) -> Iterator[MeasuredDifference]:
     """Yield one pair's mean over all tasks of each protocol, labelled by the suite of these tasks.
 
-    A task that was scored on several splits counts by the split that most other tasks have.
+    A task that was scored on several splits counts by the split that most other tasks have; its
+    further splits have a mean of their own, with those of other tasks. A single task has no mean.
+
+    Args:
+        group: The pair's difference on each task, split and protocol.
+        suites: The tasks of each suite by its name.
     """
     splits_by_task: dict[str, set[str]] = {}
     for measured in group:
@@ -478,9 +504,11 @@ def _means(
     groups: dict[tuple[Fields, str], list[MeasuredDifference]] = {}
     for measured in group:
         difference = measured.difference
-        is_unusual = len(splits_by_task[difference.task]) > 1 and difference.split != usual_split
-        key = protocol_part(difference.protocol), difference.split if is_unusual else ""
-        groups.setdefault(key, []).append(measured)
+        has_several_splits = len(splits_by_task[difference.task]) > 1
+        is_unusual_split = has_several_splits and difference.split != usual_split
+        extra_split = difference.split if is_unusual_split else ""
+        group_key = (protocol_part(difference.protocol), extra_split)
+        groups.setdefault(group_key, []).append(measured)
     for comparable in groups.values():
         if len(comparable) > 1:
             mean = mean_difference(comparable)
@@ -549,7 +577,8 @@ def _corrected(
     """Return the differences with Holm's correction over those that were tested.
 
     Each one also has the smallest difference that could have been found, the judgement by the
-    margin, and the items and seeds that the planned difference needs.
+    margin, and the items and seeds that the planned difference needs. A difference of one training
+    seed against several loses its test.
     """
     differences = [
         replace(measured.difference, interval=None, error=None, df=None, p=None, method=None)

@@ -169,20 +169,34 @@ def two_sided_p(difference: float, standard_error: StandardError) -> float:
 
 
 def seed_error(sample: ScoreSample, dependence: ItemDependence) -> StandardError | None:
-    """Compute the error of a mean over seeds that items do not explain; None for a single seed."""
+    """Compute the standard error of a mean over seeds, less what items explain of it.
+
+    It is the root of (V - E) / s, at least 0. V is the variance of the scores over the s seeds. E
+    is the part of V that the items explain: the variance over items of each seed's influences less
+    the seeds' mean influences, added up over seeds and divided by s - 1.
+
+    Returns:
+        The error with s - 1 degrees of freedom; None for a single seed.
+    """
     n_seeds = len(sample.scores)
     if n_seeds < 2:
         return None
-    seed_deviations = sample.influences - sample.influences.mean(axis=0)
+    seed_deviations = sample.influences - sample.mean_influences
     explained = sum(map(dependence.variance, seed_deviations)) / (n_seeds - 1)
     variance = (float(np.var(sample.scores, ddof=1)) - explained) / n_seeds
     return StandardError(max(variance, 0.0) ** 0.5, n_seeds - 1)
 
 
 def all_seed_errors(sample: ScoreSample, dependence: ItemDependence) -> list[StandardError]:
-    """Return the standard errors of a sample by seeds: its own, then those of averaged samples."""
+    """Return all standard errors of a sample's score over seeds, which are to be added up.
+
+    The first is that of the mean over the sample's own seeds, missing for a single seed. Then come
+    those of means over seeds that were averaged already.
+    """
     error = seed_error(sample, dependence)
-    return [*([] if error is None else [error]), *sample.seed_errors]
+    if error is None:
+        return list(sample.seed_errors)
+    return [error, *sample.seed_errors]
 
 
 def average_samples(
@@ -203,7 +217,8 @@ def average_samples(
     if weights is None:
         weights = [1 / len(samples)] * len(samples)
     weighted_samples = list(zip(samples, weights, strict=True))
-    if len({sample.seeds for sample in samples}) == 1:
+    have_equal_seeds = len({sample.seeds for sample in samples}) == 1
+    if have_equal_seeds:
         scores: Float64Array = np.sum(
             [weight * sample.scores for sample, weight in weighted_samples], axis=0
         )
@@ -229,10 +244,24 @@ def _error_of_unequal_seeds(
 ) -> StandardError | None:
     """Compute the seeds' error of a mean over k tasks of which not all have the same seeds.
 
-    If two tasks share a single seed, their covariance cannot be estimated: then they are taken to
-    move together entirely. A task of one seed is taken to vary as the others do on average. The
-    degrees of freedom are Satterthwaite's for the quadratic form in the seeds, tr(B)² / tr(B²),
-    as if a seed were equally good or bad on every task, which is the smallest number possible.
+    The variance is the sum over all tasks t and u of W_tu C_tu. Here W_tu is
+    w_t w_u n_tu / (n_t n_u), with the tasks' weights w, their numbers of seeds n_t and the number
+    of seeds n_tu that both have. C_tu is the covariance of their scores over these seeds, less what
+    items explain.
+
+    If two tasks share a single seed, C_tu cannot be estimated: then they are taken to move
+    together entirely, C_tu = B_tu, the product of their deviations. A task of one seed is taken to
+    vary as the others do on average.
+
+    The degrees of freedom are Satterthwaite's, tr(Q)² / tr(Q²). Q is the quadratic form in the
+    seeds' scores that the variance would be if a seed were equally good or bad on every task:
+    the sum over t and u of W_tu B_tu M_tu, where M_tu makes the covariance of two tasks from their
+    scores. That is the smallest number possible.
+
+    Args:
+        samples: The encoder's sample on each task.
+        dependence: Which items of all tasks share a sentence.
+        weights: The tasks' shares w of the mean, (k,).
 
     Returns:
         The error; None if no task has two seeds.
@@ -246,20 +275,22 @@ def _error_of_unequal_seeds(
         return None
     is_shared = has_seed[:, None, :] * has_seed[None, :, :]
     n_shared = is_shared.sum(axis=2)
+    # W, (k, k).
     pair_weights = np.outer(weights, weights) * n_shared / np.maximum(np.outer(n_seeds, n_seeds), 1)
-    # (k, k, s, s): subtracts the mean over the shared seeds from the scores of two tasks.
-    centring = (
-        is_shared[..., None] * np.eye(len(seeds))
-        - is_shared[..., None] * is_shared[:, :, None] / np.maximum(n_shared, 1)[..., None, None]
-    )
-    centring /= np.maximum(n_shared - 1, 1)[..., None, None]
+    # M, (k, k, seeds, seeds): subtracts the mean over the shared seeds from two tasks' scores.
+    identity = is_shared[..., None] * np.eye(len(seeds))
+    mean = is_shared[..., None] * is_shared[:, :, None] / np.maximum(n_shared, 1)[..., None, None]
+    centring = (identity - mean) / np.maximum(n_shared - 1, 1)[..., None, None]
+    # C, (k, k).
     products = _unexplained_products(samples, dependence, seeds)
     covariances = np.einsum("tusv,tsuv->tu", centring, products)
     variances = np.where(n_seeds > 1, np.maximum(np.diag(covariances), 0.0), 0.0)
     variances[n_seeds == 1] = variances[n_seeds > 1].mean()
+    # B, (k, k).
     deviations = np.sqrt(variances)
     bounds = np.outer(deviations, deviations)
     variance = float(np.sum(pair_weights * np.where(n_shared > 1, covariances, bounds)))
+    # Q, (seeds, seeds).
     quadratic_form = np.einsum("tu,tusv->sv", pair_weights * bounds, centring)
     if quadratic_form.any():
         df = np.trace(quadratic_form) ** 2 / np.sum(quadratic_form**2)
@@ -282,11 +313,12 @@ def _unexplained_products(
     influences = np.zeros((k, s, len(dependence)))
     start = 0
     for task, sample in enumerate(samples):
-        columns = [seeds.index(seed) for seed in sample.seeds]
+        seed_indices = [seeds.index(seed) for seed in sample.seeds]
         stop = start + sample.influences.shape[1]
-        if columns:
-            scores[task, columns] = sample.scores - sample.score
-            influences[task, columns, start:stop] = sample.influences - sample.mean_influences
+        if seed_indices:
+            scores[task, seed_indices] = sample.scores - sample.score
+            deviations = sample.influences - sample.mean_influences
+            influences[task, seed_indices, start:stop] = deviations
         start = stop
     products = np.outer(scores, scores) - dependence.covariance(influences.reshape(k * s, -1))
     return products.reshape(k, s, k, s)

@@ -76,7 +76,7 @@ class TaskSamples(Generic[RowKey]):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaskItems(TaskSamples[RowKey]):
-    """The same with the items of the task themselves.
+    """The scores of rows on one task, with the values that they are computed from.
 
     Attributes:
         paired: The values of all rows on these n items.
@@ -420,11 +420,12 @@ def average_by_seed(
     ]
     seeds = tuple(dict.fromkeys(seed_by_result))
     kind = "training" if is_trained_often else "evaluation"
-    names: tuple[tuple[str, int | None], ...] = tuple((kind, seed) for seed in seeds)
+    # By these the seeds of different tasks are matched.
+    seed_keys: tuple[tuple[str, int | None], ...] = tuple((kind, seed) for seed in seeds)
     if len(seeds) == 1:
         # One training seed may be among those of other tasks; one evaluation seed varies nothing.
         train_seed = results[0].train_seed
-        names = () if train_seed is None else (("training", train_seed),)
+        seed_keys = () if train_seed is None else (("training", train_seed),)
     mean_scores = []
     mean_influences = []
     for seed in seeds:
@@ -432,7 +433,7 @@ def average_by_seed(
         mean_scores.append(scores[indices].mean())
         mean_influences.append(influences[indices].mean(axis=0))
     return ScoreSample(
-        scores=np.array(mean_scores), influences=np.array(mean_influences), seeds=names
+        scores=np.array(mean_scores), influences=np.array(mean_influences), seeds=seed_keys
     )
 
 
@@ -456,14 +457,20 @@ def _stack(columns: AllColumns, name: str) -> list[Float64Array]:
 def _subset_weights(
     columns: Mapping[str, npt.NDArray[Any]], protocol: Mapping[str, Any]
 ) -> SubsetWeights:
-    """Return the rows and the weight of each subset that the protocol aggregates."""
+    """Return the subsets that the protocol's aggregation correlates, with the weight of each.
+
+    Raises:
+        DataError: The aggregation is unknown, or it needs subsets that the columns do not hold.
+    """
     aggregation = str(protocol.get("aggregation", "all"))
     if aggregation not in AGGREGATIONS:
         raise DataError(
             f"a result's aggregation '{aggregation}' is not one of {', '.join(AGGREGATIONS)}"
         )
-    if AGGREGATIONS[aggregation] is None:
-        return weigh_subsets([""] * len(columns["gold"]), aggregation)
+    correlates_subsets = AGGREGATIONS[aggregation] is not None
+    if not correlates_subsets:
+        n_items = len(columns["gold"])
+        return weigh_subsets([""] * n_items, aggregation)
     if "subset" not in columns:
         raise DataError(
             f"a result is aggregated by '{aggregation}', and its per-item columns hold no subsets"
@@ -553,6 +560,13 @@ ResultsByProtocol = dict[tuple[str, Fields], list[Result]]
 def _group_by_task(
     results: Sequence[Result], tasks: Sequence[str] | None, protocol: str | None
 ) -> dict[str, ResultsByProtocol]:
+    """Group one encoder's results by task, then by split and protocol.
+
+    Args:
+        results: The results.
+        tasks: The tasks that are requested; None for all.
+        protocol: The name of the protocol that is requested; None for all.
+    """
     groups: dict[str, ResultsByProtocol] = {}
     for result in results:
         is_requested_task = tasks is None or result.task in tasks

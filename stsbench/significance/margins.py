@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Literal
 
 from stsbench.numbers.intervals import StandardError
-from stsbench.significance.differences import EstimatedDifference
+from stsbench.significance.differences import EstimatedDifference, combine_errors
 
 MarginVerdict = Literal["within", "not worse", "worse than", "open"]
 POWER = 0.8
@@ -128,7 +128,8 @@ def required_items(
 ) -> int | None:
     """Compute how many items like those of a comparison a smaller or larger difference needs.
 
-    The squared error falls, and the degrees of freedom rise, in proportion to the number of items.
+    With r times as many items the error is divided by the root of r, and the effective number of
+    items, the degrees of freedom plus 1, is multiplied by r.
 
     Args:
         items: The error of the comparison, with one seed per encoder.
@@ -142,13 +143,15 @@ def required_items(
     """
 
     def is_found(n_required: int) -> bool:
-        scale = n_required / n_items
-        df = (items.df + 1) * scale - 1
+        """Return whether so many items find the difference."""
+        ratio = n_required / n_items
+        df = (items.df + 1) * ratio - 1
         if df < 1:
             return False
-        error = items.error / scale**0.5
+        error = items.error / ratio**0.5
         return smallest_detectable(error, df, level, power) <= difference
 
+    # The first number of which is_found is true: it is false below and true above.
     n_required = bisect_left(range(MAX_ITEMS + 1), True, lo=1, key=is_found)
     return None if n_required > MAX_ITEMS else n_required
 
@@ -162,6 +165,8 @@ def required_seeds(
 ) -> int | None:
     """Compute how many seeds per encoder a difference needs on given items.
 
+    The variance of the difference is that over items, plus deviation² / seeds for each encoder.
+
     Args:
         items: The error of the difference over items alone.
         deviation: The deviation of each encoder's score over seeds, in the unit of the error.
@@ -173,12 +178,9 @@ def required_seeds(
         The number of seeds, at least 2; None if it is above ``MAX_SEEDS``, as it is if the items
         are too few for any number of seeds.
     """
-    item_variance = items.error**2
     for n_seeds in range(2, MAX_SEEDS + 1):
-        seed_variance = deviation**2 / n_seeds
-        variance = item_variance + 2 * seed_variance
-        satterthwaite_sum = item_variance**2 / items.df + 2 * seed_variance**2 / (n_seeds - 1)
-        df = variance**2 / satterthwaite_sum if satterthwaite_sum > 0 else math.inf
-        if smallest_detectable(variance**0.5, df, level, power) <= difference:
+        error_of_seeds = StandardError(deviation / n_seeds**0.5, df=n_seeds - 1)
+        total = combine_errors([items, error_of_seeds, error_of_seeds])
+        if smallest_detectable(total.error, total.df, level, power) <= difference:
             return n_seeds
     return None

@@ -51,13 +51,17 @@ def interval_cache_key(
     facts_by_task = []
     for task in task_indices:
         results = results_by_task[task]
-        if any(result.path is None or result.per_item for result in results):
+        are_all_from_files = all(
+            result.path is not None and not result.per_item for result in results
+        )
+        if not are_all_from_files:
             return None
+        score_name = score_names[task] if score_names else ""
         facts = [
             (protocol_key(result.protocol), result.items, result.score, *result.seeds)
             for result in results
         ]
-        facts_by_task.append((score_names[task] if score_names else "", facts))
+        facts_by_task.append((score_name, facts))
     code = code_digest(Path(__file__).parent, *map(Path, numbers.__path__))
     content = msgspec.json.encode((code, facts_by_task))
     return hashlib.sha256(content).hexdigest()[:32]
@@ -121,6 +125,7 @@ def compute_mean_intervals(
     """
     interval_cache = {} if interval_cache is None else interval_cache
     used_tasks = {task for tasks in task_sets for task in tasks}
+    # Results of other tasks are not read.
     results_by_task = [
         results if task in used_tasks else [] for task, results in enumerate(results_by_task)
     ]
@@ -140,10 +145,12 @@ def compute_mean_intervals(
     row = RowItems({0: results_by_task}, score_names=score_names)
     intervals = {}
     for tasks, key in cache_keys.items():
-        if (interval := _interval_of_mean(row, tasks)) is not None:
-            intervals[tasks] = interval
-            if key:
-                interval_cache[key] = interval
+        interval = _interval_of_mean(row, tasks)
+        if interval is None:
+            continue
+        intervals[tasks] = interval
+        if key:
+            interval_cache[key] = interval
     results_without_sentences = [
         result
         for task, items in row.tasks.items()
@@ -155,6 +162,12 @@ def compute_mean_intervals(
 
 def _interval_of_mean(row: RowItems[int], tasks: Sequence[int]) -> Interval | None:
     """Compute the interval of the mean of the only row, whose key is 0, over these tasks.
+
+    It is Wilson's if all scores are shares, and else Student's t's.
+
+    Args:
+        row: The items of the row.
+        tasks: The indices of the tasks; one that occurs twice counts twice.
 
     Returns:
         The interval; None if a task lacks items, or if it is unknown which share a sentence.

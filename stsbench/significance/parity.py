@@ -106,7 +106,19 @@ def embedding_distances(a: Matrix, b: Matrix) -> Float64Array:
     return np.asarray(np.linalg.norm(a - b, axis=1) / np.where(lengths > 0, lengths, 1.0))
 
 
-def neighbours(a: Matrix, b: Matrix, texts: Sequence[str]) -> tuple[Neighbour, float]:
+class NeighbourComparison(NamedTuple):
+    """How the nearest neighbours of sentences differ between two encoders.
+
+    Attributes:
+        most_changed: The sentence whose cosine to its nearest neighbour changed most.
+        same_share: The share of sentences with the same nearest neighbour by both encoders.
+    """
+
+    most_changed: Neighbour
+    same_share: float
+
+
+def compare_neighbours(a: Matrix, b: Matrix, texts: Sequence[str]) -> NeighbourComparison:
     """Compare the nearest neighbours of sentences by two encoders.
 
     If there are more than ``MAX_SENTENCES``, evenly spaced ones are compared.
@@ -115,28 +127,25 @@ def neighbours(a: Matrix, b: Matrix, texts: Sequence[str]) -> tuple[Neighbour, f
         a: The first encoder's embeddings, (n, d).
         b: The second encoder's embeddings, (n, k).
         texts: The sentences, at least two.
-
-    Returns:
-        The nearest neighbour whose cosine changed most, and the share of sentences with the same
-        nearest neighbour by both encoders.
     """
     sampled = np.unique(np.linspace(0, len(texts) - 1, MAX_SENTENCES).astype(np.int64))
-    first = unit_rows(a[sampled]) @ unit_rows(a[sampled]).T
-    second = unit_rows(b[sampled]) @ unit_rows(b[sampled]).T
+    cosines_by_first = unit_rows(a[sampled]) @ unit_rows(a[sampled]).T
+    cosines_by_second = unit_rows(b[sampled]) @ unit_rows(b[sampled]).T
     rows = np.arange(len(sampled))
-    first_nearest = _nearest(first)
-    second_nearest = _nearest(second)
-    first_cosines = first[rows, first_nearest]
-    second_cosines = second[rows, first_nearest]
+    first_nearest = _nearest(cosines_by_first)
+    second_nearest = _nearest(cosines_by_second)
+    # The cosines of a sentence and its nearest neighbour by the first encoder.
+    first_cosines = cosines_by_first[rows, first_nearest]
+    second_cosines = cosines_by_second[rows, first_nearest]
     most_changed = int(np.abs(second_cosines - first_cosines).argmax())
     # A neighbour that is as near as the nearest one, up to rounding, is the same.
-    is_same = second[rows, second_nearest] <= second_cosines + 1e-6
+    is_same = cosines_by_second[rows, second_nearest] <= second_cosines + 1e-6
     neighbour = Neighbour(
         text=texts[sampled[most_changed]],
         neighbour=texts[sampled[first_nearest[most_changed]]],
         cosines=(float(first_cosines[most_changed]), float(second_cosines[most_changed])),
     )
-    return neighbour, float(is_same.mean())
+    return NeighbourComparison(neighbour, float(is_same.mean()))
 
 
 def _nearest(cosines: Matrix) -> npt.NDArray[np.int64]:
@@ -251,7 +260,7 @@ def compare_embeddings(
     """
     a = first.embeddings
     b = second.embeddings
-    neighbour, kept = neighbours(a, b, [text for _, text in sentences])
+    neighbour, same_neighbour_share = compare_neighbours(a, b, [text for _, text in sentences])
     same_form = first.form == second.form
     cosines = row_cosines(a, b) if same_form else np.empty(0)
     distance = float(embedding_distances(a, b).max()) if same_form else None
@@ -286,7 +295,7 @@ def compare_embeddings(
             if cosines[index] < 1 - FLOAT32_TOLERANCE**2
         ],
         neighbour=neighbour,
-        kept=kept,
+        kept=same_neighbour_share,
         comparison=comparison,
     )
 

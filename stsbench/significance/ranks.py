@@ -62,10 +62,15 @@ class LetterDisplay(NamedTuple):
 
 
 class _Groups(NamedTuple):
+    """Groups of encoders; those of one group share a letter.
+
+    Attributes:
+        masks: Each group as a bit mask: bit i is set if encoder i is in it.
+        is_exact: No group has two encoders that differ.
+    """
+
     masks: list[int]
-    """Groups as bit masks of encoders."""
     is_exact: bool
-    """No group has two encoders that differ."""
 
 
 def assign_letters(different: npt.NDArray[np.bool_]) -> LetterDisplay:
@@ -103,10 +108,12 @@ def _find_ranges(different: npt.NDArray[np.bool_]) -> list[int]:
     k = len(different)
     if not k:
         return []
+    # The last encoder that each one does not differ from.
     last_tied = k - 1 - np.argmax(~different[:, ::-1], axis=1)
     stops = 1 + np.maximum.accumulate(last_tied)
     # A range that ends where the one before it ends lies within that one.
     starts = np.flatnonzero(np.diff(stops, prepend=0))
+    # The bits from start to stop - 1.
     return [(1 << int(stops[start])) - (1 << int(start)) for start in starts]
 
 
@@ -114,11 +121,17 @@ def _insert_and_absorb(groups: list[int], different: npt.NDArray[np.bool_]) -> _
     """Divide groups until none has two encoders that differ.
 
     All differences of an encoder are inserted at once: a group that has the encoder and some of
-    its rivals becomes two, one without the encoder and one without the rivals. Dividing stops
-    where more than ``MAX_GROUPS`` groups would be left after sweeping.
+    its rivals, the later encoders that differ from it, becomes two. One is without the encoder, the
+    other one without the rivals. Dividing stops if more than ``MAX_GROUPS`` groups would be left
+    after sweeping; the groups are not exact then.
+
+    Args:
+        groups: The groups as bit masks of encoders.
+        different: Which encoders differ significantly, (k, k), symmetric.
     """
-    for encoder, row in enumerate(np.triu(different, 1)):
-        rivals = int.from_bytes(np.packbits(row, bitorder="little").tobytes(), "little")
+    for encoder, is_rival in enumerate(np.triu(different, 1)):
+        # As a bit mask.
+        rivals = int.from_bytes(np.packbits(is_rival, bitorder="little").tobytes(), "little")
         divided_groups = _split(groups, 1 << encoder, rivals)
         if divided_groups == groups:
             continue
@@ -131,13 +144,25 @@ def _insert_and_absorb(groups: list[int], different: npt.NDArray[np.bool_]) -> _
 
 
 def _members(group: int, k: int) -> IntArray:
-    """Return which of k encoders are in a group, a bit mask of encoders."""
+    """Return the indices of the encoders in a group, a bit mask of k encoders."""
     bits = np.frombuffer(group.to_bytes(k // 8 + 1, "little"), dtype=np.uint8)
     return np.flatnonzero(np.unpackbits(bits, bitorder="little"))
 
 
 def _split(groups: list[int], encoder: int, rivals: int) -> list[int]:
-    """Split each group that contains an encoder and rivals of it; all are bit masks."""
+    """Split each group that contains an encoder and rivals of it.
+
+    Its parts are the group without the encoder and the group without the rivals; a part within
+    another group is dropped.
+
+    Args:
+        groups: The groups as bit masks of encoders.
+        encoder: The bit mask of the encoder.
+        rivals: The bit mask of its rivals.
+
+    Returns:
+        The groups that need no split, then the parts, the largest first.
+    """
     remaining = []
     parts = set()
     for group in groups:
@@ -164,17 +189,19 @@ def _sweep(groups: Sequence[int], k: int) -> list[int]:
     is_member = np.zeros((len(groups), k), dtype=np.float32)
     for group_row, group in zip(is_member, groups, strict=True):
         group_row[_members(group, k)] = 1
-    # An encoder that is alone in its group forms a pair with itself.
+    # In how many groups two encoders are together; an encoder forms a pair with itself too.
     n_groups_by_pair = (is_member.T @ is_member).astype(np.uint16)
-    # A pair that is in one group alone stays so, whichever other groups are removed.
-    is_in_one = (n_groups_by_pair == 1).astype(np.float32)
-    n_pairs_alone = np.einsum("gi,gi->g", is_member @ is_in_one, is_member)
+    # A group with a pair that is in no other group is needed, whichever other groups are removed.
+    is_in_one_group = (n_groups_by_pair == 1).astype(np.float32)
+    n_own_pairs = np.einsum("gi,gi->g", is_member @ is_in_one_group, is_member)
     remaining = []
-    for group, row, is_needed in zip(groups, is_member > 0, n_pairs_alone > 0, strict=True):
-        if is_needed or ((n_groups_by_pair[row] == 1) & row).any():
+    for group, members, is_needed in zip(groups, is_member > 0, n_own_pairs > 0, strict=True):
+        # Removing smaller groups may have left it alone with a pair.
+        has_own_pair = is_needed or ((n_groups_by_pair[members] == 1) & members).any()
+        if has_own_pair:
             remaining.append(group)
         else:
-            n_groups_by_pair -= np.logical_and.outer(row, row)
+            n_groups_by_pair -= np.logical_and.outer(members, members)
     return remaining
 
 
@@ -337,6 +364,8 @@ def _cached_tests(
 ) -> PairTests:
     """Return the tests of every two rows, from the user's cache folder if they are there.
 
+    New tests are written there, if there are ``MIN_CACHED_ROWS`` rows and all results have files.
+
     Args:
         influences: The influences of the rows.
         keys: The rows to test.
@@ -345,50 +374,56 @@ def _cached_tests(
     """
     results = [result for key in keys for by_task in rows[key] for result in by_task]
     # Nothing guarantees that a new result's columns are those that its hash names.
-    has_files = all(result.path is not None and not result.per_item for result in results)
-    if len(keys) < MIN_CACHED_ROWS or not has_files:
+    are_all_files = all(result.path is not None and not result.per_item for result in results)
+    if len(keys) < MIN_CACHED_ROWS or not are_all_files:
         return compare_all_pairs(influences, keys)
-    facts = [
-        [
+    facts_by_row: list[list[Any]] = []
+    for key in keys:
+        facts_by_task = [
             [(protocol_key(result.protocol), result.items, *result.seeds) for result in by_task]
             for by_task in rows[key]
         ]
-        + [list(influences.common_tasks(key))]
-        for key in keys
-    ]
-    content = msgspec.json.encode((formulas_digest(), settings.dependence, facts))
-    name = f"tests-{hashlib.sha256(content).hexdigest()[:32]}.npy"
-    stored = read_array(name)
-    if stored is not None and stored.shape == (2, len(keys), len(keys)):
-        return PairTests(*stored)
+        facts_by_row.append([*facts_by_task, list(influences.common_tasks(key))])
+    content = msgspec.json.encode((formulas_digest(), settings.dependence, facts_by_row))
+    file_name = f"tests-{hashlib.sha256(content).hexdigest()[:32]}.npy"
+    cached = read_array(file_name)
+    if cached is not None and cached.shape == (2, len(keys), len(keys)):
+        return PairTests(*cached)
     tests = compare_all_pairs(influences, keys)
-    write_array(name, np.stack(tests), keep=("tests-*.npy", MAX_CACHED_TESTS))
+    write_array(file_name, np.stack(tests), keep=("tests-*.npy", MAX_CACHED_TESTS))
     return tests
 
 
 def compare_all_pairs(rows: RowTasks[RowKey, Any], keys: Sequence[RowKey]) -> PairTests:
     """Test the difference of every two rows on the tasks that both have.
 
+    Rows with the same set of tasks are tested together: all pairs of rows whose sets have the same
+    tasks in common are one block of a matrix.
+
+    Args:
+        rows: The samples of the rows on their tasks.
+        keys: The rows to test.
+
     Returns:
         The tests in the order of ``keys``. NaN if two rows have no task in common; p-values are
         NaN on the diagonal.
     """
     differences, p_values = np.full((2, len(keys), len(keys)), np.nan)
-    rows_by_tasks: dict[tuple[int, ...], list[int]] = {}
+    indices_by_task_set: dict[tuple[int, ...], list[int]] = {}
     for index, key in enumerate(keys):
-        rows_by_tasks.setdefault(rows.common_tasks(key), []).append(index)
-    for tasks, set_pairs in _pairs_by_common_tasks(list(rows_by_tasks)).items():
-        sets = list(dict.fromkeys(task_set for pair in set_pairs for task_set in pair))
-        indices = [index for task_set in sets for index in rows_by_tasks[task_set]]
-        stops = np.cumsum([len(rows_by_tasks[task_set]) for task_set in sets])
-        blocks = {
-            task_set: slice(int(stop) - len(rows_by_tasks[task_set]), int(stop))
-            for task_set, stop in zip(sets, stops, strict=True)
-        }
+        indices_by_task_set.setdefault(rows.common_tasks(key), []).append(index)
+    for tasks, set_pairs in _pairs_by_common_tasks(list(indices_by_task_set)).items():
+        indices: list[int] = []
+        blocks: dict[tuple[int, ...], slice] = {}
+        for task_set in dict.fromkeys(task_set for pair in set_pairs for task_set in pair):
+            start = len(indices)
+            indices += indices_by_task_set[task_set]
+            blocks[task_set] = slice(start, len(indices))
         row_pairs = [(blocks[first], blocks[second]) for first, second in set_pairs]
-        tests = _tests(rows.select(tasks), [keys[index] for index in indices], row_pairs)
-        cells = np.array(indices)
-        firsts, seconds = cells[tests.firsts], cells[tests.seconds]
+        tests = _test_row_pairs(rows.select(tasks), [keys[index] for index in indices], row_pairs)
+        index_by_position = np.array(indices)
+        firsts = index_by_position[tests.firsts]
+        seconds = index_by_position[tests.seconds]
         differences[firsts, seconds] = tests.differences
         differences[seconds, firsts] = -tests.differences
         p_values[firsts, seconds] = p_values[seconds, firsts] = tests.p_values
@@ -420,8 +455,8 @@ class _ListedTests(NamedTuple):
     """The tests of some pairs of rows, (number of pairs,) each.
 
     Attributes:
-        firsts: The index of each pair's first row.
-        seconds: The index of its second row.
+        firsts: The position of each pair's first row among the rows.
+        seconds: The position of its second row.
         differences: The score of the second row minus that of the first.
         p_values: The two-sided p-values.
     """
@@ -432,12 +467,16 @@ class _ListedTests(NamedTuple):
     p_values: Float64Array
 
 
-def _tests(
+def _test_row_pairs(
     items_by_task: Sequence[TaskSamples[RowKey]],
     keys: Sequence[RowKey],
     row_pairs: Sequence[tuple[slice, slice]],
 ) -> _ListedTests:
     """Test pairs of rows by their means over tasks, as ``EstimatedDifference.estimate`` does one.
+
+    The variance of a difference is that over items plus those of both rows over seeds. It is
+    estimated in one or two ways over items, and the larger p-value counts; without any of them,
+    with too few items, it is 1.
 
     Args:
         items_by_task: The samples of each task, which all these rows have.
@@ -446,13 +485,16 @@ def _tests(
             block with equal rows and columns stands for the pairs of different ones.
     """
     dependence, weights = join_items(items_by_task)
-    scores, influences = _join_samples(items_by_task, keys)
-    seed_variances, seed_terms = _seed_errors(items_by_task, keys, dependence)
+    scores, influences = _average_over_tasks(items_by_task, keys)
+    seed_variances = _seed_variances(items_by_task, keys, dependence)
     is_pair = np.zeros((len(keys), len(keys)), dtype=bool)
     for row_block, column_block in row_pairs:
         is_pair[row_block, column_block] = True
-    # A row is not compared with itself, and no two rows twice.
-    is_pair &= ~(is_pair.T & np.tri(len(keys), dtype=bool)) & ~np.eye(len(keys), dtype=bool)
+    # A row is not compared with itself, and no two rows twice: of a pair in both orders only that
+    # above the diagonal counts.
+    is_repeated = is_pair.T & np.tri(len(keys), dtype=bool)
+    is_same_row = np.eye(len(keys), dtype=bool)
+    is_pair &= ~is_repeated & ~is_same_row
     firsts, seconds = np.nonzero(is_pair)
     differences = scores[seconds] - scores[firsts]
     estimators = variance_estimators(dependence, weights)
@@ -464,30 +506,39 @@ def _tests(
     for estimator, item_variances_of_all in zip(estimators, all_variances, strict=False):
         item_df = estimator.n_items - 1
         item_variances = item_variances_of_all[firsts, seconds] * estimator.n_items / item_df
-        variances = item_variances + seed_variances[firsts] + seed_variances[seconds]
+        of_seeds = seed_variances.variances
+        variances = item_variances + of_seeds[firsts] + of_seeds[seconds]
         # Equal influences of all items are no proof that shares differ by a constant.
         variances = np.where(variances == 0, least_share_error(item_df) ** 2, variances)
-        terms = item_variances**2 / item_df + seed_terms[firsts] + seed_terms[seconds]
-        estimator_p = _two_sided_p(differences, variances, terms, item_df)
+        sums_of_seeds = seed_variances.satterthwaite_sums
+        item_sums = item_variances**2 / item_df
+        satterthwaite_sums = item_sums + sums_of_seeds[firsts] + sums_of_seeds[seconds]
+        estimator_p = _two_sided_p(differences, variances, satterthwaite_sums, item_df)
         p_values = np.maximum(p_values, estimator_p)
     return _ListedTests(firsts, seconds, differences, p_values)
 
 
 def _two_sided_p(
-    differences: Float64Array, variances: Float64Array, terms: Float64Array, item_df: float
+    differences: Float64Array,
+    variances: Float64Array,
+    satterthwaite_sums: Float64Array,
+    item_df: float,
 ) -> Float64Array:
-    """Return two-sided p-values by Student's t, with Satterthwaite's degrees of freedom.
+    """Return two-sided p-values by Student's t, (pairs,).
+
+    The degrees of freedom are Satterthwaite's, the squared variance by the Satterthwaite sum. The
+    p-value is 1 for equal scores, and if the variance is NaN.
 
     Args:
-        differences: The differences, (m,).
-        variances: Their variances, (m,).
-        terms: The sums of variance² / df over the terms of each variance, (m,).
-        item_df: The degrees of freedom over items, for variances of 0.
+        differences: The differences, (pairs,).
+        variances: Their variances, each a sum over items and seeds, (pairs,).
+        satterthwaite_sums: The sum of v² / df over the summands v of each variance, (pairs,).
+        item_df: The degrees of freedom over items, which count if that sum is 0.
     """
     from scipy import special
 
     with np.errstate(divide="ignore", invalid="ignore"):
-        df = np.where(terms > 0, variances**2 / terms, item_df)
+        df = np.where(satterthwaite_sums > 0, variances**2 / satterthwaite_sums, item_df)
         p_values = 2 * special.stdtr(df, -np.abs(differences) / np.sqrt(variances))
     is_tie = np.isnan(variances) | (np.abs(differences) <= TIE_TOLERANCE)
     return np.where(is_tie, 1.0, p_values)
@@ -497,13 +548,23 @@ BLOCK_ROWS = 256
 """The number of rows whose influences on one task are collected at once."""
 
 
-def _join_samples(
-    items_by_task: Sequence[TaskSamples[RowKey]], keys: Sequence[RowKey]
-) -> tuple[Float64Array, npt.NDArray[np.float32]]:
-    """Return the mean of each of k rows over tasks, (k,), and the items' influences on it, (k, n).
+class _RowMeans(NamedTuple):
+    """The means of k rows over tasks.
 
-    The items of the tasks follow each other. Influences are float32, for there may be many rows.
+    Attributes:
+        scores: The mean score of each row over tasks and seeds, (k,).
+        influences: How much each of the n items of all tasks, one task after another, moves it,
+            (k, n); float32, for there may be many rows.
     """
+
+    scores: Float64Array
+    influences: npt.NDArray[np.float32]
+
+
+def _average_over_tasks(
+    items_by_task: Sequence[TaskSamples[RowKey]], keys: Sequence[RowKey]
+) -> _RowMeans:
+    """Compute the mean of each row over all tasks, and how much each item moves it."""
     n_tasks = len(items_by_task)
     n_items = sum(len(items.weights) for items in items_by_task)
     scores = np.zeros(len(keys))
@@ -518,7 +579,7 @@ def _join_samples(
             task_influences = np.array([_mean_influences(sample) for sample in samples[block]])
             influences[start:stop, block] = task_influences.T / np.float32(n_tasks)
         start = stop
-    return scores, influences.T
+    return _RowMeans(scores, influences.T)
 
 
 def _mean_influences(sample: ScoreSample) -> npt.NDArray[Any]:
@@ -526,21 +587,30 @@ def _mean_influences(sample: ScoreSample) -> npt.NDArray[Any]:
     return sample.influences[0] if len(sample.influences) == 1 else sample.mean_influences
 
 
-def _seed_errors(
+class _SeedVariances(NamedTuple):
+    """How much the mean of each of k rows varies over seeds; 0 if no task of a row has two seeds.
+
+    Attributes:
+        variances: The variance, a sum of independent ones, (k,).
+        satterthwaite_sums: The sum of v² / df over these summands v, (k,).
+    """
+
+    variances: Float64Array
+    satterthwaite_sums: Float64Array
+
+
+def _seed_variances(
     items_by_task: Sequence[TaskSamples[RowKey]],
     keys: Sequence[RowKey],
     dependence: ItemDependence,
-) -> tuple[Float64Array, Float64Array]:
-    """Return the variance over seeds of each of k rows, and the sum of variance² / df; (k,) each.
-
-    They are 0 for a row of which no task has two seeds.
-    """
-    variances, terms = np.zeros((2, len(keys)))
+) -> _SeedVariances:
+    """Compute how much the mean of each row over all tasks varies over seeds."""
+    variances, satterthwaite_sums = np.zeros((2, len(keys)))
     for index, key in enumerate(keys):
         samples = [items.samples[key] for items in items_by_task]
         if all(len(sample.scores) == 1 for sample in samples):
             continue
         for error in all_seed_errors(average_samples(samples, dependence), dependence):
             variances[index] += error.error**2
-            terms[index] += error.error**4 / error.df
-    return variances, terms
+            satterthwaite_sums[index] += error.error**4 / error.df
+    return _SeedVariances(variances, satterthwaite_sums)

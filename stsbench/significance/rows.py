@@ -76,35 +76,34 @@ class RowTasks(Generic[RowKey, TaskT]):
         self.results_without_columns: list[Result] = []
         self.results_without_sentences: list[Result] = []
         self.tasks: dict[int, TaskT] = {}
-        for task in range(max(map(len, results_by_row.values()), default=0)):
-            results_by_key = {
-                key: one_per_seed(results_by_task[task])
-                for key, results_by_task in results_by_row.items()
-                if results_by_task[task]
-            }
-            complete = {}
-            for key, results in results_by_key.items():
+        n_tasks = max(map(len, results_by_row.values()), default=0)
+        for task_index in range(n_tasks):
+            complete_results: dict[RowKey, Sequence[Result]] = {}
+            for key, results_by_task in results_by_row.items():
+                results = one_per_seed(results_by_task[task_index])
                 lacking = without_columns(results)
                 self.results_without_columns += lacking
-                if not lacking:
-                    complete[key] = results
-            items = read_task(task, complete) if complete else None
-            if items is None:
+                if results and not lacking:
+                    complete_results[key] = results
+            samples = read_task(task_index, complete_results) if complete_results else None
+            if samples is None:
                 continue
-            self.tasks[task] = items
-            if not items.knows_sentences:
-                for results in complete.values():
-                    self.results_without_sentences += results
+            self.tasks[task_index] = samples
+            if not samples.knows_sentences:
+                for complete in complete_results.values():
+                    self.results_without_sentences += complete
 
     def common_tasks(self, *rows: RowKey) -> tuple[int, ...]:
-        """Return the indices of the tasks that all of these rows have."""
+        """Return the indices of the tasks that all of these rows have, in ascending order."""
         return tuple(
-            task for task, items in self.tasks.items() if all(row in items.samples for row in rows)
+            task_index
+            for task_index, task_samples in self.tasks.items()
+            if all(row in task_samples.samples for row in rows)
         )
 
     def select(self, tasks: Sequence[int]) -> list[TaskT]:
-        """Return the samples of these tasks."""
-        return [self.tasks[task] for task in tasks]
+        """Return the samples of these tasks, which are named by their indices."""
+        return [self.tasks[task_index] for task_index in tasks]
 
 
 class RowItems(RowTasks[RowKey, TaskItems[RowKey]]):
@@ -129,9 +128,9 @@ class RowItems(RowTasks[RowKey, TaskItems[RowKey]]):
         """
 
         def read_task(
-            task: int, results_by_key: Mapping[RowKey, Sequence[Result]]
+            task_index: int, results_by_key: Mapping[RowKey, Sequence[Result]]
         ) -> TaskItems[RowKey] | None:
-            score_name = score_names[task] if score_names else ""
+            score_name = score_names[task_index] if score_names else ""
             return pair_items(results_by_key, dependence, score_name)
 
         super().__init__(results_by_row, read_task)
@@ -239,12 +238,14 @@ class InfluenceCache:
         return records
 
     def get(self, result: Result) -> ItemInfluences | None:
-        """Return the influences of a result; None if they are not cached.
+        """Return the influences of a result by the hash of its items; None if they are not cached.
 
-        A new result may have any items: those of a file are the ones that its hash names.
+        They are not cached for a result that is not read from a file: nothing guarantees that its
+        items are those that its hash names.
         """
+        is_from_file = result.path is not None and not result.per_item
         position = self._position_by_items.get(result.items)
-        if position is None or result.path is None or result.per_item:
+        if position is None or not is_from_file:
             return None
         record = self._records[position]
         return ItemInfluences(
@@ -255,8 +256,9 @@ class InfluenceCache:
         )
 
     def add(self, result: Result, influences: ItemInfluences) -> None:
-        """Add the influences of a result that was read from a file."""
-        if result.path is not None and not result.per_item:
+        """Add the influences of a result that is read from a file; ignore another result."""
+        is_from_file = result.path is not None and not result.per_item
+        if is_from_file:
             self._new[result.items] = influences
 
     def save(self) -> None:
@@ -336,7 +338,7 @@ def read_task_samples(
     weights = paired.weights
     cache = InfluenceCache(first_result)
     sentences = read_sentence_ids(first_columns)
-    first: ItemInfluences | None = None
+    first_influences: ItemInfluences | None = None
     samples = {}
     for key, results in results_by_key.items():
         influences_by_result = []
@@ -345,9 +347,8 @@ def read_task_samples(
             if influences is None:
                 influences = compute_influences(result, read_item_columns(result))
                 cache.add(result, influences)
-            if first is None:
-                first = influences
-            _check_same_items(first_result, first, influences)
+            first_influences = first_influences or influences
+            _check_same_items(first_result, first_influences, influences)
             if sentences is None and influences.has_sentences:
                 sentences = read_sentence_ids(read_item_columns(result))
             influences_by_result.append(influences)
@@ -391,11 +392,13 @@ def compute_influences(result: Result, columns: Mapping[str, npt.NDArray[Any]]) 
 
 def _score_and_influences(paired: Paired) -> tuple[float, npt.NDArray[np.float64]]:
     """Return the only encoder's score by its only seed, and how much each item moves it, (n,)."""
+    encoder, seed = 0, 0
     if isinstance(paired, PairedCorrelation):
+        values = paired.values[encoder][seed]
         return correlation_with_influences(
-            paired.metric, paired.values[0][0], paired.gold, paired.subset_weights
+            paired.metric, values, paired.gold, paired.subset_weights
         )
-    return float(paired.scores(0)[0]), paired.influences(0)[0]
+    return float(paired.scores(encoder)[seed]), paired.influences(encoder)[seed]
 
 
 def _check_same_items(

@@ -19,8 +19,8 @@ from stsbench.significance.parity import (
     EmbeddingForm,
     EncoderEmbeddings,
     compare_embeddings,
+    compare_neighbours,
     embedding_distances,
-    neighbours,
     row_cosines,
 )
 from tests.boards.scored import probe
@@ -44,7 +44,7 @@ def test_the_neighbour_that_changed_most():
     a = rng.normal(size=(30, 5)).astype(np.float32)
     b = a + 0.3 * rng.normal(size=(30, 5)).astype(np.float32)
     texts = [f"s{i}" for i in range(30)]
-    found, kept = neighbours(a, b, texts)
+    found, kept = compare_neighbours(a, b, texts)
     pairs, same = [], 0
     for i in range(30):
         first, second = (
