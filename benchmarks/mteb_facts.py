@@ -25,7 +25,7 @@ from typing import Any
 import mteb
 from mteb.languages.iso_mappings import ISO_TO_LANGUAGE
 
-from stsbench.boards.mteb.facts import list_mteb_subsets, read_mteb_facts
+from stsbench.boards.mteb.facts import list_matched_tasks, read_mteb_facts
 from stsbench.boards.mteb.scores import read_public_results
 from stsbench.boards.tables.filters import LANGUAGES_FILE
 from stsbench.core.catalogue import Catalogue
@@ -112,8 +112,8 @@ def make_suites() -> str:
     """Return the TOML of a suite for each benchmark, with the tasks of ours that it holds."""
     facts = read_mteb_facts()
     task_by_subset = {
-        (subset.name, subset.subset): task
-        for task, subset in list_mteb_subsets(Catalogue()).items()
+        (subset.mteb_task, subset.mteb_subset): task
+        for task, subset in list_matched_tasks(Catalogue()).items()
     }
     lines = [
         "# The STS tasks of MTEB's benchmarks; benchmarks/mteb_facts.py writes this file.",

@@ -20,7 +20,7 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from stsbench.boards.mteb.board import read_public_source, score_task
-from stsbench.boards.mteb.facts import BenchmarkTask, list_mteb_subsets, read_mteb_facts
+from stsbench.boards.mteb.facts import BenchmarkTask, list_matched_tasks, read_mteb_facts
 from stsbench.boards.mteb.scores import ResultsByTask, join_revisions, read_public_results
 from stsbench.boards.tables.detectable import MEAN, Z, read_spread
 from stsbench.core.catalogue import Catalogue
@@ -36,12 +36,13 @@ FIGURE_BENCHMARK = "MTEB(eng, v2)"
 def count_pairs() -> Mapping[tuple[str, str, str], int]:
     """Return the number of pairs by MTEB's task, split and subset."""
     counts = {}
-    for task, subset in list_mteb_subsets(CATALOGUE).items():
-        for split, mteb_split in subset.splits.items():
+    for task, matched_task in list_matched_tasks(CATALOGUE).items():
+        for split, mteb_split in matched_task.mteb_split_names.items():
             section = CATALOGUE.task(task).splits[split]
-            for name in section.subsets if not subset.subset else {subset.subset: section.n}:
+            only_subset = matched_task.mteb_subset
+            for name in [only_subset] if only_subset else section.subsets:
                 n_pairs = section.subsets.get(name, section.n or 0)
-                counts[subset.name, mteb_split, name] = n_pairs
+                counts[matched_task.mteb_task, mteb_split, name] = n_pairs
     return counts
 
 

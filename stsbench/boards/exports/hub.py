@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stsbench.boards.mteb.facts import DEFAULT_SUBSET, find_mteb_subset
+from stsbench.boards.mteb.facts import DEFAULT_SUBSET, find_matched_task
 from stsbench.core.cards import TaskCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError
@@ -152,9 +152,11 @@ def _find_dataset(task: str, card: TaskCard | None, catalogue: Catalogue) -> _Hu
     """
     if card is None:
         return None
-    if subset := find_mteb_subset(task, catalogue):
-        name = subset.name if subset.subset in ("", DEFAULT_SUBSET) else subset.subset
-        return _HubDataset(subset.repo, task=name, revision=subset.revision)
+    matched_task = find_matched_task(task, catalogue)
+    if matched_task is not None:
+        has_named_subset = matched_task.mteb_subset not in ("", DEFAULT_SUBSET)
+        name = matched_task.mteb_subset if has_named_subset else matched_task.mteb_task
+        return _HubDataset(matched_task.repo, task=name, revision=matched_task.revision)
     if card.hub is None or card.hub.archive:
         return None
     return _HubDataset(card.hub.repo, task=card.hub.config or task, revision=card.hub.revision)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stsbench.boards.exports.hub import find_model
-from stsbench.boards.mteb.facts import MtebSubset, find_mteb_subset
+from stsbench.boards.mteb.facts import MatchedTask, find_matched_task
 from stsbench.boards.mteb.scores import META_FILE
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError
@@ -31,9 +32,9 @@ class ExportedFiles(NamedTuple):
 
 
 class _MtebCell(NamedTuple):
-    """A Result, and MTEB's task with the same data."""
+    """A Result, and the task of MTEB's whose data it is on."""
 
-    task: MtebSubset
+    task: MatchedTask
     result: Result
 
 
@@ -90,12 +91,12 @@ def _export_order(result: Result) -> tuple[str, str, str, int, str]:
     return result.encoder, result.task, result.split, result.eval_seed, protocol_name
 
 
-def _result_path(result: Result, task: MtebSubset, out: Path, catalogue: Catalogue) -> Path:
+def _result_path(result: Result, task: MatchedTask, out: Path, catalogue: Catalogue) -> Path:
     """Return the path of MTEB's result file of a task below the folder ``out``."""
     model = find_model(result, catalogue)
     model_folder = safe_file_name(model.name.replace("/", "__").replace(" ", "_"), max_bytes=255)
     revision_folder = safe_file_name(model.revision, max_bytes=255)
-    return out / "results" / model_folder / revision_folder / f"{task.name}.json"
+    return out / "results" / model_folder / revision_folder / f"{task.mteb_task}.json"
 
 
 def _model_content(result: Result, catalogue: Catalogue) -> dict[str, Any]:
@@ -115,7 +116,7 @@ def _model_content(result: Result, catalogue: Catalogue) -> dict[str, Any]:
 class _TaskMatch(NamedTuple):
     """MTEB's task of a Result; without one, the reason."""
 
-    task: MtebSubset | None
+    task: MatchedTask | None
     problem: str = ""
 
 
@@ -123,12 +124,12 @@ def _match_task(result: Result, catalogue: Catalogue) -> _TaskMatch:
     """Find the task of MTEB that a Result is a score of."""
     task = None
     if result.task in catalogue.paths("tasks"):
-        task = find_mteb_subset(result.task, catalogue)
+        task = find_matched_task(result.task, catalogue)
     if task is None:
         return _TaskMatch(task=None, problem="its data are not those of a task of MTEB's")
-    if not task.find_scores(result):
+    if not task.scores_by_mteb_subset(result):
         return _TaskMatch(task=None, problem="MTEB scores by the Spearman correlation of cosines")
-    if result.split not in task.splits:
+    if result.split not in task.mteb_split_names:
         return _TaskMatch(task=None, problem=f"MTEB has no split '{result.split}' of it")
     return _TaskMatch(task)
 
@@ -140,21 +141,21 @@ def _select_complete(cells: Sequence[_MtebCell], omitted: dict[str, None]) -> It
 
     Args:
         cells: The cells of one task of MTEB's.
-        omitted: Gets a notice on each other cell.
+        omitted: Receives a notice on each cell of an incomplete split, as a key with value None.
     """
+    n_subsets_by_split: Counter[str] = Counter()
+    for task, result in cells:
+        n_subsets_by_split[result.split] += len(task.scores_by_mteb_subset(result))
     for cell in cells:
         task, result = cell
-        n_subsets = sum(
-            len(other_cell.task.find_scores(other_cell.result))
-            for other_cell in cells
-            if other_cell.result.split == result.split
-        )
-        if n_subsets == task.n_subsets:
+        n_subsets = n_subsets_by_split[result.split]
+        if n_subsets == task.n_mteb_subsets:
             yield cell
         else:
             notice = (
-                f"{result.encoder} on {result.task}: MTEB's {task.name} is of {task.n_subsets} "
-                f"subsets, the results hold {n_subsets} of split '{result.split}'"
+                f"{result.encoder} on {result.task}: MTEB's {task.mteb_task} is of "
+                f"{task.n_mteb_subsets} subsets, the results hold {n_subsets} of split "
+                f"'{result.split}'"
             )
             omitted[notice] = None
 
@@ -163,8 +164,8 @@ def _task_content(cells: Sequence[_MtebCell]) -> dict[str, Any]:
     """Return the content of MTEB's result file of a task."""
     scores_by_split: dict[str, list[dict[str, Any]]] = {}
     for task, result in cells:
-        split_scores = scores_by_split.setdefault(task.splits[result.split], [])
-        for subset, score in task.find_scores(result).items():
+        split_scores = scores_by_split.setdefault(task.mteb_split_names[result.split], [])
+        for subset, score in task.scores_by_mteb_subset(result).items():
             pearson = round(score.pearson, SCORE_DIGITS)
             spearman = round(score.spearman, SCORE_DIGITS)
             split_scores.append(
@@ -187,7 +188,7 @@ def _task_content(cells: Sequence[_MtebCell]) -> dict[str, Any]:
     newest_cell = max(cells, key=lambda cell: str(cell.result.run.get("created", "")))
     return {
         "dataset_revision": first_task.revision,
-        "task_name": first_task.name,
+        "task_name": first_task.mteb_task,
         "mteb_version": None,
         "scores": scores_by_split,
         "evaluation_time": sum(float(cell.result.run.get("seconds") or 0.0) for cell in cells),

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from stsbench.boards.mteb.facts import (
     BenchmarkTask,
     ModelFacts,
-    list_mteb_subsets,
+    SplitAndSubset,
+    list_matched_tasks,
     list_same_text_revisions,
     read_model_facts,
     read_mteb_facts,
@@ -28,7 +29,6 @@ from stsbench.boards.mteb.scores import (
     TABLE_FILE,
     MtebResult,
     ResultsByTask,
-    SplitAndSubset,
     join_revisions,
     read_public_results,
 )
@@ -39,6 +39,7 @@ from stsbench.boards.tables.rows import average_sort_key
 from stsbench.boards.tables.table import (
     AVERAGE,
     EXACT,
+    AverageTerms,
     EncoderTraits,
     Group,
     Row,
@@ -79,34 +80,54 @@ class TaskScore(NamedTuple):
     """Why its data are not known to be those of other rows; empty if they are."""
 
 
-def score_task(result: MtebResult, parts: BenchmarkTask) -> TaskScore | None:
-    """Return the mean over the subsets and splits that a benchmark takes, in points.
+def score_task(result: MtebResult, benchmark_task: BenchmarkTask) -> TaskScore | None:
+    """Return a model's mean over the subsets and splits that a benchmark takes, in points.
 
     Args:
         result: The scores of a model on the task.
-        parts: The subsets and splits of the benchmark.
+        benchmark_task: The subsets and splits of the benchmark.
 
     Returns:
-        None if a subset of a split is missing.
+        The mean, with a problem if the score cannot be right or if its data are not known to be
+        the benchmark's. None if the model has no score of one of the parts.
     """
-    scores = [
-        result.scores.get(SplitAndSubset(split, subset))
-        for split in parts.splits
-        for subset in parts.subsets
-    ]
-    known_scores = [score for score in scores if score is not None]
-    if len(known_scores) < len(scores):
+    if not {*benchmark_task.parts} <= result.scores.keys():
         return None
-    problem = read_suspects().get((result.model, result.task), "")
-    if problem:
-        problem = f"{problem}: in no average"
+    points = 100 * statistics.fmean(result.scores[part] for part in benchmark_task.parts)
+    problem = ""
+    suspicion = read_suspects().get((result.model, result.task))
+    if suspicion is not None:
+        problem = f"{suspicion}: in no average"
     elif result.data_revision not in list_same_text_revisions(result.task):
         present = read_mteb_facts().tasks[result.task].revision
         problem = (
             f"data revision {result.data_revision[:SHORT_REVISION]}, not known to hold the text "
             f"of {present[:SHORT_REVISION]}: in no average"
         )
-    return TaskScore(100 * statistics.fmean(known_scores), problem)
+    return TaskScore(points, problem)
+
+
+def _make_score_cells(
+    scores: Mapping[str, TaskScore], average_terms: AverageTerms
+) -> dict[str, TableCell]:
+    """Return a row's cells of scores, by column key.
+
+    The row has an average unless a term of it has no score or one with a problem.
+
+    Args:
+        scores: The row's scores by column key.
+        average_terms: The columns that the average is over.
+    """
+    cells = {
+        column: TableCell(published=TableNumber(score.points), misprint=score.problem)
+        for column, score in scores.items()
+    }
+    valid_points = {column: score.points for column, score in scores.items() if not score.problem}
+    numbers = make_averaged_numbers(average_terms, valid_points)
+    for key in (AVERAGE, EXACT):
+        if key in numbers:
+            cells[key] = TableCell(published=numbers[key])
+    return cells
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,15 +149,23 @@ class MtebBoard:
 
     @property
     def columns(self) -> list[TableColumn]:
-        """The columns: tasks, their mean, and the size and zero-shot share of models."""
-        columns = [TableColumn(key=task, head=task) for task in self.tasks]
+        """The columns: the tasks, their mean rounded, their mean exact, and two facts of models.
+
+        The facts are a model's size, and the share of the tasks that it was not trained on.
+        """
+        task_columns = [TableColumn(key=task, head=task) for task in self.tasks]
         average = TableColumn(key=AVERAGE, head="Avg.", kind="average")
         exact = TableColumn(key=EXACT, head="Avg. (exact)", kind="exact", decimals=6)
         size = TableColumn(key=SIZE, head="Size", kind="fact", better="", in_points=False)
         zero_shot = TableColumn(
             key=ZERO_SHOT, head="Zero-shot", kind="fact", better="", in_points=False, decimals=0
         )
-        return [*columns, average, exact, size, zero_shot]
+        return [*task_columns, average, exact, size, zero_shot]
+
+    @property
+    def average_terms(self) -> AverageTerms:
+        """The columns that the mean of a row is over: those of all tasks."""
+        return [[task] for task in self.tasks]
 
     def build(
         self,
@@ -145,7 +174,9 @@ class MtebBoard:
         results: Sequence[Result],
         imported: Sequence[MtebResult] = (),
     ) -> Table:
-        """Build the board, with a group for own, imported and public results each.
+        """Build the board, with a group for own, imported and public results and for people.
+
+        Groups without rows are omitted.
 
         Args:
             name: The key of the suite.
@@ -157,15 +188,12 @@ class MtebBoard:
             result for result in read_public_results() if result.model != PEOPLE
         )
         commit = read_public_source()["commit"][:SHORT_REVISION]
-        people_rows = self._people_rows(f"public results at commit {commit}")
+        origin = f"public results at commit {commit}"
         groups = [
             Group(section=MEASURED_SECTION, rows=self._measured_rows(results)),
             Group(section=IMPORTED_SECTION, rows=self._imported_rows(imported)),
-            Group(
-                section=PUBLIC_SECTION,
-                rows=self._mteb_rows(public_results, f"public results at commit {commit}"),
-            ),
-            Group(section=PEOPLE_SECTION, rows=people_rows),
+            Group(section=PUBLIC_SECTION, rows=self._model_rows(public_results, origin)),
+            Group(section=PEOPLE_SECTION, rows=self._people_rows(origin)),
         ]
         return Table(
             name=name,
@@ -173,26 +201,34 @@ class MtebBoard:
             columns=self.columns,
             groups=[group for group in groups if group.rows],
             notes=list(self._notes(public_results)),
-            average_terms=[[task] for task in self.tasks],
+            average_terms=self.average_terms,
         )
 
     def _notes(self, results_by_model: Mapping[str, ResultsByTask]) -> Iterator[str]:
-        """Yield notes on the average, on joined revisions and on what is known of training."""
-        nested = [
-            task for task, parts in self.tasks.items() if len(parts.splits) * len(parts.subsets) > 1
+        """Yield the notes below the board.
+
+        They are on means over subsets, joined revisions, training data, noise and people's scores.
+
+        Args:
+            results_by_model: The public results.
+        """
+        tasks_of_several_parts = [
+            name for name, benchmark_task in self.tasks.items() if len(benchmark_task.parts) > 1
         ]
-        if nested:
+        if tasks_of_several_parts:
             yield (
                 "scores of several subsets or splits are their mean, as in MTEB: "
-                + ", ".join(nested)
+                + ", ".join(tasks_of_several_parts)
             )
-        n_joined = sum(
-            len({results[task].revision for task in self.tasks if task in results}) > 1
-            for results in results_by_model.values()
-        )
+        n_models_of_several_revisions = 0
+        for results in results_by_model.values():
+            revisions = {results[task].revision for task in self.tasks if task in results}
+            if len(revisions) > 1:
+                n_models_of_several_revisions += 1
         yield (
-            f"{n_joined} models have results of several revisions, joined as MTEB joins them: "
-            "the revision of its description of the model first, then the newest version of MTEB"
+            f"{n_models_of_several_revisions} models have results of several revisions, joined as "
+            "MTEB joins them: the revision of its description of the model first, then the newest "
+            "version of MTEB"
         )
         yield (
             "§ and zero-shot (the share of these tasks that a model was not trained on): "
@@ -207,14 +243,19 @@ class MtebBoard:
             yield f"{PEOPLE_LABEL}: {describe_people_intervals(intervals)}"
 
     def _imported_rows(self, imported: Sequence[MtebResult]) -> list[Row]:
-        """Return a row for each model of a user's files, with the versions of MTEB."""
+        """Return the rows of the models of a user's files, best mean first.
+
+        The origin of a row is the versions of MTEB that made its scores.
+        """
         rows = []
         for model, results in join_revisions(imported).items():
-            rows += self._mteb_rows({model: results}, describe_versions(results))
+            rows += self._model_rows({model: results}, origin=describe_versions(results))
         return sorted(rows, key=average_sort_key)
 
-    def _mteb_rows(self, results_by_model: Mapping[str, ResultsByTask], origin: str) -> list[Row]:
+    def _model_rows(self, results_by_model: Mapping[str, ResultsByTask], origin: str) -> list[Row]:
         """Return a row for each model that has a score of one of the tasks, best mean first.
+
+        A model that was trained on one of the tasks has the symbol of overlap.
 
         Args:
             results_by_model: The results by model and task.
@@ -226,19 +267,21 @@ class MtebBoard:
             if not cells:
                 continue
             facts = read_model_facts().get(model)
-            is_trained = bool(facts and facts.trained_on and {*facts.trained_on} & {*self.tasks})
+            trained_tasks = self._trained_tasks(facts)
             row = Row(
                 label=model,
                 cells={**cells, **self._fact_cells(facts)},
                 imported=origin,
-                overlap="text" if is_trained else "",
+                overlap="text" if trained_tasks else "",
                 traits=make_traits(model, facts),
             )
             rows.append(row)
         return sorted(rows, key=average_sort_key)
 
     def _people_rows(self, origin: str) -> list[Row]:
-        """Return the row of the people who scored the tasks anew, if there are any.
+        """Return one row, that of people's own scores; no row if they scored none of the tasks.
+
+        Its scores have 95% intervals.
 
         Args:
             origin: Where the scores are from, for the legend.
@@ -248,44 +291,43 @@ class MtebBoard:
         if not intervals:
             return []
         cells = self._score_cells(results)
-        for key, interval in intervals.items():
-            number = cells[key].published if key in cells else None
-            if number is not None:
-                points = (100 * interval.low, 100 * interval.high)
-                cells[key] = replace(cells[key], published=number._replace(interval=points))
+        for column, interval in intervals.items():
+            score = cells[column].published if column in cells else None
+            if score is not None:
+                interval_in_points = (100 * interval.low, 100 * interval.high)
+                score_with_interval = score._replace(interval=interval_in_points)
+                cells[column] = replace(cells[column], published=score_with_interval)
         return [Row(label=PEOPLE_LABEL, cells=cells, imported=origin)]
 
     def _score_cells(self, results: ResultsByTask) -> dict[str, TableCell]:
-        """Return the cells of a model's scores, with the mean if all tasks have known data."""
-        cells: dict[str, TableCell] = {}
-        values = {}
-        for task, parts in self.tasks.items():
-            score = score_task(results[task], parts) if task in results else None
-            if score is None:
-                continue
-            cells[task] = TableCell(published=TableNumber(score.points), misprint=score.problem)
-            if not score.problem:
-                values[task] = score.points
-        if len(values) == len(self.tasks):
-            numbers = make_averaged_numbers([[task] for task in self.tasks], values)
-            for key in (AVERAGE, EXACT):
-                cells[key] = TableCell(published=numbers[key])
-        return cells
+        """Return the cells of a model's scores, and of their mean if all tasks have a valid one."""
+        scores = {}
+        for task, benchmark_task in self.tasks.items():
+            score = score_task(results[task], benchmark_task) if task in results else None
+            if score is not None:
+                scores[task] = score
+        return _make_score_cells(scores, self.average_terms)
+
+    def _trained_tasks(self, facts: ModelFacts | None) -> set[str]:
+        """Return the tasks of the board that a model was trained on; empty if that is unknown."""
+        if facts is None or facts.trained_on is None:
+            return set()
+        return self.tasks.keys() & {*facts.trained_on}
 
     def _fact_cells(self, facts: ModelFacts | None) -> dict[str, TableCell]:
-        """Return the cells of a model's size and zero-shot share, if they are known."""
+        """Return the cells of a model's size and zero-shot share, each only if it is known."""
         cells = {}
         if facts and facts.parameters:
             size = TableNumber(facts.parameters, text=format_parameters(facts.parameters))
             cells[SIZE] = TableCell(published=size)
         if facts and facts.trained_on is not None:
-            n_seen = len({*facts.trained_on} & {*self.tasks})
-            share = 100 * (1 - n_seen / len(self.tasks))
-            cells[ZERO_SHOT] = TableCell(published=TableNumber(share, text=f"{share:.0f}%"))
+            percent = 100 * (1 - len(self._trained_tasks(facts)) / len(self.tasks))
+            zero_shot_share = TableNumber(percent, text=f"{percent:.0f}%")
+            cells[ZERO_SHOT] = TableCell(published=zero_shot_share)
         return cells
 
     def _measured_rows(self, results: Sequence[Result]) -> list[Row]:
-        """Return a row for each encoder with own results on the data of one of the tasks."""
+        """Return a row for each encoder with own results on the data of a task, best mean first."""
         rows = []
         for group in group_by_encoder(results, self.catalogue):
             numbers = self._measured_numbers(group)
@@ -308,38 +350,43 @@ class MtebBoard:
         return sorted(rows, key=average_sort_key)
 
     def _measured_numbers(self, group: EncoderResults) -> Numbers:
-        """Return an encoder's means over subsets, splits and seeds, and the mean over tasks."""
+        """Return the numbers of an encoder's row, in points: its scores of tasks, and their mean.
+
+        The score of a task is the mean over its subsets and splits, each the mean over seeds. A
+        task is missing if the encoder lacks one of its parts; the mean if it lacks a task.
+        """
         scores_by_part: dict[tuple[str, SplitAndSubset], list[float]] = {}
-        subsets = list_mteb_subsets(self.catalogue)
+        matched_tasks = list_matched_tasks(self.catalogue)
         for result in group.results:
-            subset = subsets.get(result.task)
-            if subset is None or result.split not in subset.splits:
+            matched_task = matched_tasks.get(result.task)
+            if matched_task is None or result.split not in matched_task.mteb_split_names:
                 continue
-            for name, score in subset.find_scores(result).items():
-                part = SplitAndSubset(subset.splits[result.split], name)
-                scores_by_part.setdefault((subset.name, part), []).append(score.spearman)
-        values = {}
-        for task, parts in self.tasks.items():
-            part_scores = [
-                scores_by_part.get((task, SplitAndSubset(split, subset)))
-                for split in parts.splits
-                for subset in parts.subsets
-            ]
-            means = [mean_and_deviation(scores).mean for scores in part_scores if scores]
-            has_all_parts = len(means) == len(part_scores)
-            if has_all_parts:
-                values[task] = 100 * statistics.fmean(means)
-        return make_averaged_numbers([[task] for task in self.tasks], values) if values else {}
+            mteb_split = matched_task.mteb_split_names[result.split]
+            for mteb_subset, score in matched_task.scores_by_mteb_subset(result).items():
+                part = SplitAndSubset(mteb_split, mteb_subset)
+                seed_scores = scores_by_part.setdefault((matched_task.mteb_task, part), [])
+                seed_scores.append(score.spearman)
+        points_by_task = {}
+        for task, benchmark_task in self.tasks.items():
+            part_keys = [(task, part) for part in benchmark_task.parts]
+            if all(key in scores_by_part for key in part_keys):
+                part_means = [mean_and_deviation(scores_by_part[key]).mean for key in part_keys]
+                points_by_task[task] = 100 * statistics.fmean(part_means)
+        return make_averaged_numbers(self.average_terms, points_by_task)
 
 
 def make_traits(model: str, facts: ModelFacts | None) -> EncoderTraits:
-    """Return what a model is by MTEB's description of it."""
+    """Return a model's size, year, languages and licence by MTEB's description of it.
+
+    Without a description they have only the model's address on the Hub.
+    """
+    address = hub_address(model)
     if facts is None:
-        return EncoderTraits(model=hub_address(model))
+        return EncoderTraits(model=address)
     return EncoderTraits(
         parameters=facts.parameters,
         year=facts.year,
-        model=hub_address(model),
+        model=address,
         languages=tuple(facts.languages),
         license=facts.license,
         is_open=facts.is_open,
@@ -347,9 +394,11 @@ def make_traits(model: str, facts: ModelFacts | None) -> EncoderTraits:
 
 
 def add_imported_rows(table: Table, imported: Sequence[MtebResult], catalogue: Catalogue) -> Table:
-    """Return a board of tasks of ours with a group of imported rows below its own, if any fits.
+    """Return a board of our tasks with a group of imported rows below its own.
 
-    Best and second best are marked within each group.
+    The board is returned as it is if no imported score fits one of its columns. A column of a task
+    that has all of MTEB's subsets gets no imported scores: it is scored over all their pairs at
+    once, where MTEB takes the mean over subsets.
 
     Args:
         table: The board, whose columns are tasks of ours.
@@ -363,36 +412,26 @@ def add_imported_rows(table: Table, imported: Sequence[MtebResult], catalogue: C
         raise ProtocolError(
             f"'{table.name}' is not scored as MTEB scores: by Spearman over all pairs of a task"
         )
-    subsets = list_mteb_subsets(catalogue)
+    matched_tasks = list_matched_tasks(catalogue)
     rows = []
     for model, results in join_revisions(imported).items():
-        values: dict[str, float] = {}
-        cells: dict[str, TableCell] = {}
+        scores = {}
         for column in table.columns:
-            spec = column.spec
-            subset = subsets.get(spec.task) if spec is not None else None
-            # A column of a task with all of MTEB's subsets is scored over all pairs at once.
-            is_known = subset is not None and subset.subset and subset.name in results
-            if spec is None or subset is None or not is_known:
+            matched_task = matched_tasks.get(column.spec.task) if column.spec else None
+            if column.spec is None or matched_task is None or not matched_task.mteb_subset:
                 continue
-            split = subset.splits.get(spec.split, spec.split)
-            parts = BenchmarkTask(subsets=[subset.subset], splits=[split])
-            score = score_task(results[subset.name], parts)
-            if score is None:
-                continue
-            cells[column.key] = TableCell(
-                published=TableNumber(score.points), misprint=score.problem
-            )
-            if not score.problem:
-                values[column.key] = score.points
-        if not cells:
+            our_split = column.spec.split
+            mteb_split = matched_task.mteb_split_names.get(our_split, our_split)
+            part = BenchmarkTask(subsets=[matched_task.mteb_subset], splits=[mteb_split])
+            result = results.get(matched_task.mteb_task)
+            score = score_task(result, part) if result is not None else None
+            if score is not None:
+                scores[column.key] = score
+        if not scores:
             continue
-        for key, number in make_averaged_numbers(table.average_terms, values).items():
-            if key in (AVERAGE, EXACT):
-                cells[key] = TableCell(published=number)
         row = Row(
             label=model,
-            cells=cells,
+            cells=_make_score_cells(scores, table.average_terms),
             imported=describe_versions(results),
             traits=make_traits(model, read_model_facts().get(model)),
         )
@@ -404,6 +443,6 @@ def add_imported_rows(table: Table, imported: Sequence[MtebResult], catalogue: C
 
 
 def describe_versions(results: ResultsByTask) -> str:
-    """Return the versions of MTEB that made a model's results, for example ``mteb 2.1.0``."""
+    """Return the versions of MTEB that made a model's results, as ``mteb 1.2.0, mteb 2.1.0``."""
     versions = sorted({result.mteb_version for result in results.values()})
     return ", ".join(f"mteb {version}" for version in versions)

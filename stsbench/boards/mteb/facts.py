@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from stsbench.core.cards import TaskCard
+from stsbench.core.cards import HubSource, TaskCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.toml import StrictRecord, parse_toml
 from stsbench.numbers.similarity import FURTHER_CORRELATIONS
@@ -34,11 +34,23 @@ class MtebTask(StrictRecord, frozen=True, kw_only=True):
     """The languages of each subset, such as ``deu-Latn``."""
 
 
+class SplitAndSubset(NamedTuple):
+    """The part of a task that one score is of, by MTEB's names."""
+
+    split: str
+    subset: str
+
+
 class BenchmarkTask(StrictRecord, frozen=True, kw_only=True):
     """The subsets and splits of a task that a benchmark takes the mean of."""
 
     subsets: list[str]
     splits: list[str]
+
+    @property
+    def parts(self) -> list[SplitAndSubset]:
+        """Every subset of every split."""
+        return [SplitAndSubset(split, subset) for split in self.splits for subset in self.subsets]
 
 
 class MtebFacts(StrictRecord, frozen=True, kw_only=True):
@@ -136,120 +148,126 @@ class SubsetScore(NamedTuple):
     those that the result holds."""
 
 
-class MtebSubset(NamedTuple):
-    """A subset of a task of MTEB's, or all, and the task of ours with the same pairs and text."""
+class MatchedTask(NamedTuple):
+    """A task of ours that has the same pairs and text as a task of MTEB's, or one subset of it."""
 
-    name: str
-    """MTEB's name of the task."""
-    subset: str
+    our_task: str
+    mteb_task: str
+    mteb_subset: str
     """MTEB's name of the subset; empty if the task of ours has all subsets of MTEB's."""
-    repo: str
-    revision: str
-    task: str
-    """The task of ours."""
-    splits: Mapping[str, str]
+    mteb_split_names: Mapping[str, str]
     """MTEB's names of the splits by ours."""
+    repo: str
+    """MTEB's dataset on the Hub."""
+    revision: str
+    """The revision of that dataset."""
 
     @property
-    def n_subsets(self) -> int:
+    def n_mteb_subsets(self) -> int:
         """The number of subsets of MTEB's task."""
         return len(self.languages_by_subset)
 
     @property
     def languages_by_subset(self) -> Mapping[str, list[str]]:
         """The languages of each subset of MTEB's task, such as ``deu-Latn``."""
-        return read_mteb_facts().tasks[self.name].subsets
+        return read_mteb_facts().tasks[self.mteb_task].subsets
 
-    def find_scores(self, result: Result) -> Mapping[str, SubsetScore]:
-        """Return the correlations of a result of the task of ours, by subset of MTEB's.
+    def scores_by_mteb_subset(self, result: Result) -> Mapping[str, SubsetScore]:
+        """Return the correlations of a result of our task, by MTEB's name of the subset.
 
-        They are over all pairs of a subset. Empty if the result was not scored by cosines.
+        Each is over all pairs of the subset. A subset without both of Spearman's and Pearson's
+        correlation is missing. Empty if the result was not scored by cosines.
         """
         if result.protocol.get("similarity") != "cosine":
             return {}
-        if not self.subset:
-            return {
-                subset: SubsetScore(scores["spearman"], scores["pearson"], _further_scores(scores))
-                for subset, scores in result.per_subset.items()
-                if {"spearman", "pearson"} <= scores.keys()
+        if self.mteb_subset:
+            # The name ``spearman.all`` is that of the correlation over all pairs of our task.
+            scores_over_all_pairs = {
+                name.removesuffix(".all"): score
+                for name, score in result.scores.items()
+                if name.endswith(".all")
             }
-        if not {"spearman.all", "pearson.all"} <= result.scores.keys():
-            return {}
-        scores = {
-            name.removesuffix(".all"): score
-            for name, score in result.scores.items()
-            if name.endswith(".all")
+            scores_by_subset = {self.mteb_subset: scores_over_all_pairs}
+        else:
+            scores_by_subset = result.per_subset
+        return {
+            subset: SubsetScore(
+                spearman=scores["spearman"],
+                pearson=scores["pearson"],
+                further={name: scores[name] for name in FURTHER_CORRELATIONS if name in scores},
+            )
+            for subset, scores in scores_by_subset.items()
+            if {"spearman", "pearson"} <= scores.keys()
         }
-        score = SubsetScore(scores["spearman"], scores["pearson"], _further_scores(scores))
-        return {self.subset: score}
-
-
-def _further_scores(scores: Mapping[str, float]) -> dict[str, float]:
-    """Select Spearman's correlations by further similarities."""
-    return {name: scores[name] for name in FURTHER_CORRELATIONS if name in scores}
 
 
 @lru_cache(maxsize=4)
-def list_mteb_subsets(catalogue: Catalogue) -> Mapping[str, MtebSubset]:
-    """Return the subset of MTEB's that each task of ours has the data of, by task of ours.
+def list_matched_tasks(catalogue: Catalogue) -> Mapping[str, MatchedTask]:
+    """Return the tasks of ours with data of MTEB's, by our id of the task.
 
-    A card has MTEB's data if it names the same dataset, revision and configuration on the Hub, or
-    if the file of facts says so.
+    A task has MTEB's data if its card names the same dataset, revision and configuration on the
+    Hub, or if the file of facts says so.
     """
-    subsets = {}
+    matched_tasks = {}
     for task in catalogue.paths("tasks"):
-        subset = _find_subset(task, catalogue.task(task))
-        if subset is not None:
-            subsets[task] = subset
-    return subsets
+        matched_task = _match_card(task, catalogue.task(task))
+        if matched_task is not None:
+            matched_tasks[task] = matched_task
+    return matched_tasks
 
 
-def find_mteb_subset(task: str, catalogue: Catalogue) -> MtebSubset | None:
-    """Return the subset of MTEB's with the data of a task of ours; None if there is none."""
-    return list_mteb_subsets(catalogue).get(task)
+def find_matched_task(task: str, catalogue: Catalogue) -> MatchedTask | None:
+    """Return what of MTEB's has the data of a task of ours; None if MTEB does not have them."""
+    return list_matched_tasks(catalogue).get(task)
 
 
-def _find_subset(task: str, card: TaskCard) -> MtebSubset | None:
-    """Return the subset of MTEB's with the data of a card; None if there is none."""
+def _match_card(task: str, card: TaskCard) -> MatchedTask | None:
+    """Find the task or subset of MTEB's with the data of a card; None if there is none.
+
+    Args:
+        task: Our id of the task.
+        card: The card of that task.
+    """
     data_facts = read_data_facts()
     if task in data_facts.other_data or card.evaluator != "sts":
         return None
-    name = data_facts.same_data.get(task)
-    if name is not None:
-        # The card's own dataset is another copy, whose splits have our names.
-        mteb_task = read_mteb_facts().tasks[name]
-        splits = {card.score_split: mteb_task.splits[-1]}
-        return _make_subset(name, DEFAULT_SUBSET, task, splits)
-    if card.hub is None:
-        return None
-    for name, mteb_task in read_mteb_facts().tasks.items():
-        is_same_data = (card.hub.repo, card.hub.revision) == (mteb_task.repo, mteb_task.revision)
-        if not is_same_data:
-            continue
-        if {*card.hub.configs} == mteb_task.subsets.keys():
-            return _make_subset(name, "", task, card.hub.splits)
-        if len(mteb_task.subsets) == 1:
-            return _make_subset(name, next(iter(mteb_task.subsets)), task, card.hub.splits)
-        if card.hub.config in mteb_task.subsets:
-            return _make_subset(name, card.hub.config, task, card.hub.splits)
-    return None
-
-
-def _make_subset(name: str, subset: str, task: str, splits: Mapping[str, str]) -> MtebSubset:
-    """Return a subset of a task of MTEB's for a task of ours.
-
-    Args:
-        name: The name of MTEB's task.
-        subset: The name of the subset.
-        task: The id of our task with the same data.
-        splits: MTEB's names of splits by ours.
-    """
-    mteb_task = read_mteb_facts().tasks[name]
-    return MtebSubset(
-        name=name,
-        subset=subset,
-        repo=mteb_task.repo,
-        revision=mteb_task.revision,
-        task=task,
-        splits=splits,
+    mteb_tasks = read_mteb_facts().tasks
+    if task in data_facts.same_data:
+        name = data_facts.same_data[task]
+        subset = DEFAULT_SUBSET
+        # The card names another copy of the dataset, so its names of splits are not MTEB's.
+        split_names: Mapping[str, str] = {card.score_split: mteb_tasks[name].splits[-1]}
+    else:
+        match = _match_hub_dataset(card.hub) if card.hub is not None else None
+        if match is None or card.hub is None:
+            return None
+        name, subset = match
+        split_names = card.hub.splits
+    return MatchedTask(
+        our_task=task,
+        mteb_task=name,
+        mteb_subset=subset,
+        mteb_split_names=split_names,
+        repo=mteb_tasks[name].repo,
+        revision=mteb_tasks[name].revision,
     )
+
+
+def _match_hub_dataset(hub: HubSource) -> tuple[str, str] | None:
+    """Return MTEB's names of the task and subset with a card's dataset and configuration.
+
+    The name of the subset is empty if the card has the configurations of all subsets. None if no
+    task has the dataset in the same revision, or none of its subsets is the card's configuration.
+    """
+    for name, mteb_task in read_mteb_facts().tasks.items():
+        is_same_dataset = (hub.repo, hub.revision) == (mteb_task.repo, mteb_task.revision)
+        if not is_same_dataset:
+            continue
+        if {*hub.configs} == mteb_task.subsets.keys():
+            return name, ""
+        if len(mteb_task.subsets) == 1:
+            (only_subset,) = mteb_task.subsets
+            return name, only_subset
+        if hub.config in mteb_task.subsets:
+            return name, hub.config
+    return None

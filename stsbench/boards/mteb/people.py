@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import NamedTuple
 
-from stsbench.boards.mteb.facts import BenchmarkTask, list_mteb_subsets, read_mteb_facts
-from stsbench.boards.mteb.scores import (
-    MtebResult,
-    ResultsByTask,
+from stsbench.boards.mteb.facts import (
+    BenchmarkTask,
     SplitAndSubset,
-    read_public_results,
+    list_matched_tasks,
+    read_mteb_facts,
 )
+from stsbench.boards.mteb.scores import MtebResult, ResultsByTask, read_public_results
 from stsbench.boards.tables.table import AVERAGE
 from stsbench.core.catalogue import Catalogue
 from stsbench.numbers.intervals import mean_interval, spearman_interval
@@ -44,12 +44,14 @@ def read_people_results() -> ResultsByTask:
 
 
 def _rename_subsets(result: MtebResult) -> MtebResult:
-    """Return a result with the subsets of its task in place of codes of languages."""
+    """Return a result whose subsets have the names of its task in place of language codes."""
     subset_by_code: dict[str, str] = {}
     for subset, languages in read_mteb_facts().tasks[result.task].subsets.items():
-        subset_by_code[languages[0].partition("-")[0]] = subset
+        # A language is a code and a script, such as ``deu-Latn``.
+        language_code, _, _ = languages[0].partition("-")
+        subset_by_code[language_code] = subset
     scores = {
-        SplitAndSubset(part.split, subset_by_code.get(part.subset, part.subset)): score
+        part._replace(subset=subset_by_code.get(part.subset, part.subset)): score
         for part, score in result.scores.items()
     }
     return result._replace(scores=scores)
@@ -60,35 +62,38 @@ def find_people_intervals(
 ) -> dict[str, PeopleInterval]:
     """Return the intervals of people's scores by task, and of their mean over all tasks.
 
-    Subsets and tasks have no pairs in common, so the interval of a mean is made of theirs. The key
-    of the mean is that of the column; it is missing if a task is. Empty if people scored no task.
+    The interval of a mean is computed from those of its parts, which have no pairs in common. A
+    task is missing if people did not score all parts of it, or if a part's number of pairs is not
+    known. The mean has the key ``AVERAGE``; it is missing if any task is.
 
     Args:
         results: The results of people.
         tasks: The subsets and splits of the benchmark, by MTEB's name of the task.
         catalogue: The cards, which have the numbers of pairs.
     """
-    means = []
+    task_means = []
     intervals: dict[str, PeopleInterval] = {}
-    for task, parts in tasks.items():
+    for task, benchmark_task in tasks.items():
         scores = results[task].scores if task in results else {}
-        keys = [SplitAndSubset(split, subset) for split in parts.splits for subset in parts.subsets]
-        counts = [_count_pairs(task, key, catalogue) for key in keys]
-        if 0 in counts or not {*keys} <= scores.keys():
+        parts = benchmark_task.parts
+        pair_counts = [_count_pairs(task, part, catalogue) for part in parts]
+        if 0 in pair_counts or not {*parts} <= scores.keys():
             continue
-        correlations = [scores[key] for key in keys]
-        part_intervals = list(map(spearman_interval, correlations, counts))
-        means.append(fmean(correlations))
-        intervals[task] = PeopleInterval(*mean_interval(correlations, part_intervals), sum(counts))
-    if intervals and len(means) == len(tasks):
+        correlations = [scores[part] for part in parts]
+        part_intervals = list(map(spearman_interval, correlations, pair_counts))
+        low, high = mean_interval(correlations, part_intervals)
+        task_means.append(fmean(correlations))
+        intervals[task] = PeopleInterval(low, high, n_pairs=sum(pair_counts))
+    if intervals and len(intervals) == len(tasks):
         task_intervals = [(interval.low, interval.high) for interval in intervals.values()]
         n_pairs = sum(interval.n_pairs for interval in intervals.values())
-        intervals[AVERAGE] = PeopleInterval(*mean_interval(means, task_intervals), n_pairs)
+        low, high = mean_interval(task_means, task_intervals)
+        intervals[AVERAGE] = PeopleInterval(low, high, n_pairs)
     return intervals
 
 
 def describe_people_intervals(intervals: Mapping[str, PeopleInterval]) -> str:
-    """Return the intervals of tasks in points, with the number of pairs of each."""
+    """Return a sentence with the interval of each task in points, and its number of pairs."""
     texts = [
         f"{task} {100 * interval.low:.1f}–{100 * interval.high:.1f} ({interval.n_pairs} pairs)"
         for task, interval in intervals.items()
@@ -98,11 +103,19 @@ def describe_people_intervals(intervals: Mapping[str, PeopleInterval]) -> str:
 
 
 def _count_pairs(task: str, part: SplitAndSubset, catalogue: Catalogue) -> int:
-    """Return the number of pairs of a part of a task of MTEB's; 0 if no card has it."""
-    for subset in list_mteb_subsets(catalogue).values():
-        splits = [split for split, name in subset.splits.items() if name == part.split]
-        if subset.name != task or not splits:
+    """Return the number of pairs in a part of a task of MTEB's; 0 if no card has that number.
+
+    Args:
+        task: MTEB's name of the task.
+        part: The split and subset, by MTEB's names.
+        catalogue: The cards of our tasks.
+    """
+    for matched_task in list_matched_tasks(catalogue).values():
+        our_split_names = {mteb: ours for ours, mteb in matched_task.mteb_split_names.items()}
+        if matched_task.mteb_task != task or part.split not in our_split_names:
             continue
-        section = catalogue.task(subset.task).splits[splits[0]]
-        return section.subsets.get(part.subset, 0) if section.subsets else section.n or 0
+        our_split = catalogue.task(matched_task.our_task).splits[our_split_names[part.split]]
+        if our_split.subsets:
+            return our_split.subsets.get(part.subset, 0)
+        return our_split.n or 0
     return 0

@@ -18,7 +18,12 @@ from typing import Any, NamedTuple
 import msgspec
 from packaging.version import InvalidVersion, Version
 
-from stsbench.boards.mteb.facts import DEFAULT_SUBSET, read_model_facts, read_mteb_facts
+from stsbench.boards.mteb.facts import (
+    DEFAULT_SUBSET,
+    SplitAndSubset,
+    read_model_facts,
+    read_mteb_facts,
+)
 from stsbench.core.errors import DataError, OutputError
 from stsbench.core.wording import join_lines
 
@@ -42,13 +47,6 @@ UNKNOWN_REVISIONS = frozenset({"", "external", "no_revision_available"})
 """What MTEB's folders have in the place of a model's revision."""
 
 
-class SplitAndSubset(NamedTuple):
-    """The part of a task that one score is of, by MTEB's names."""
-
-    split: str
-    subset: str
-
-
 class MtebResult(NamedTuple):
     """The scores of one model on one task of MTEB's, as one result file has them."""
 
@@ -63,40 +61,44 @@ class MtebResult(NamedTuple):
 
 
 class MtebResults(NamedTuple):
-    """The result files that were read, and a line on each file that cannot be read."""
+    """The result files that were read, and the problems of those that cannot be read."""
 
     results: Sequence[MtebResult]
     problems: Sequence[str]
+    """Messages that begin with the path of the file."""
 
 
 def read_mteb_files(path: Path) -> MtebResults:
     """Read a result file of MTEB's, or those of STS tasks in a folder and all folders below it.
 
-    Files of other tasks are left out without a word. Files of before MTEB 1.11 are read as well.
+    Files of other tasks are skipped without a notice. Files of versions before MTEB 1.11 are read
+    as well.
 
     Raises:
         OutputError: There is no such file or folder.
-        DataError: There is no result of a task of STS.
+        DataError: No file holds a result of a task of STS.
     """
     if not path.exists():
         raise OutputError(f"{path}: there is no such file or folder of MTEB's results")
-    task_names = read_mteb_facts().tasks
+    sts_tasks = read_mteb_facts().tasks
     if path.is_file():
-        files = [path]
+        result_files = [path]
     else:
-        files = sorted(file for file in path.rglob("*.json") if file.stem in task_names)
+        # MTEB names a result file by its task.
+        result_files = sorted(file for file in path.rglob("*.json") if file.stem in sts_tasks)
     models_by_folder: dict[Path, _Model] = {}
     results = []
     problems = []
-    for file in files:
-        if file.parent not in models_by_folder:
-            models_by_folder[file.parent] = _read_model(file.absolute().parent)
+    for file in result_files:
+        folder = file.parent
+        if folder not in models_by_folder:
+            models_by_folder[folder] = _read_model(folder.absolute())
         try:
-            result = _read_file(file, models_by_folder[file.parent])
+            result = _read_file(file, models_by_folder[folder])
         except DataError as error:
             problems.append(f"{file}: {error}")
             continue
-        if result.task in task_names:
+        if result.task in sts_tasks:
             results.append(result)
     if not results:
         first_problem = f"; {problems[0]}" if problems else ""
@@ -105,6 +107,8 @@ def read_mteb_files(path: Path) -> MtebResults:
 
 
 class _Model(NamedTuple):
+    """The name and revision of the model of a folder of results."""
+
     name: str
     revision: str
 
@@ -126,21 +130,24 @@ def _read_model(folder: Path) -> _Model:
 
 
 def _read_file(path: Path, model: _Model) -> MtebResult:
-    """Read one result file.
+    """Read one result file of a model; parts without a valid score are omitted.
 
     Raises:
-        DataError: It cannot be read, or it has no valid score; the message does not name the file.
+        DataError: The file cannot be read, or no part has a valid score. The message does not name
+            the file.
     """
     content = _parse_json(path)
     if "task_name" in content:
-        task, subset_scores = _list_scores(content)
+        task = str(content["task_name"])
+        part_metrics = _iter_metrics(content)
     elif "mteb_dataset_name" in content:
-        task, subset_scores = _list_old_scores(content)
+        task = str(content["mteb_dataset_name"])
+        part_metrics = _iter_old_metrics(content)
     else:
         raise DataError("is no result file of MTEB: it names no task")
     scores = {}
-    for part, fields in subset_scores:
-        score = _find_score(fields)
+    for part, metrics in part_metrics:
+        score = _find_score(metrics)
         if score is not None:
             scores[part] = score
     if not scores:
@@ -159,7 +166,7 @@ def _parse_json(path: Path) -> dict[str, Any]:
     """Return the content of a JSON file, in which a number may be NaN.
 
     Raises:
-        DataError: It cannot be read, or is no object.
+        DataError: The file cannot be read, or its content is no JSON object.
     """
     try:
         text = path.read_bytes()
@@ -177,51 +184,54 @@ def _parse_json(path: Path) -> dict[str, Any]:
     return content
 
 
-SubsetScores = Iterator[tuple[SplitAndSubset, Mapping[str, Any]]]
+PartMetrics = Iterator[tuple[SplitAndSubset, Mapping[str, Any]]]
+"""Parts of a task, each with the values of metrics that a result file has for it."""
 
 
-def _list_scores(content: Mapping[str, Any]) -> tuple[str, SubsetScores]:
-    """Return the task of a result file, and the fields of each split and subset."""
+def _iter_metrics(content: Mapping[str, Any]) -> PartMetrics:
+    """Yield each split and subset of a result file, with its metrics by name.
 
-    def iterate() -> SubsetScores:
-        splits = content.get("scores")
-        for split, subsets in splits.items() if isinstance(splits, dict) else ():
-            for fields in subsets if isinstance(subsets, list) else ():
-                if isinstance(fields, dict):
-                    subset = str(fields.get("hf_subset", DEFAULT_SUBSET))
-                    yield SplitAndSubset(split, subset), fields
-
-    return str(content["task_name"]), iterate()
-
-
-def _list_old_scores(content: Mapping[str, Any]) -> tuple[str, SubsetScores]:
-    """Return the task of a file of before MTEB 1.11, and the fields of each split and subset.
-
-    Splits are keys beside the facts; a split holds the fields themselves or those by subset.
+    The key ``scores`` holds a list per split, with an object of metrics for each subset. Anything
+    of another type is skipped.
     """
-
-    def iterate() -> SubsetScores:
-        for split, subsets in content.items():
-            if not isinstance(subsets, dict):
-                continue
-            if "cos_sim" in subsets:
-                yield SplitAndSubset(split, DEFAULT_SUBSET), subsets
-                continue
-            for subset, fields in subsets.items():
-                if isinstance(fields, dict):
-                    yield SplitAndSubset(split, subset), fields
-
-    return str(content["mteb_dataset_name"]), iterate()
+    subsets_by_split = content.get("scores")
+    if not isinstance(subsets_by_split, dict):
+        return
+    for split, subsets in subsets_by_split.items():
+        if not isinstance(subsets, list):
+            continue
+        for metrics in subsets:
+            if isinstance(metrics, dict):
+                subset = str(metrics.get("hf_subset", DEFAULT_SUBSET))
+                yield SplitAndSubset(split, subset), metrics
 
 
-def _find_score(fields: Mapping[str, Any]) -> float | None:
-    """Return the Spearman correlation of cosines as a fraction; None if it is none.
+def _iter_old_metrics(content: Mapping[str, Any]) -> PartMetrics:
+    """Yield each split and subset of a file from before MTEB 1.11, with its metrics by name.
 
-    A number above 1 is a score in points, as some files have it.
+    Each split is a key of the file itself. It holds the metrics of a task with one subset, or the
+    metrics by subset. Keys whose value is no object are no splits, and are skipped.
     """
-    cosine_scores = fields.get("cos_sim")
+    for split, value in content.items():
+        if not isinstance(value, dict):
+            continue
+        metrics_by_subset = {DEFAULT_SUBSET: value} if "cos_sim" in value else value
+        for subset, metrics in metrics_by_subset.items():
+            if isinstance(metrics, dict):
+                yield SplitAndSubset(split, subset), metrics
+
+
+def _find_score(metrics: Mapping[str, Any]) -> float | None:
+    """Return the Spearman correlation of cosines, from -1 to 1; None if there is no valid one.
+
+    Some files have scores in points, so a number above 1 is divided by 100.
+
+    Args:
+        metrics: The values of a part's metrics, by MTEB's name of the metric.
+    """
+    cosine_scores = metrics.get("cos_sim")
     old_score = cosine_scores.get("spearman") if isinstance(cosine_scores, dict) else None
-    for value in (fields.get(METRIC), old_score, fields.get("main_score")):
+    for value in (metrics.get(METRIC), old_score, metrics.get("main_score")):
         if isinstance(value, bool) or not isinstance(value, float | int):
             continue
         if math.isfinite(value) and abs(value) <= 100:
@@ -230,37 +240,40 @@ def _find_score(fields: Mapping[str, Any]) -> float | None:
 
 
 def _text_or_unknown(value: object) -> str:
+    """Return a text as it is; ``UNKNOWN`` for an empty text or a value that is no text."""
     # Some files have Python's None as a text.
     is_known = isinstance(value, str) and value not in ("", "None")
     return str(value) if is_known else UNKNOWN
 
 
 def encode_table(results: Iterable[MtebResult]) -> bytes:
-    """Return results as a compressed CSV table, the same bytes for the same results."""
+    """Return results as a CSV table compressed by gzip, the same bytes for the same results.
+
+    Each score has a row of its own.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(TABLE_COLUMNS)
-    # The first five fields of a result, all but its scores, are the first five columns.
-    for result in sorted(results, key=lambda result: result[:5]):
+    # All fields of a result but its scores are the first columns, in the same order.
+    for result in sorted(results, key=lambda result: result[:-1]):
+        first_columns = result[:-1]
         for (split, subset), score in sorted(result.scores.items()):
-            writer.writerow([*result[:5], split, subset, f"{score:.{SCORE_DIGITS}f}"])
+            writer.writerow([*first_columns, split, subset, f"{score:.{SCORE_DIGITS}f}"])
     return gzip.compress(text.getvalue().encode(), mtime=0)
 
 
 @cache
 def read_public_results() -> Sequence[MtebResult]:
     """Read the public scores that are shipped with the package."""
-    results: dict[tuple[str, ...], dict[SplitAndSubset, float]] = {}
+    scores_by_result: dict[tuple[str, str, str, str, str], dict[SplitAndSubset, float]] = {}
     with gzip.open(TABLE_FILE, "rt", encoding="utf-8", newline="") as stream:
         rows = csv.reader(stream)
-        next(rows)
-        for *facts, split, subset, score in rows:
-            scores = results.setdefault(tuple(facts), {})
+        next(rows)  # the names of the columns
+        for model, revision, task, data_revision, mteb_version, split, subset, score in rows:
+            result_key = (model, revision, task, data_revision, mteb_version)
+            scores = scores_by_result.setdefault(result_key, {})
             scores[SplitAndSubset(split, subset)] = float(score)
-    return [
-        MtebResult(model, revision, task, data_revision, mteb_version, scores)
-        for (model, revision, task, data_revision, mteb_version), scores in results.items()
-    ]
+    return [MtebResult(*key, scores=scores) for key, scores in scores_by_result.items()]
 
 
 ResultsByTask = Mapping[str, MtebResult]
@@ -277,13 +290,13 @@ def join_revisions(results: Iterable[MtebResult]) -> Mapping[str, ResultsByTask]
         The results by model and task.
     """
     chosen: dict[str, dict[str, MtebResult]] = {}
-    for result in sorted(results, key=_preference, reverse=True):
+    for result in sorted(results, key=_preference_key, reverse=True):
         chosen.setdefault(result.model, {}).setdefault(result.task, result)
     return chosen
 
 
-def _preference(result: MtebResult) -> tuple[bool, bool, bool, Version]:
-    """Return the key by which MTEB prefers a result: the greatest is taken."""
+def _preference_key(result: MtebResult) -> tuple[bool, bool, bool, Version]:
+    """Return the key that orders the results of a model: MTEB prefers the greatest."""
     facts = read_model_facts().get(result.model)
     is_of_described_revision = facts is not None and result.revision == facts.revision
     has_revision = result.revision not in UNKNOWN_REVISIONS

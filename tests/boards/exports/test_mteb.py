@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from stsbench.boards.exports.mteb import ExportedFiles, export_mteb
-from stsbench.boards.mteb.facts import find_mteb_subset, list_mteb_subsets, read_mteb_facts
+from stsbench.boards.mteb.facts import find_matched_task, list_matched_tasks, read_mteb_facts
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, SourceError
 from stsbench.data.task import load_task
@@ -154,12 +154,12 @@ def test_every_card_of_mtebs_data_is_known():
     catalogue = Catalogue()
     for task in catalogue.paths("tasks"):
         hub = catalogue.task(task).hub
-        subset = find_mteb_subset(task, catalogue)
+        subset = find_matched_task(task, catalogue)
         if subset is None:
             assert hub is None or hub.repo not in MTEB_REPOS or task in OTHER_DATA
         else:
-            assert len(subset.revision) == 40 and subset.splits
-    assert find_mteb_subset("stsb", catalogue) is None
+            assert len(subset.revision) == 40 and subset.mteb_split_names
+    assert find_matched_task("stsb", catalogue) is None
 
 
 # With MTEB itself, where it is installed.
@@ -188,19 +188,21 @@ def test_mteb_reads_the_files(tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.data
-@pytest.mark.parametrize("task", list_mteb_subsets(Catalogue()))
+@pytest.mark.parametrize("task", list_matched_tasks(Catalogue()))
 def test_the_data_are_mtebs(task):
     mteb = pytest.importorskip("mteb", reason="mteb is not installed")
-    ours = find_mteb_subset(task, Catalogue())
+    ours = find_matched_task(task, Catalogue())
     assert ours
-    theirs = mteb.get_task(ours.name).metadata
+    theirs = mteb.get_task(ours.mteb_task).metadata
     assert (theirs.dataset["path"], theirs.dataset["revision"]) == (ours.repo, ours.revision)
     assert dict(theirs.hf_subsets_to_langscripts) == dict(ours.languages_by_subset)
     assert theirs.main_score == "cosine_spearman"
-    split_name, mteb_split = next(iter(ours.splits.items()))
+    split_name, mteb_split = next(iter(ours.mteb_split_names.items()))
     facts = theirs.descriptive_stats[mteb_split]
-    if ours.subset:
-        facts = facts.get("hf_subset_descriptive_stats", {ours.subset: facts})[ours.subset]
+    if ours.mteb_subset:
+        facts = facts.get("hf_subset_descriptive_stats", {ours.mteb_subset: facts})[
+            ours.mteb_subset
+        ]
     try:
         split: Any = load_task(task).load(split_name)
     except SourceError as error:

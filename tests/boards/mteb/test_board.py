@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from stsbench.boards.mteb.board import MtebBoard, add_imported_rows
-from stsbench.boards.mteb.facts import read_mteb_facts
-from stsbench.boards.mteb.scores import MtebResult, MtebResults, SplitAndSubset
+from stsbench.boards.mteb.facts import SplitAndSubset, read_mteb_facts
+from stsbench.boards.mteb.scores import MtebResult, MtebResults
 from stsbench.boards.render.formats import render
 from stsbench.boards.tables.build import TableRequest, build_table
 from stsbench.boards.tables.column_scores import is_scored_as_mteb

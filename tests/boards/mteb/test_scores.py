@@ -11,6 +11,7 @@ import pytest
 
 from stsbench.boards.mteb.board import score_task
 from stsbench.boards.mteb.facts import (
+    SplitAndSubset,
     list_same_text_revisions,
     read_data_facts,
     read_model_facts,
@@ -18,7 +19,6 @@ from stsbench.boards.mteb.facts import (
 )
 from stsbench.boards.mteb.scores import (
     MtebResult,
-    SplitAndSubset,
     encode_table,
     join_revisions,
     read_mteb_files,
