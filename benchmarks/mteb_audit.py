@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from stsbench.boards.mteb.board import read_public_source
-from stsbench.boards.mteb.facts import SplitAndSubset, list_same_text_revisions, read_mteb_facts
 from stsbench.boards.mteb.scores import MtebResult, join_revisions, read_public_results
+from stsbench.data.mteb.facts import SplitAndSubset, list_same_text_revisions, read_mteb_facts
 
 SAME_PAIRS = (
     (

@@ -1,6 +1,6 @@
 """Facts of MTEB's STS tasks, benchmarks and models, from the package ``mteb`` (Apache-2.0).
 
-    python benchmarks/mteb_facts.py write         # writes stsbench/boards/mteb/*.json
+    python benchmarks/mteb_facts.py write         # writes stsbench/data/mteb/*.json
     python benchmarks/mteb_facts.py check         # exit code 1 if the newest package differs
 
 It needs ``pip install mteb``. The facts are: dataset, revision, splits, subsets and languages of
@@ -25,14 +25,14 @@ from typing import Any
 import mteb
 from mteb.languages.iso_mappings import ISO_TO_LANGUAGE
 
-from stsbench.boards.mteb.facts import list_matched_tasks, read_mteb_facts
 from stsbench.boards.mteb.scores import read_public_results
 from stsbench.boards.tables.filters import LANGUAGES_FILE
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.files import write_atomically
+from stsbench.data.mteb.facts import list_matched_tasks, read_mteb_facts
 
 ROOT = Path(__file__).parents[1]
-FOLDER = ROOT / "stsbench" / "boards" / "mteb"
+FOLDER = ROOT / "stsbench" / "data" / "mteb"
 SUITES = ROOT / "tasks" / "mteb-suites.toml"
 MIN_TASKS = 2
 METRIC = "cosine_spearman"

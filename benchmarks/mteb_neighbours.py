@@ -20,10 +20,10 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from stsbench.boards.mteb.board import read_public_source, score_task
-from stsbench.boards.mteb.facts import BenchmarkTask, list_matched_tasks, read_mteb_facts
 from stsbench.boards.mteb.scores import ResultsByTask, join_revisions, read_public_results
 from stsbench.boards.tables.detectable import MEAN, Z, read_spread
 from stsbench.core.catalogue import Catalogue
+from stsbench.data.mteb.facts import BenchmarkTask, list_matched_tasks, read_mteb_facts
 
 CATALOGUE = Catalogue()
 MEASURED_AS = {"STS12": "sts12", "STS13": "sts13", "STS14": "sts14", "STS15": "sts15"}

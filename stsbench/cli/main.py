@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from errno import ENAMETOOLONG
@@ -25,6 +26,7 @@ from stsbench.core.errors import (
     Interrupted,
     OutputError,
     StsbenchError,
+    StsbenchNotice,
 )
 from stsbench.core.settings import check_hub, share_cores
 
@@ -40,10 +42,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         that ``parity`` did, 2 for a user error, 3 for a bug, 130 for Ctrl-C.
     """
     share_cores()
-    with guarded_streams():
+    with guarded_streams(), printed_notices():
         exit_code = _report_errors(sys.argv[1:] if arguments is None else arguments)
     report_exit_code(exit_code)
     return exit_code
+
+
+@contextmanager
+def printed_notices() -> Iterator[None]:
+    """Print notices as lines in the block, each once; other warnings are printed as before."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("once", StsbenchNotice)
+        show_warning = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any) -> None:  # noqa: ANN401
+            if issubclass(category, StsbenchNotice):
+                print_error(message)
+            else:
+                show_warning(message, category, *place)
+
+        warnings.showwarning = show
+        yield
 
 
 def _report_errors(arguments: Sequence[str]) -> int:

@@ -18,7 +18,7 @@ from stsbench.cli.printing import emit, print_facts, print_json, print_text
 from stsbench.cli.typed_options import TypedOptions
 from stsbench.core import settings
 from stsbench.core.cards import REPRODUCIBLE, EncoderCard, RecipeCard, SelectionSection
-from stsbench.core.errors import DataError, UnknownName, suggest
+from stsbench.core.errors import DataError, StsbenchError, UnknownName, suggest
 from stsbench.core.names import redact_name, split_all_params, split_names
 from stsbench.core.secrets import redact
 from stsbench.encoders.runs import (
@@ -60,8 +60,7 @@ def show_command(
     card_id = name
     matches = _find_cards(card_id, catalogue)
     if not matches:
-        # All cards are read for their titles, for which other names need not wait.
-        card_id = resolve_spec(name, catalogue)
+        card_id = _resolve_name(name, catalogue)
         matches = _find_cards(card_id, catalogue) if card_id != name else []
     if not matches:
         raise _unknown_name(name, catalogue)
@@ -78,6 +77,22 @@ def show_command(
             (key, value) for key, value in _flatten(fields) if value not in ("", None, [], {})
         ]
         print_facts([[key, _format_value(value)] for key, value in filled_rows])
+
+
+def _resolve_name(name: str, catalogue: Catalogue) -> str:
+    """Return the id of the card that a title or a name of MTEB's stands for; else the name.
+
+    All cards are read for their titles, for which other names need not wait.
+
+    Raises:
+        StsbenchError: The name stands for several tasks.
+    """
+    from stsbench.data.task_names import find_ids
+
+    ids = find_ids(name, catalogue)
+    if len(ids) > 1:
+        raise StsbenchError(f"'{name}' is {len(ids)} tasks; choose one: {', '.join(ids)}")
+    return ids[0] if ids else resolve_spec(name, catalogue)
 
 
 def _find_cards(name: str, catalogue: Catalogue) -> list[tuple[str, CardFields]]:
@@ -104,10 +119,12 @@ def _find_cards(name: str, catalogue: Catalogue) -> list[tuple[str, CardFields]]
 
 def _unknown_name(name: str, catalogue: Catalogue) -> UnknownName:
     """Return the error for a name that no card, suite, corpus, table or protocol has."""
-    cards = [card for kind in ("tasks", "baselines", "trainers") for card in catalogue.paths(kind)]
+    from stsbench.data.task_names import list_task_names
+
+    cards = [card for kind in ("baselines", "trainers") for card in catalogue.paths(kind)]
     known_names = [
+        *(task_name.name for task_name in list_task_names(catalogue)),
         *cards,
-        *catalogue.suites(),
         *catalogue.corpora(),
         *opt.list_names("tables"),
         *_protocols(),
@@ -289,7 +306,14 @@ def _protocols() -> Mapping[str, CardFields]:
 
 def _task_fields(name: str, catalogue: Catalogue) -> CardFields | None:
     """Return what is shown of a task's card; None if there is no task of the name."""
-    return msgspec.to_builtins(catalogue.task(name)) if name in catalogue.paths("tasks") else None
+    from stsbench.data.mteb.facts import find_matched_task
+
+    if name not in catalogue.paths("tasks"):
+        return None
+    fields: CardFields = msgspec.to_builtins(catalogue.task(name))
+    if matched_task := find_matched_task(name, catalogue):
+        fields["in MTEB"] = f"{matched_task.mteb_task} {matched_task.mteb_subset}".strip()
+    return fields
 
 
 CARD_READERS: Mapping[str, Callable[[str, Catalogue], CardFields | None]] = {

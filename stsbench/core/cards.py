@@ -127,6 +127,8 @@ class TaskCard(StrictRecord, frozen=True, kw_only=True):
     """The task with a later release; scores of the two are never compared."""
     options: dict[str, Scalar | list[Scalar]] = {}
     score_split: str = "test"
+    aliases: list[str] = []
+    """Further names by which the task may be requested, such as those of SentEval."""
     local: FileSource | None = None
     hub: HubSource | None = None
     package: FileSource | None = None

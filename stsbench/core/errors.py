@@ -182,6 +182,10 @@ class Interrupted(StsbenchError):
     """A stop by the user; its message explains what is stored and how to continue."""
 
 
+class StsbenchNotice(UserWarning):
+    """A notice on what a user's input was taken for; the command line prints it as a line."""
+
+
 def look_up(kind: str, name: str, table: Mapping[str, RowT]) -> RowT:
     """Return the value of a table under a name that a user has given.
 

@@ -44,6 +44,7 @@ from stsbench.data.splits import (
     check_split,
     describe_difference,
 )
+from stsbench.data.task_names import find_ids, list_task_names
 
 PACKAGE_DATA = Path(__file__).parent / "embedded"
 """The folder of data sets that ship with the package."""
@@ -472,17 +473,23 @@ class Task:
 def load_task(
     name: str, *, data: Path | str | None = None, catalogue: Catalogue | None = None
 ) -> Task:
-    """Return the task of this id; its data are read at their first use.
+    """Return the task of this name; its data are read at their first use.
 
     Args:
-        name: The id of the task.
+        name: The id of the task, its title, or MTEB's name of it, in any case.
         data: A local data folder; by default the one in ``STSBENCH_DATA``, if that is set.
         catalogue: The cards; by default those of the project.
 
     Raises:
         UnknownName: There is no such task; the message offers the nearest.
+        StsbenchError: The name stands for several tasks.
     """
     catalogue = catalogue or Catalogue()
+    if name not in catalogue.paths("tasks"):
+        tasks = expand_names([name], catalogue)
+        if len(tasks) > 1:
+            raise StsbenchError(f"'{name}' is {len(tasks)} tasks; choose one: {', '.join(tasks)}")
+        name = tasks[0]
     card = catalogue.task(name)
     folder = Path(data) if data is not None else settings.data_folder()
     return Task(name=name, card=card, card_digest=task_digest(card), data=folder)
@@ -492,7 +499,7 @@ def expand_names(names: str | Sequence[str], catalogue: Catalogue) -> list[str]:
     """Return the ids of all tasks that comma lists of tasks and suites name, each once, in order.
 
     Args:
-        names: A comma list, or several.
+        names: A comma list, or several; of ids, titles and MTEB's names, in any case.
         catalogue: The cards of tasks and suites.
 
     Raises:
@@ -504,21 +511,23 @@ def expand_names(names: str | Sequence[str], catalogue: Catalogue) -> list[str]:
     tasks = catalogue.paths("tasks")
     expanded: list[str] = []
     for name in chain.from_iterable(map(split_names, texts)):
-        if name in suites:
-            for task in suites[name].tasks:
-                if task not in tasks:
-                    raise UnknownName(f"task in suite {name}:", task, tasks)
-            expanded += suites[name].tasks
-        elif name in tasks:
-            expanded.append(name)
-        else:
+        ids = find_ids(name, catalogue)
+        if not ids:
             raise UnknownName(
                 "task or suite",
                 name,
-                [*suites, *tasks],
+                [*(task_name.name for task_name in list_task_names(catalogue)), *suites, *tasks],
                 hint="cards of your own need `catalogue=DIR`",
                 remedy=Remedy("list", {"kind": "tasks"}),
             )
+        if ids[0] not in suites:
+            expanded += ids
+            continue
+        suite_tasks = suites[ids[0]].tasks
+        for task in suite_tasks:
+            if task not in tasks:
+                raise UnknownName(f"task in suite {name}:", task, tasks)
+        expanded += suite_tasks
     if not expanded:
         raise StsbenchError(
             "no task is named; give tasks or suites, such as sts12,stsb or quickstart"

@@ -13,12 +13,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stsbench.boards.mteb.facts import DEFAULT_SUBSET, find_matched_task
 from stsbench.core.cards import TaskCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError
 from stsbench.core.files import write_atomically
 from stsbench.core.wording import join_lines
+from stsbench.data.mteb.facts import DEFAULT_SUBSET, find_matched_task
 from stsbench.numbers.statistics import CORRELATIONS, MeanAndDeviation, mean_and_deviation
 from stsbench.results.record import ANY_VALUE, Result, protocol_key, score_bounds, score_name
 from stsbench.significance.means import MEAN_METHOD, compute_mean_interval

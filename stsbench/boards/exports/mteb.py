@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stsbench.boards.exports.hub import find_model
-from stsbench.boards.mteb.facts import MatchedTask, find_matched_task
 from stsbench.boards.mteb.scores import META_FILE
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError
 from stsbench.core.files import safe_file_name, write_atomically
+from stsbench.data.mteb.facts import MatchedTask, find_matched_task
 from stsbench.results.record import Result
 
 SCORE_DIGITS = 6

@@ -9,16 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from stsbench.boards.mteb.facts import (
-    BenchmarkTask,
-    ModelFacts,
-    SplitAndSubset,
-    list_matched_tasks,
-    list_same_text_revisions,
-    read_model_facts,
-    read_mteb_facts,
-    read_suspects,
-)
 from stsbench.boards.mteb.people import (
     PEOPLE,
     describe_people_intervals,
@@ -51,6 +41,16 @@ from stsbench.boards.tables.table import (
 from stsbench.boards.tables.traits import hub_address, read_traits
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import ProtocolError
+from stsbench.data.mteb.facts import (
+    BenchmarkTask,
+    ModelFacts,
+    SplitAndSubset,
+    list_matched_tasks,
+    list_same_text_revisions,
+    read_model_facts,
+    read_mteb_facts,
+    read_suspects,
+)
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.results.groups import EncoderResults, group_by_encoder
 from stsbench.results.record import Result

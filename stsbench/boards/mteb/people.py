@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import NamedTuple
 
-from stsbench.boards.mteb.facts import (
+from stsbench.boards.mteb.scores import MtebResult, ResultsByTask, read_public_results
+from stsbench.boards.tables.table import AVERAGE
+from stsbench.core.catalogue import Catalogue
+from stsbench.data.mteb.facts import (
     BenchmarkTask,
     SplitAndSubset,
     list_matched_tasks,
     read_mteb_facts,
 )
-from stsbench.boards.mteb.scores import MtebResult, ResultsByTask, read_public_results
-from stsbench.boards.tables.table import AVERAGE
-from stsbench.core.catalogue import Catalogue
 from stsbench.numbers.intervals import mean_interval, spearman_interval
 
 PEOPLE = "baseline/Human"

@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 import msgspec
 from packaging.version import InvalidVersion, Version
 
-from stsbench.boards.mteb.facts import (
+from stsbench.core.errors import DataError, OutputError
+from stsbench.core.wording import join_lines
+from stsbench.data.mteb.facts import (
     DEFAULT_SUBSET,
     SplitAndSubset,
     read_model_facts,
     read_mteb_facts,
 )
-from stsbench.core.errors import DataError, OutputError
-from stsbench.core.wording import join_lines
 
 METRIC = "cosine_spearman"
 META_FILE = "model_meta.json"

@@ -45,6 +45,7 @@ from stsbench.boards.tables.uncertainty import add_intervals, rank_tables
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, ProtocolError, Remedy, UnknownName
+from stsbench.data.task_names import find_ids, list_task_names
 from stsbench.results.groups import ComparableResults, group_by_encoder, select_comparable
 from stsbench.results.record import Result, protocol_key
 from stsbench.results.signature import (
@@ -296,6 +297,7 @@ class TableRequest:
             DataError: The boards have no number to show.
             ProtocolError: Ranks are requested, and the suite has no mean to rank by.
         """
+        name = find_suite_id(name, self.catalogue)
         suite = find_suite(name, self.catalogue)
         if self.ranks and not suite.average:
             suites_with_mean = [
@@ -557,22 +559,32 @@ def has_public_rows(suite: Suite, show: Show | None) -> bool:
     return bool(suite.mteb) and show in ("published", "both", "merged")
 
 
+def find_suite_id(name: str, catalogue: Catalogue) -> str:
+    """Return the id of the suite or task that a name in any case stands for.
+
+    Raises:
+        UnknownName: There is no such suite or task, or the name stands for several tasks.
+    """
+    ids = find_ids(name, catalogue)
+    if len(ids) == 1:
+        return ids[0]
+    raise UnknownName(
+        "suite",
+        name,
+        [*(task_name.name for task_name in list_task_names(catalogue)), *catalogue.suites()],
+        hint="cards of your own need `cards=DIR`",
+        remedy=Remedy("list", {"kind": "suites"}),
+    )
+
+
 def find_suite(name: str, catalogue: Catalogue) -> Suite:
     """Return the suite of a name, or a task as a suite of one task.
 
     Raises:
         UnknownName: There is no such suite or task.
     """
+    suite_id = find_suite_id(name, catalogue)
     suites = catalogue.suites()
-    tasks = catalogue.paths("tasks")
-    if name in suites:
-        return suites[name]
-    if name in tasks:
-        return Suite(name=catalogue.task(name).name, tasks=[name], average=False)
-    raise UnknownName(
-        "suite",
-        name,
-        [*suites, *tasks],
-        hint="cards of your own need `cards=DIR`",
-        remedy=Remedy("list", {"kind": "suites"}),
-    )
+    if suite_id in suites:
+        return suites[suite_id]
+    return Suite(name=catalogue.task(suite_id).name, tasks=[suite_id], average=False)

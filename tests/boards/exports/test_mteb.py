@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from stsbench.boards.exports.mteb import ExportedFiles, export_mteb
-from stsbench.boards.mteb.facts import find_matched_task, list_matched_tasks, read_mteb_facts
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, SourceError
+from stsbench.data.mteb.facts import find_matched_task, list_matched_tasks, read_mteb_facts
 from stsbench.data.task import load_task
 from stsbench.results.record import Result
 from tests.made import SIMCSE, make_result

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from stsbench.boards.mteb.board import MtebBoard, add_imported_rows
-from stsbench.boards.mteb.facts import SplitAndSubset, read_mteb_facts
 from stsbench.boards.mteb.scores import MtebResult, MtebResults
 from stsbench.boards.render.formats import render
 from stsbench.boards.tables.build import TableRequest, build_table
@@ -22,6 +21,7 @@ from stsbench.boards.tables.table import Row, Table
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, ProtocolError
+from stsbench.data.mteb.facts import SplitAndSubset, read_mteb_facts
 from stsbench.results.record import Result
 from tests.made import SIMCSE, make_result
 

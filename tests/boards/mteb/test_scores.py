@@ -10,13 +10,6 @@ from typing import Any
 import pytest
 
 from stsbench.boards.mteb.board import score_task
-from stsbench.boards.mteb.facts import (
-    SplitAndSubset,
-    list_same_text_revisions,
-    read_data_facts,
-    read_model_facts,
-    read_mteb_facts,
-)
 from stsbench.boards.mteb.scores import (
     MtebResult,
     encode_table,
@@ -25,6 +18,13 @@ from stsbench.boards.mteb.scores import (
     read_public_results,
 )
 from stsbench.core.errors import DataError, OutputError
+from stsbench.data.mteb.facts import (
+    SplitAndSubset,
+    list_same_text_revisions,
+    read_data_facts,
+    read_model_facts,
+    read_mteb_facts,
+)
 
 STS12 = read_mteb_facts().tasks["STS12"].revision
 DEFAULT = SplitAndSubset("test", "default")

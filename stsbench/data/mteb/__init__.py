@@ -1,0 +1,1 @@
+"""The STS tasks of MTEB, and which of our tasks have their data."""
