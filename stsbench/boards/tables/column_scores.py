@@ -30,7 +30,7 @@ UNKNOWN_PROTOCOL = ProtocolFacts(metric="")
 def scores_by_seed(encoder_group: EncoderResults, spec: ColumnSpec) -> ScoreBySeed:
     """Return an encoder's scores for a column, in points; results of other protocols have none."""
     return {
-        result.seeds: 100 * (_find_score(result, spec) or 0.0)
+        result.seeds: 100 * (_find_column_score(result, spec) or 0.0)
         for result in select_column_results(encoder_group.results, spec)
     }
 
@@ -42,7 +42,7 @@ def takes_own_score(result: Result, spec: ColumnSpec) -> bool:
     column may take; its interval and per-item columns are of its own score alone.
     """
     is_of_task = (result.task, result.split) == (spec.task, spec.split)
-    if not is_of_task or _find_score(result, spec) != result.score:
+    if not is_of_task or _find_column_score(result, spec) != result.score:
         return False
     # Two aggregations may give the same number, so the name of the score must agree too.
     aggregation = read_published_protocols().get(spec.protocol, UNKNOWN_PROTOCOL).aggregation
@@ -54,12 +54,12 @@ def select_column_results(results: Sequence[Result], spec: ColumnSpec) -> list[R
     result_by_seeds: dict[Seeds, Result] = {}
     for result in results:
         is_of_task = (result.task, result.split) == (spec.task, spec.split)
-        if is_of_task and _find_score(result, spec) is not None:
+        if is_of_task and _find_column_score(result, spec) is not None:
             result_by_seeds.setdefault(result.seeds, result)
     return list(result_by_seeds.values())
 
 
-def _find_score(result: Result, spec: ColumnSpec) -> float | None:
+def _find_column_score(result: Result, spec: ColumnSpec) -> float | None:
     """Return the score of a result that belongs in a column; None if the result has no such score.
 
     Task and split are not compared. A column with ``protocol_fields`` takes ``result.score`` of
@@ -86,12 +86,16 @@ def _find_score(result: Result, spec: ColumnSpec) -> float | None:
         return result.scores.get(spec.metric)
     score = result.scores.get(f"{spec.metric}.{protocol_facts.aggregation}")
     if score is None and spec.has_no_subsets:
+        # Without subsets, all aggregations give the same score, which is stored only once.
         return result.scores.get(f"{spec.metric}.all")
     return score
 
 
 def column_part(result: Result, spec: ColumnSpec) -> ComparedPart:
-    """Return the first part of the signature of the score that a column takes of a result."""
+    """Return the part of a signature that two comparable scores share, for a column's score.
+
+    It names the column's protocol and metric, which may be others than the result's own.
+    """
     part = compared_part(result)
     if spec.protocol_fields:
         return part

@@ -164,7 +164,6 @@ class TableFiller:
         facts = self.card.average
         decimals = self.card.decimals
         columns = list(self.task_columns)
-        averages = []
         if facts:
             average = TableColumn(
                 key=AVERAGE,
@@ -173,6 +172,11 @@ class TableFiller:
                 decimals=decimals,
                 is_mixed=facts.composite,
             )
+            columns.append(average)
+        if self.card.delta:
+            delta = TableColumn(key=DELTA, head="Δ", kind="delta", better="", decimals=decimals)
+            columns.append(delta)
+        if facts:
             exact_average = replace(
                 average,
                 key=EXACT,
@@ -180,20 +184,15 @@ class TableFiller:
                 kind="exact",
                 decimals=decimals + 4,
             )
-            averages = [average, exact_average]
-        deltas = []
-        if self.card.delta:
-            deltas = [TableColumn(key=DELTA, head="Δ", kind="delta", better="", decimals=decimals)]
-        # The differences stand between the average and the exact average.
-        return [*columns, *averages[:1], *deltas, *averages[1:]]
+            columns.append(exact_average)
+        return columns
 
     @cached_property
     def has_sts_tests(self) -> bool:
-        """Whether any score is of a test of STS, also by way of a suite or another table."""
-        task_and_suite_names = set(self.all_tasks())
+        """Whether any score is of a test of STS, also as a task of a suite or of another table."""
         suites = self.catalogue.suites()
-        names = set(task_and_suite_names)
-        for suite_name in task_and_suite_names & suites.keys():
+        names = set(self.all_tasks())
+        for suite_name in names & suites.keys():
             names.update(suites[suite_name].tasks)
         # Tasks that only papers have are without a card.
         task_names = sorted(names & self.catalogue.paths("tasks").keys())
@@ -386,10 +385,11 @@ class TableFiller:
         """
         cells = {}
         for column in self.columns:
+            cell = TableCell(measured=measured.get(column.key), published=published.get(column.key))
             task = column.spec.task if column.spec else ""
             if self.card.average and column.kind == "average":
                 task = self.card.average.task
-            cell = TableCell(measured=measured.get(column.key), published=published.get(column.key))
+            # Misprints without a task are those of whole rows.
             misprint = read_misprints().get((cell.published_key, task)) if task else None
             cells[column.key] = replace(cell, misprint=misprint.reason) if misprint else cell
         return cells
@@ -449,8 +449,6 @@ def _average_spec(card: TableCard, facts: AverageFacts, metric: str) -> ColumnSp
 def _make_column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> TableColumn:
     """Return the column of a task, a suite or another table's average.
 
-    Its key is the task; with another metric or split than the usual one, these stand behind it.
-
     Args:
         facts: The column in the card.
         card: The table's card, for what the column itself leaves open.
@@ -466,19 +464,19 @@ def _make_column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> T
     metric = facts.metric or default_metric
     if not metric:
         raise CardError(f"columns: '{facts.task}' has neither a metric nor a protocol")
-    # A task may have several columns: by other metrics, or of other splits.
+    # A task may have several columns, by other metrics or of other splits, with their own keys.
     key = facts.task
     if metric != default_metric or facts.split != "test":
         key = f"{facts.task}.{facts.metric or facts.split}"
-    if facts.aggregation is not None:
-        parts = (facts.task, facts.split, metric, protocol, facts.aggregation)
-        key = ".".join(filter(None, parts))
-    # A result's own score is the better the higher it is, whatever a user's evaluator calls it.
-    metric_facts = Metric() if card.fields else METRICS[metric]
     has_card = not is_extra_or_suite(facts.task, catalogue)
     task_name = catalogue.task(facts.task).name if has_card else facts.task
+    # Only columns of all published scores of a source name an aggregation; it may be empty.
     if facts.aggregation is not None:
+        key_parts = (facts.task, facts.split, metric, protocol, facts.aggregation)
+        key = ".".join(filter(None, key_parts))
         task_name = ", ".join(filter(None, (task_name, metric, facts.aggregation)))
+    # A result's own score is the better the higher it is, whatever a user's evaluator calls it.
+    metric_facts = Metric() if card.fields else METRICS[metric]
     spec = make_column_spec(facts, protocol, metric, catalogue)
     return TableColumn(
         key=key,

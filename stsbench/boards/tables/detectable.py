@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
 import msgspec
 
@@ -69,33 +70,40 @@ def read_spread() -> MeasuredSpread:
 def detectable_gap(first: float, second: float, kappa: float, c: float) -> float:
     """Compute the least difference of two scores that a two-sided test at 5% calls significant.
 
+    The standard error of a correlation r is ``kappa (1 - r²)``. The least difference is 1.96 times
+    the standard error of the difference of two correlated scores.
+
     Args:
-        first: A correlation, or a mean of some, in points.
-        second: That of another encoder.
-        kappa: The error of a correlation on Fisher's scale.
+        first: A correlation, or a mean of correlations, in points.
+        second: The same of another encoder.
+        kappa: The standard error of a correlation on Fisher's scale.
         c: The correlation of the two encoders' errors.
 
     Returns:
-        The difference in points: 1.96 sqrt(a² + b² - 2 c a b), with a = kappa (1 - first²) and b
-        the same for the second score.
+        The difference in points.
     """
-    a, b = (kappa * (1 - (score / 100) ** 2) for score in (first, second))
-    return 100 * Z * math.sqrt(max(a * a + b * b - 2 * c * a * b, 0.0))
+    first_error = kappa * (1 - (first / 100) ** 2)
+    second_error = kappa * (1 - (second / 100) ** 2)
+    variance_of_difference = (
+        first_error * first_error + second_error * second_error - 2 * c * first_error * second_error
+    )
+    return 100 * Z * math.sqrt(max(variance_of_difference, 0.0))
 
 
 def mark_undetectable(table: Table) -> Table:
-    """Mark each published score that is too near to the next better one of its group.
+    """Return the table with the published scores marked that are too near to the next better one.
 
+    Scores are compared within their group and column. A note explains the mark and what it assumes.
     Rows that are scored otherwise and misprints are not compared.
 
     Raises:
         DataError: The errors of no column have been measured.
     """
-    spread_by_key = {
-        column.key: read_spread().columns[name]
-        for column in table.columns
-        if (name := _spread_name(table, column))
-    }
+    spread_by_key = {}
+    for column in table.columns:
+        spread_name = _spread_name(table, column)
+        if spread_name:
+            spread_by_key[column.key] = read_spread().columns[spread_name]
     if not spread_by_key:
         tasks = ", ".join(sorted(read_spread().tasks))
         raise DataError(
@@ -106,11 +114,11 @@ def mark_undetectable(table: Table) -> Table:
     for group in table.groups:
         rows = list(group.rows)
         for key, spread in spread_by_key.items():
-            gaps = _gaps_to_next_better(group, key)
-            for index, (value, better) in gaps.items():
-                bound = detectable_gap(value, better, spread.kappa, spread.c)
-                cell = replace(rows[index].cell(key), bound=bound, is_near=better - value < bound)
-                rows[index] = replace(rows[index], cells={**rows[index].cells, key: cell})
+            for index, (value, next_better) in _pair_with_next_better(group, key).items():
+                bound = detectable_gap(value, next_better, spread.kappa, spread.c)
+                row = rows[index]
+                cell = replace(row.cell(key), bound=bound, is_near=next_better - value < bound)
+                rows[index] = replace(row, cells={**row.cells, key: cell})
         groups.append(replace(group, rows=rows))
     correlations = sorted(spread.c for spread in spread_by_key.values())
     note = (
@@ -124,16 +132,21 @@ def mark_undetectable(table: Table) -> Table:
 
 
 def _format_range(values: Sequence[float]) -> str:
+    """Return the first and last of sorted values as text; a single number if they are equal."""
     return f"{values[0]:g}" if values[0] == values[-1] else f"{values[0]:g} to {values[-1]:g}"
 
 
 def _spread_name(table: Table, column: TableColumn) -> str:
-    """Return the key of a column among the measured errors; empty if they are not known."""
-    spec = column.spec
+    """Return the key of a column among the measured errors; empty if they are not known.
+
+    It is the name of a task, or ``MEAN`` for the average of all tasks with known errors.
+    """
     if column.key == AVERAGE and is_mean_of_tasks(table):
         return MEAN
-    is_task = column.kind == "task" and spec is not None and spec.task in read_spread().tasks
-    return spec.task if spec is not None and is_task and _is_known(column) else ""
+    spec = column.spec
+    if column.kind != "task" or spec is None or spec.task not in read_spread().tasks:
+        return ""
+    return spec.task if _is_known(column) else ""
 
 
 def _is_known(column: TableColumn) -> bool:
@@ -148,9 +161,10 @@ def is_mean_of_tasks(table: Table) -> bool:
     """Return whether a table's average is the mean of all tasks whose errors are known."""
     columns = {column.key: column for column in table.columns}
     averaged = [columns[key] for term in table.average_terms for key in term]
-    tasks = [column.spec.task for column in averaged if column.spec and _is_known(column)]
+    known_tasks = [column.spec.task for column in averaged if column.spec and _is_known(column)]
     has_single_terms = all(len(term) == 1 for term in table.average_terms)
-    return has_single_terms and len(averaged) == len(tasks) and {*tasks} == read_spread().tasks
+    is_all_known = len(known_tasks) == len(averaged)
+    return has_single_terms and is_all_known and {*known_tasks} == read_spread().tasks
 
 
 def mean_values(group: Group) -> Iterator[float]:
@@ -169,10 +183,12 @@ def _comparable_values(group: Group, key: str) -> dict[int, float]:
     return values
 
 
-def _gaps_to_next_better(group: Group, key: str) -> Mapping[int, tuple[float, float]]:
-    """Return each number with the next better one, by the index of the row; the best has none."""
-    ordered = sorted(_comparable_values(group, key).items(), key=lambda pair: -pair[1])
+def _pair_with_next_better(group: Group, key: str) -> Mapping[int, tuple[float, float]]:
+    """Return each comparable number of a column with the next better one, by the row's index.
+
+    The best number is absent, because none is better.
+    """
+    best_first = sorted(_comparable_values(group, key).items(), key=lambda pair: -pair[1])
     return {
-        index: (value, better)
-        for (_, better), (index, value) in zip(ordered, ordered[1:], strict=False)
+        index: (value, next_better) for (_, next_better), (index, value) in pairwise(best_first)
     }

@@ -116,29 +116,32 @@ class RowFilter:
         )
 
     def apply(self, table: Table) -> Table:
-        """Return the table with the chosen rows, and a note on how many were left out and why.
+        """Return the table with the chosen rows, and a note on how many were omitted and why.
+
+        Groups without a chosen row are omitted.
 
         Raises:
             UnknownName: There is no such column to sort by.
         """
-        column = self._find_column(table) if self.sort else None
+        sort_column = self._find_column(table) if self.sort else None
         n_omitted = 0
         n_unknown = 0
         groups = []
         for group in table.groups:
-            rows = []
+            fitting_rows = []
             for row in group.rows:
                 checks = self._check_facts(row.traits)
                 if all(checks):
-                    rows.append(row)
-                    continue
-                n_omitted += 1
-                n_unknown += False not in checks
-            if column is not None:
-                rows = sort_rows(rows, column)
-            n_omitted += len(rows) - len(rows[: self.top])
-            if rows[: self.top]:
-                groups.append(replace(group, rows=rows[: self.top]))
+                    fitting_rows.append(row)
+                elif False not in checks:
+                    # No fact speaks against the row, but one is not known.
+                    n_unknown += 1
+            if sort_column is not None:
+                fitting_rows = sort_rows(fitting_rows, sort_column)
+            chosen_rows = fitting_rows[: self.top]
+            n_omitted += len(group.rows) - len(chosen_rows)
+            if chosen_rows:
+                groups.append(replace(group, rows=chosen_rows))
         notes = list(table.notes)
         if n_omitted:
             unknown = f", {n_unknown} of them because the facts are not known" if n_unknown else ""
@@ -146,7 +149,7 @@ class RowFilter:
         return replace(table, groups=groups, notes=notes)
 
     def _check_facts(self, traits: EncoderTraits) -> list[bool | None]:
-        """Return for each fact that counts whether it fits; None if it is not known."""
+        """Return one value for each requested fact: whether it fits, or None if it is unknown."""
         checks: list[bool | None] = []
         if self.language:
             codes = {_member_code(code) for code in traits.languages}

@@ -184,8 +184,16 @@ def _make_lines(
 ) -> Iterator[TableLine]:
     """Yield a line for each kind of number that a row has and that is shown.
 
-    With ``merged`` that is one line at most: the measured numbers, else the published ones. A row
-    that is always listed has a line even without a number. ``exact`` shows all printed digits.
+    With ``merged`` there is one line at most: the measured numbers, else the published ones. A row
+    that is always listed has a line even without a number. The label and symbols of the row are on
+    its first line; further lines have the kind of number as label.
+
+    Args:
+        table: The table.
+        row: The row.
+        show: The choice of numbers.
+        columns: The columns of the cells.
+        exact: Show all printed digits.
     """
     kinds = [
         kind
@@ -211,22 +219,28 @@ def _make_lines(
 
 
 def _row_symbols(table: Table, row: Row, number_kind: NumberKind) -> str:
-    """Return the symbols behind a row's name.
+    """Return the symbols behind a row's name, as one text.
 
-    On a board, a published row counts as quoted; in a paper's table, one that the paper took over.
+    On a board, all published numbers count as quoted. In a paper's table, those do that the paper
+    took over from another work.
     """
-    last_symbols = OVERLAP_SYMBOLS.get(row.overlap, "") + (TIED if row.is_best else "")
     if table.is_board:
-        quoted = QUOTED if number_kind == "published" and row.source else ""
-        return quoted + (IMPORTED if row.imported else "") + last_symbols
-    reasons_by_symbol = {
-        QUOTED: row.quoted_from,
-        OTHER_PROTOCOL: row.other_protocol,
-        MISPRINT: row.misprint,
-        IMPORTED: row.imported,
-    }
+        reasons_by_symbol = {
+            QUOTED: row.source if number_kind == "published" else "",
+            IMPORTED: row.imported,
+        }
+    else:
+        reasons_by_symbol = {
+            QUOTED: row.quoted_from,
+            OTHER_PROTOCOL: row.other_protocol,
+            MISPRINT: row.misprint,
+            IMPORTED: row.imported,
+        }
     symbols = [symbol for symbol, reason in reasons_by_symbol.items() if reason]
-    return "".join(symbols) + last_symbols
+    symbols.append(OVERLAP_SYMBOLS.get(row.overlap, ""))
+    if row.is_best:
+        symbols.append(TIED)
+    return "".join(symbols)
 
 
 def _format_cell(
@@ -234,8 +248,9 @@ def _format_cell(
 ) -> DisplayCell:
     """Return one number of a cell as it is displayed, or a dash if the cell lacks it.
 
-    All scores of a column have the same number of decimals, unless ``exact`` shows the digits that
-    sources print. Numbers of steps or dimensions always have the printed digits.
+    A column of intervals displays the interval of the number instead. All scores of a column have
+    the same number of decimals, unless ``exact`` shows the digits that sources print. Numbers that
+    are not in points, such as steps, always have the printed digits.
     """
     number = cell.number(number_kind)
     if number is None:
@@ -253,14 +268,15 @@ def _format_cell(
     if float(text) == 0:
         # A rounded zero has no sign.
         text = text.lstrip("+-")
+    deviation = ""
+    if number.deviation is not None:
+        deviation = f"±{number.deviation:.{decimals}f}"
     symbol = ""
-    if number_kind == "published":
-        symbol = MISPRINT if cell.misprint else UNDETECTABLE if cell.is_near else ""
-    return DisplayCell(
-        text,
-        deviation=f"±{number.deviation:.{decimals}f}" if number.deviation is not None else "",
-        symbol=symbol,
-    )
+    if number_kind == "published" and cell.misprint:
+        symbol = MISPRINT
+    elif number_kind == "published" and cell.is_near:
+        symbol = UNDETECTABLE
+    return DisplayCell(text, deviation=deviation, symbol=symbol)
 
 
 def _rank_lines(

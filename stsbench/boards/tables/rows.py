@@ -18,13 +18,16 @@ from stsbench.boards.published.rows import (
     list_rows,
     look_up_published_row,
     read_misprints,
-    read_published_rows,
     read_sources,
 )
 from stsbench.boards.tables.columns import Numbers, TableFiller, make_averaged_numbers
+from stsbench.boards.tables.published_numbers import (
+    PublishedNumbers,
+    find_card,
+    merge_published_rows,
+)
 from stsbench.boards.tables.table import (
     AVERAGE,
-    EXACT,
     Group,
     Row,
     Table,
@@ -32,7 +35,6 @@ from stsbench.boards.tables.table import (
     TableColumn,
 )
 from stsbench.boards.tables.traits import read_traits
-from stsbench.core.cards import EncoderCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, Remedy, UnknownName
 from stsbench.core.wording import format_some
@@ -50,13 +52,6 @@ SECTIONS = {
 """The titles of a board's sections, by the supervision of their encoders."""
 
 
-class PublishedNumbers(NamedTuple):
-    """The published numbers of an encoder, which further rows may have completed."""
-
-    row: PublishedRow
-    numbers: Numbers
-
-
 def make_groups(
     filler: TableFiller,
     results: Sequence[Result],
@@ -65,8 +60,8 @@ def make_groups(
 ) -> list[Group]:
     """Return the groups of a table that have a row.
 
-    These are the groups of a board or a paper, the added rows, the baseline and, on a board, a
-    group for each training text that scores exclude.
+    These are the groups of a board or a paper, the rows of added encoders, and the baseline. A
+    board also has a group for each training text, with the scores without the items in it.
     """
     board = filler.card.board
     if board:
@@ -76,7 +71,7 @@ def make_groups(
     groups = _with_added_rows(filler, groups, encoder_groups, added_rows)
     groups.append(_baseline_group(results, filler))
     if board:
-        groups += _clean_groups(filler, encoder_groups)
+        groups += _clean_score_groups(filler, encoder_groups)
     return [group for group in groups if group.rows]
 
 
@@ -201,11 +196,13 @@ def _board_groups(
     ]
 
 
-def _clean_groups(filler: TableFiller, encoder_groups: Sequence[EncoderResults]) -> Iterator[Group]:
+def _clean_score_groups(
+    filler: TableFiller, encoder_groups: Sequence[EncoderResults]
+) -> Iterator[Group]:
     """Yield a group for each training text that results have clean scores for.
 
-    It has a row for each encoder with such scores: those of the items that the text does not hold.
-    The rows have no results, so that they get neither intervals nor ranks.
+    A clean score is over the items that the text does not hold. A group has a row for each encoder
+    with such scores; the rows have no results, so that they get neither intervals nor ranks.
     """
     results = [result for encoder_group in encoder_groups for result in encoder_group.results]
     text_names = dict.fromkeys(clean.name for result in results for clean in result.clean)
@@ -229,27 +226,31 @@ def _clean_groups(filler: TableFiller, encoder_groups: Sequence[EncoderResults])
 def describe_clean_scores(
     filler: TableFiller, encoder_groups: Sequence[EncoderResults]
 ) -> Iterator[str]:
-    """Yield a note on each training text that scores exclude: how many items each column keeps."""
-    heads_by_task = {
+    """Yield a note on each training text: how many items of each column it does not hold.
+
+    Such as ``without wiki1m, items left: STS12 3,000 of 3,108``. Subsets that kept too few items
+    for a correlation of their own are named.
+    """
+    head_by_task = {
         column.spec.task: column.head for column in filler.task_columns if column.spec is not None
     }
-    # By the name of the training text, then by the head of the column.
-    counts_by_name: dict[str, dict[str, str]] = {}
+    # The counts as text, by the name of the training text and then by the head of the column.
+    counts_by_text: dict[str, dict[str, str]] = {}
     results = [result for encoder_group in encoder_groups for result in encoder_group.results]
     for result in results:
-        if result.task not in heads_by_task:
+        if result.task not in head_by_task:
             continue
         for clean in result.clean:
-            subsets = f" (none of {', '.join(clean.left_out)})" if clean.left_out else ""
-            counts_by_head = counts_by_name.setdefault(clean.name, {})
-            counts_by_head[heads_by_task[result.task]] = f"{clean.n:,} of {result.n:,}{subsets}"
-    for name, counts_by_head in counts_by_name.items():
-        counts = ", ".join(f"{head} {count}" for head, count in counts_by_head.items())
-        yield f"{name}, items left: {counts}"
+            lost_subsets = f" (none of {', '.join(clean.left_out)})" if clean.left_out else ""
+            count_by_head = counts_by_text.setdefault(clean.name, {})
+            count_by_head[head_by_task[result.task]] = f"{clean.n:,} of {result.n:,}{lost_subsets}"
+    for text_name, count_by_head in counts_by_text.items():
+        counts = ", ".join(f"{head} {count}" for head, count in count_by_head.items())
+        yield f"{text_name}, items left: {counts}"
 
 
 def _clean_results(result: Result, name: str) -> Iterator[Result]:
-    """Yield a copy of a result whose score is the clean one for a training text, if it has that.
+    """Yield one copy of a result, with the clean score in place of its own; none if it lacks that.
 
     Args:
         result: The result, with a clean score for each training text that its run excluded.
@@ -263,13 +264,6 @@ def _clean_results(result: Result, name: str) -> Iterator[Result]:
                 scores={score_name(result.protocol): clean.score},
                 interval=clean.interval,
             )
-
-
-def find_card(filler: TableFiller, encoder: str) -> EncoderCard | None:
-    """Return the card of an encoder; None if it has none."""
-    if encoder not in filler.catalogue.paths("baselines"):
-        return None
-    return filler.catalogue.encoder(encoder)
 
 
 def make_encoder_row(
@@ -322,7 +316,7 @@ def _board_rows(
         with_published: Add published numbers. Rows then have the names of cards, as papers print
             them, in place of those in results.
     """
-    published_by_encoder = _published_by_encoder(filler) if with_published else {}
+    published_by_encoder = merge_published_rows(filler) if with_published else {}
     measured_encoders: set[str] = set()
     for encoder_group in encoder_groups:
         card = encoder_group.card
@@ -356,127 +350,6 @@ def _unmeasured_row(filler: TableFiller, encoder: str, published: PublishedNumbe
         encoder=encoder if card else "",
         traits=read_traits(filler.catalogue, card, published.row),
     )
-
-
-def _published_by_encoder(filler: TableFiller) -> dict[str, PublishedNumbers]:
-    """Return the published numbers that fit a board, by encoder, or by paper and row without one.
-
-    Rows with a number that was read off a figure, or not found in the paper, are omitted, and so
-    are rows with the same numbers as an earlier one.
-    """
-    needs_all_columns = filler.card.board is None or filler.card.board.whole
-    rows = [
-        row
-        for row in read_published_rows().values()
-        if all(score.verified not in ("figure", "no") for score in row.scores)
-    ]
-    # A row that quotes one of these papers repeats numbers of which we have the original.
-    original_papers = {row.paper for row in read_published_rows().values() if not row.quoted}
-    candidates: dict[str, list[PublishedNumbers]] = {}
-    # Quoting rows come last, so that their originals are candidates already.
-    for row in sorted(rows, key=lambda row: row.quoted in original_papers):
-        numbers = filler.published_numbers(row, lenient=True)
-        if row.quoted in original_papers:
-            is_used = _is_only_complete_row(filler, numbers, candidates.get(row.encoder, []))
-        else:
-            is_used = _is_worth_a_row(filler, row, numbers, needs_all_columns=needs_all_columns)
-        if is_used:
-            name = row.encoder or f"{row.paper}/{row.row}"
-            candidates.setdefault(name, []).append(PublishedNumbers(row, numbers))
-    published_by_encoder = {
-        name: _merge_rows(filler, name, published, needs_all_columns=needs_all_columns)
-        for name, published in candidates.items()
-    }
-    # Two papers may take the same numbers over from a third.
-    name_by_numbers: dict[tuple[float, ...], str] = {}
-    for name, published in published_by_encoder.items():
-        values = tuple(published.numbers[key].value for key in sorted(published.numbers))
-        name_by_numbers.setdefault(values, name)
-    return {name: published_by_encoder[name] for name in name_by_numbers.values()}
-
-
-def _is_only_complete_row(
-    filler: TableFiller, numbers: Numbers, earlier: Sequence[PublishedNumbers]
-) -> bool:
-    """Return whether a quoting row has numbers for all columns of a board, and no earlier row has.
-
-    The quoted paper may have printed the average without the tasks, for example.
-
-    Args:
-        filler: The columns of the board.
-        numbers: The numbers of the quoting row.
-        earlier: The rows of the same encoder before it; without any, the row is not used.
-    """
-    column_keys = {column.key for column in filler.task_columns}
-    if not earlier or not column_keys <= numbers.keys():
-        return False
-    return not any(column_keys <= published.numbers.keys() for published in earlier)
-
-
-def _is_worth_a_row(
-    filler: TableFiller, row: PublishedRow, numbers: Numbers, *, needs_all_columns: bool
-) -> bool:
-    """Return whether a published row has enough numbers to be shown on a board.
-
-    Args:
-        filler: The columns of the board.
-        row: The published row.
-        numbers: Its numbers by column key.
-        needs_all_columns: One number is not enough: all columns are needed, or the average if the
-            row's encoder has a card.
-    """
-    column_keys = {column.key for column in filler.task_columns}
-    if column_keys <= numbers.keys():
-        return True
-    has_any_column = bool(column_keys & numbers.keys())
-    if has_any_column and not needs_all_columns:
-        return True
-    # The average alone is enough for an encoder with a card.
-    return bool(row.encoder) and AVERAGE in numbers
-
-
-def _merge_rows(
-    filler: TableFiller,
-    encoder: str,
-    candidates: Sequence[PublishedNumbers],
-    *,
-    needs_all_columns: bool,
-) -> PublishedNumbers:
-    """Merge the published rows of one encoder.
-
-    Args:
-        filler: The columns of the board.
-        encoder: The name of the encoder.
-        candidates: Its rows, at least one.
-        needs_all_columns: Return the row with most numbers as it is. Otherwise a row with an
-            average is preferred, and the numbers that it lacks are taken from the further rows,
-            except for averages.
-
-    Returns:
-        The preferred row and its numbers; of equally full rows, the one that the encoder's card
-        names first is preferred.
-    """
-    card = find_card(filler, encoder)
-    rank_by_key = {key: rank for rank, key in enumerate(card.published if card else ())}
-
-    def sort_key(published: PublishedNumbers) -> tuple[int, int]:
-        if needs_all_columns:
-            fullness = len(published.numbers)
-        else:
-            fullness = int(AVERAGE in published.numbers)
-        return -fullness, rank_by_key.get(published.row.key, len(rank_by_key))
-
-    fullest, *further = sorted(candidates, key=sort_key)
-    if needs_all_columns:
-        return fullest
-    numbers = fullest.numbers
-    for published in further:
-        # An average of cells of another row would not be this row's.
-        fillings = {
-            key: number for key, number in published.numbers.items() if key not in (AVERAGE, EXACT)
-        }
-        numbers = fillings | numbers
-    return PublishedNumbers(fullest.row, numbers)
 
 
 def average_sort_key(row: Row) -> tuple[bool, float, str]:
@@ -589,32 +462,33 @@ def _with_added_rows(
             for encoder_group, label in added
         ]
         return [*groups, Group(title="Measured here", rows=rows)]
-    # A row has the list of its encoder's results, so Python's id of that list finds it.
+    # A row holds the very list of its encoder's results, so Python's id of that list finds it.
     label_by_results_id = {id(encoder_group.results): label for encoder_group, label in added}
 
-    def relabel(row: Row) -> Row:
-        label = label_by_results_id.get(id(row.results))
-        if label is None:
+    def mark_added(row: Row) -> Row:
+        """Return a row as added, with the user's label if any; other rows as they are."""
+        if id(row.results) not in label_by_results_id:
             return row
-        return replace(row, label=label or row.label, is_added=True)
+        label = label_by_results_id[id(row.results)] or row.label
+        return replace(row, label=label, is_added=True)
 
-    return [replace(group, rows=list(map(relabel, group.rows))) for group in groups]
+    return [replace(group, rows=list(map(mark_added, group.rows))) for group in groups]
 
 
 def describe_gaps(
     row: Row, table: Table, catalogue: Catalogue, results_folder: str = ""
 ) -> Iterator[DataError]:
-    """Yield a notice on each set of columns that an added row has no number for.
+    """Yield notices on the columns that an added row has no number for; nothing is raised.
+
+    There is one notice for each protocol and split by which columns could be scored; its remedy
+    is the command that does so. Columns that no evaluator measures have a last notice, without a
+    remedy.
 
     Args:
         row: The added row.
         table: Its table.
         catalogue: The tasks and suites that can be scored.
         results_folder: The results folder for remedies; empty for the default one.
-
-    Yields:
-        One notice for each way of scoring that would fill columns, with its remedy; the last one,
-        without a remedy, on the columns that cannot be filled. Nothing is raised.
     """
     scorable_names = {*catalogue.suites(), *catalogue.paths("tasks")}
     # The columns by protocol and split; the usual split is empty.

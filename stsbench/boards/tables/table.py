@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from stsbench.boards.published.rows import Paper
@@ -325,18 +324,20 @@ def add_standings(table: Table, standings: Mapping[int, RowStanding]) -> Table:
         method=STANDINGS_METHOD,
     )
     letters_column = replace(ranks_column, key=LETTERS, head="Ties", kind="letters")
-    # It counts on from group to group, as the keys of the standings do.
-    row_indices = count()
     groups = []
+    n_earlier_rows = 0
     for group in table.groups:
-        standing_and_row = [(standings.get(next(row_indices)), row) for row in group.rows]
+        rows_with_standings = [
+            (row, standings.get(index)) for index, row in enumerate(group.rows, n_earlier_rows)
+        ]
+        n_earlier_rows += len(group.rows)
         if table.is_board and not _has_published_number(group):
-            # The rows were sorted by mean. A row that lacks the score of a task has no mean, so it
-            # stood last; it may have a rank all the same, by the tasks that it shares with others.
-            # Ranks are among the rows of all groups. A row without a standing comes last.
-            standing_and_row.sort(key=lambda pair: pair[0].rank if pair[0] else math.inf)
+            # Even a row without a mean can have a rank, by the tasks that it shares with others.
+            # A row without a standing comes last.
+            rows_with_standings.sort(key=lambda pair: pair[1].rank if pair[1] else math.inf)
         rows = [
-            _add_standing(row, standing) if standing else row for standing, row in standing_and_row
+            _add_standing(row, standing) if standing else row
+            for row, standing in rows_with_standings
         ]
         groups.append(replace(group, rows=rows))
     return replace(table, columns=[*table.columns, ranks_column, letters_column], groups=groups)

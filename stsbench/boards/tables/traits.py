@@ -97,7 +97,10 @@ def _find_address(text: str) -> str:
 
 
 def _year_of_address(address: str) -> int | None:
-    """Return the year of a work: as listed, else as its address has it, or None."""
+    """Return the year of the work at an address; None if it is unknown.
+
+    It is the year that our lists of papers and works have, else the one in the address itself.
+    """
     years = {paper.url: paper.year for paper in read_sources().papers.values()}
     years |= read_encoder_facts()["years"]
     if address in years:

@@ -38,8 +38,9 @@ class _RowMeans(NamedTuple):
 
     row: Row
     tasks_by_key: Mapping[str, tuple[int, ...]]
-    """The tasks that each number is a mean over, by their index, by the key of its column."""
+    """The indices of the tasks that each number is a mean over, by the key of its column."""
     results_by_task: Sequence[Sequence[Result]]
+    """The results of the row, by the index of their task."""
 
 
 def add_intervals(table: Table, progress: ProgressCallback | None = None) -> Table:
@@ -48,8 +49,8 @@ def add_intervals(table: Table, progress: ProgressCallback | None = None) -> Tab
     Notes name the rows whose intervals cannot be computed, and why.
     """
     spec_by_key = {column.key: column.spec for column in table.columns if column.spec}
-    rows_to_do = list(_find_means(table, spec_by_key))
-    if not rows_to_do:
+    rows_with_means = list(_find_means(table, spec_by_key))
+    if not rows_with_means:
         return table
     # The module is imported only if intervals are computed, because it takes long.
     from stsbench.significance.means import compute_mean_intervals
@@ -60,9 +61,10 @@ def add_intervals(table: Table, progress: ProgressCallback | None = None) -> Tab
     without_columns: list[tuple[str, Result]] = []
     without_sentences: list[tuple[str, Result]] = []
     with cached_values("means.json", dict[str, tuple[float, float]]) as interval_cache:
-        for n_done, (row, tasks_by_key, results_by_task) in enumerate(rows_to_do, start=1):
+        for n_done, (row, tasks_by_key, results_by_task) in enumerate(rows_with_means, start=1):
+            groups_of_tasks = set(tasks_by_key.values())
             computed = compute_mean_intervals(
-                results_by_task, set(tasks_by_key.values()), score_names, interval_cache
+                results_by_task, groups_of_tasks, score_names, interval_cache
             )
             without_columns += [(row.label, result) for result in computed.results_without_columns]
             without_sentences += [
@@ -70,20 +72,30 @@ def add_intervals(table: Table, progress: ProgressCallback | None = None) -> Tab
             ]
             new_rows[id(row)] = _set_intervals(row, tasks_by_key, computed.intervals)
             if progress:
-                progress(n_done, len(rows_to_do))
-    notes = []
-    for reason, labels_and_results in (
-        ("per-item columns are missing or broken", without_columns),
-        ("the results do not tell which items share a sentence", without_sentences),
-    ):
-        if labels_and_results:
-            labels = list(dict.fromkeys(label for label, _ in labels_and_results))
-            command = format_rerun_command([result for _, result in labels_and_results])
-            notes.append(
-                f"no 95% interval of the mean of {format_some(labels)}: {reason}; run: {command}"
-            )
+                progress(n_done, len(rows_with_means))
+    notes = [
+        *_describe_missing_intervals("per-item columns are missing or broken", without_columns),
+        *_describe_missing_intervals(
+            "the results do not tell which items share a sentence", without_sentences
+        ),
+    ]
     new_table = table.map_rows(lambda row: new_rows.get(id(row), row))
-    return replace(new_table, measured_notes=[*table.measured_notes, *notes])
+    return _add_measured_notes(new_table, notes)
+
+
+def _describe_missing_intervals(
+    reason: str, labels_and_results: Sequence[tuple[str, Result]]
+) -> Iterator[str]:
+    """Yield a note on the rows whose intervals cannot be computed, if there are any.
+
+    Args:
+        reason: Why they cannot be computed.
+        labels_and_results: The label of such a row with each result that is the reason.
+    """
+    if labels_and_results:
+        labels = list(dict.fromkeys(label for label, _ in labels_and_results))
+        command = format_rerun_command([result for _, result in labels_and_results])
+        yield f"no 95% interval of the mean of {format_some(labels)}: {reason}; run: {command}"
 
 
 def _score_name(spec: ColumnSpec) -> str:
@@ -97,12 +109,12 @@ def _score_name(spec: ColumnSpec) -> str:
 def _find_means(table: Table, spec_by_key: Mapping[str, ColumnSpec]) -> Iterator[_RowMeans]:
     """Yield the rows of a table that have means, with the tasks that each mean is over.
 
-    A mean is over the seeds of one task, or the average, which is over several tasks.
+    A number of one task is a mean if it is over several seeds. The average is a mean over tasks.
 
     Args:
         table: The table.
-        spec_by_key: The spec of each column that has one, by its key; its position here is the
-            index of the column's task.
+        spec_by_key: The spec of each column that has one, by the column's key. The index of a task
+            is the position of its column in this mapping.
     """
     keys = list(spec_by_key)
     averaged_tasks = _averaged_task_indices(table, keys)
@@ -125,14 +137,16 @@ def _find_means(table: Table, spec_by_key: Mapping[str, ColumnSpec]) -> Iterator
 def _averaged_task_indices(table: Table, task_keys: Sequence[str]) -> tuple[int, ...]:
     """Return the indices of the task columns that a table's average is over.
 
-    Each occurs as often as it counts: the mean over the repeated indices is the mean over terms.
+    Indices are repeated so that the plain mean over them is the mean over terms: each term of the
+    average gets the same number of indices, however many columns it has.
     """
-    # All terms get the same number of indices, which the length of each term divides.
-    n_per_term = math.lcm(*map(len, table.average_terms))
+    # A number that can be divided by the length of every term.
+    n_indices_per_term = math.lcm(*map(len, table.average_terms))
     indices: list[int] = []
     for term in table.average_terms:
+        n_repeats = n_indices_per_term // len(term)
         for key in term:
-            indices += [task_keys.index(key)] * (n_per_term // len(term))
+            indices += [task_keys.index(key)] * n_repeats
     return tuple(indices)
 
 
@@ -145,9 +159,10 @@ def _set_intervals(
 
     Args:
         row: The row.
-        tasks_by_key: The tasks that each number is a mean over, by the key of its column.
-        intervals: The interval of the mean over some tasks, from 0 to 1, by these tasks; those that
-            could not be computed are absent.
+        tasks_by_key: The indices of the tasks that each number is a mean over, by the key of its
+            column.
+        intervals: The intervals of means, from 0 to 1, by the indices of their tasks. Intervals
+            that could not be computed are absent.
     """
     cells = dict(row.cells)
     for key, tasks in tasks_by_key.items():
@@ -200,13 +215,15 @@ def rank_table(
         DataError: No row can be ranked: none is measured, or per-item columns are missing or
             broken.
     """
-    specs = _ranked_specs(table)
-    results_by_row = {}
+    specs = _averaged_specs(table)
+    # The results of each row, in a list for each task; by the index of the row among all rows.
+    results_by_row: dict[int, list[list[Result]]] = {}
     for row_index, row in enumerate(table.rows()):
         results_by_task = [
             [result for result in row.results if takes_own_score(result, spec)] for spec in specs
         ]
-        if any(results_by_task):
+        has_results = any(results_by_task)
+        if has_results:
             results_by_row[row_index] = results_by_task
     from stsbench.significance.ranks import rank_rows
 
@@ -248,16 +265,18 @@ def _describe_lacking_columns(standings: Standings[int]) -> Iterator[str]:
         yield f"Rank: {describe_missing_columns(results)}; run: {format_rerun_command(results)}"
 
 
-def _ranked_specs(table: Table) -> list[ColumnSpec]:
-    """Return the columns of the tasks that a table's mean is over.
+def _averaged_specs(table: Table) -> list[ColumnSpec]:
+    """Return the specs of the columns that a table's mean is over, each of another task.
 
     Raises:
-        ProtocolError: The table has no mean in which each task counts once.
+        ProtocolError: The table has no mean in which each task counts once: it has none at all, a
+            term of it has several columns, or a task has several terms.
     """
     spec_by_key = {column.key: column.spec for column in table.columns if not column.is_mixed}
-    single_keys = [term[0] for term in table.average_terms if len(term) == 1]
-    specs = [spec for spec in map(spec_by_key.get, single_keys) if spec is not None]
-    if not specs or len({spec.task for spec in specs}) != len(table.average_terms):
+    keys = [term[0] for term in table.average_terms if len(term) == 1]
+    specs = [spec for spec in map(spec_by_key.get, keys) if spec is not None]
+    tasks = {spec.task for spec in specs}
+    if not specs or len(tasks) != len(table.average_terms):
         raise ProtocolError(
             f"'{table.name}' has no mean to rank by, in which each task counts once"
         )
@@ -311,4 +330,5 @@ def _describe_independence(standings: Standings[int]) -> Iterator[str]:
 
 
 def _add_measured_notes(table: Table, notes: Sequence[str]) -> Table:
+    """Return a copy of a table with further notes on its measured numbers."""
     return replace(table, measured_notes=[*table.measured_notes, *notes])

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from stsbench.boards.published.rows import read_published_rows
-from stsbench.boards.tables import rows as table_rows
+from stsbench.boards.tables import published_numbers
 from stsbench.boards.tables.build import TableRequest, build_table
 from stsbench.boards.tables.rows import AddedRow
 from stsbench.boards.tables.table import AVERAGE, EXACT, Table
@@ -83,7 +83,7 @@ def test_a_row_with_a_number_that_was_read_off_a_figure_is_on_no_board(table_of,
     )
     assert key in [row.published_key for row in table_of(BOARD).rows()]
     changed = {**read_published_rows(), key: uncertain}
-    monkeypatch.setattr(table_rows, "read_published_rows", lambda: changed)
+    monkeypatch.setattr(published_numbers, "read_published_rows", lambda: changed)
     assert key not in [row.published_key for row in table_of(BOARD).rows()]
 
 
