@@ -14,7 +14,7 @@ from stsbench.cli.app import make_app
 from stsbench.cli.main import main
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def commands() -> list[tuple[str, list[str]]]:

@@ -90,6 +90,12 @@ RESULTS_COMMANDS: Mapping[str, CommandSource] = {
     "update": CommandSource(
         "stsbench.cli.results", "Compute the intervals of stored results anew."
     ),
+    "pack": CommandSource(
+        "stsbench.cli.results", "Write the per-item columns of results without gold scores."
+    ),
+    "unpack": CommandSource(
+        "stsbench.cli.results", "Complete packed per-item columns by the data."
+    ),
 }
 """The commands of ``stsbench results``."""
 
@@ -215,7 +221,7 @@ def make_app() -> TyperGroup:
     subgroups = [
         ("data", "Fetch and verify evaluation data and training text.", DATA_COMMANDS),
         ("new", "Draft a card for data, an encoder or a method.", NEW_COMMANDS),
-        ("results", "Bring stored results up to date.", RESULTS_COMMANDS),
+        ("results", "Bring stored results up to date, or pass them on.", RESULTS_COMMANDS),
     ]
     for name, help_text, command_sources in subgroups:
         subgroup = _make_group(

@@ -265,6 +265,8 @@ ResultsFolder = Annotated[Path, _folder("Results folder.")]
 OptionalResultsFolder = Annotated[Path | None, _folder("Results folder; default 'results'.")]
 ResultsArgument = Annotated[Path, _argument("Results folder.")]
 VerifiedResults = Annotated[Path, _argument("Results folder, or the folder of one encoder in it.")]
+PackedArgument = Annotated[Path, _argument("Folder that 'stsbench results pack' wrote.")]
+PackedFolder = Annotated[Path, _output("Folder to write to.", "--out")]
 MtebFolder = Annotated[
     Path | None, _folder("Folder of MTEB's result files, to show as imported rows.")
 ]

@@ -1,17 +1,20 @@
-"""``stsbench results``: stored results, brought up to date."""
+"""``stsbench results``: stored results, brought up to date or passed on."""
 
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
+from stsbench.cli.option_values import find_data_folder
 from stsbench.cli.printing import print_errors, print_json, print_text, show_count
 from stsbench.cli.tables import print_records
 from stsbench.core.errors import EXIT_USER_ERROR
 
 if TYPE_CHECKING:
+    from stsbench.check.sharing import ColumnTransfer
     from stsbench.check.update import IntervalUpdate, UpdatedInterval
 
 
@@ -110,3 +113,99 @@ def _format_interval(interval: tuple[float, float]) -> str:
     """Return an interval in points."""
     low, high = interval
     return f"{100 * low:.2f}–{100 * high:.2f}"
+
+
+def pack_command(
+    *,
+    results: opt.VerifiedResults = Path("results"),
+    out: opt.PackedFolder,
+    _config: opt.Config = None,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Write the per-item columns of results without gold scores.
+
+    The folder holds nothing of the data but hashes of sentences, and may be passed on. Whoever has
+    the data completes the columns with 'stsbench results unpack'.
+
+    Example: stsbench results pack results --out packed
+    """
+    from stsbench.check.sharing import pack_columns
+
+    with show_count("results done") as progress:
+        transfer = pack_columns(results, out, progress)
+    return _print_transfer(transfer, f"packed into {out}", "without per-item columns", as_json)
+
+
+def unpack_command(
+    *,
+    packed: opt.PackedArgument,
+    results: opt.ResultsFolder = Path("results"),
+    data: opt.Data = None,
+    _config: opt.Config = None,
+    cards: opt.Cards,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Complete packed per-item columns by the data.
+
+    The columns are written beside the results that lack theirs, if they are those that the score
+    was made with. Then 'verify', 'compare' and '--ranks' work on these results.
+
+    Example: stsbench results unpack packed --results results/project --data DIR
+    """
+    from stsbench.check.sharing import unpack_columns
+    from stsbench.cli.verify import read_local_data
+
+    catalogue = opt.read_cards(cards)
+    folder = find_data_folder(data)
+    # Several results are on one split, which is read once.
+    read_data = cache(read_local_data)
+    with show_count("results done") as progress:
+        transfer = unpack_columns(
+            results,
+            packed,
+            lambda result: read_data(result.task, result.split, catalogue, folder),
+            progress,
+        )
+    return _print_transfer(
+        transfer, f"completed in {results}", "that had their columns already", as_json
+    )
+
+
+def _print_transfer(
+    transfer: ColumnTransfer, action: str, skipped_reason: str, as_json: bool
+) -> int:
+    """Print what was done with the columns of results; return the exit code.
+
+    Args:
+        transfer: What was done.
+        action: What was done with those that were written.
+        skipped_reason: Describes the results whose columns were left as they are.
+        as_json: Print JSON instead of lines.
+    """
+    problems = [problem.message for problem in transfer.problems]
+    exit_code = EXIT_USER_ERROR if problems or not transfer.written else 0
+    if as_json:
+        print_json(
+            {
+                "exit": exit_code,
+                "written": [str(path) for path in transfer.written],
+                "skipped": transfer.n_skipped,
+                "missing": [str(result.path) for result in transfer.missing],
+                "problems": problems,
+            }
+        )
+        return exit_code
+    print_errors("failed", problems)
+    print_text(f"{_count_results(len(transfer.written))} {action}")
+    if transfer.n_skipped:
+        print_text(f"{_count_results(transfer.n_skipped)} {skipped_reason}")
+    n_missing_by_task = Counter(result.task for result in transfer.missing)
+    if n_missing_by_task:
+        counts = ", ".join(f"{task} {count}" for task, count in n_missing_by_task.items())
+        print_text(f"packed columns or data are missing: {counts}")
+    return exit_code
+
+
+def _count_results(n_results: int) -> str:
+    """Return a number with its noun."""
+    return "1 result" if n_results == 1 else f"{n_results} results"

@@ -38,7 +38,7 @@ def verify_command(
     folder = find_data_folder(data)
     # Several results are on one split, which is read once. The cache is that of this call: nothing
     # is held after it.
-    read_data = cache(_read_data)
+    read_data = cache(read_local_data)
     with show_count("results verified") as progress:
         report = verify(
             results,
@@ -54,7 +54,7 @@ def verify_command(
     return report.exit_code
 
 
-def _read_data(
+def read_local_data(
     name: str, split: str, catalogue: Catalogue, folder: Path | None
 ) -> LocalData | None:
     """Return a split's hash and columns; None if its task or data are not available locally.

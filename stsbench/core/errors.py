@@ -62,7 +62,7 @@ class StsbenchError(Exception):
     """A user error: one line with the problem, its location and the remedy.
 
     The command line words the facts with its options, Python with parameters: within ``message``
-    and ``hint`` a parameter is written in backticks, for example `` `data=DIR` ``.
+    and ``hint`` a parameter and its value, such as data=DIR, are written between backticks.
 
     Attributes:
         problem: The problem, without the hint and the remedy.

@@ -160,7 +160,7 @@ def test_the_page_on_ci_locks_what_its_workflow_scores(own: Path, tmp_path: Path
     )
     shutil.rmtree(tmp_path / "stsbench-results")
     *_, use = yaml.safe_load(workflow[1])["jobs"]["scores"]["steps"]
-    assert use["uses"] == "stsbench/stsbench@main"
+    assert use["uses"] == "OWNER/stsbench@COMMIT"
     assert action("Score", **use["with"]).code == 0
     checked = action("Check", **use["with"])
     assert checked.code == 0 and "2 cells: 2 fine" in checked.out, checked.out

@@ -31,7 +31,9 @@ def test_a_task_card(task):
     evaluator = EVALUATORS.load(card.evaluator)
     assert evaluator.PROTOCOLS
     assert set(card.options) <= set(inspect.signature(evaluator).parameters) - {"protocol"}
-    assert card.hub or card.package or "Local only" in card.note
+    assert card.hub or card.package or card.note, "'note' tells where the files are to be had"
+    # Its files stand below the data folder, which is another one on each machine.
+    assert not (card.local and card.local.folder.startswith((".", "/"))), card.local
     assert card.hub is None or COMMIT.fullmatch(card.hub.revision)
     assert card.hub is None or card.hub.archive or set(card.hub.splits) == set(card.splits)
     for source in filter(None, (card.local, card.package)):

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from importlib.metadata import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -103,6 +104,7 @@ def make_eval_results(results: Sequence[Result], catalogue: Catalogue) -> EvalRe
 
     entries = []
     omitted = []
+    source_url = find_source_url()
     for score in average_seeds(results, catalogue):
         first_result = score.results[0]
         dataset = _find_dataset(first_result.task, score.card, catalogue)
@@ -117,8 +119,8 @@ def make_eval_results(results: Sequence[Result], catalogue: Catalogue) -> EvalRe
             dataset.task,
             score.seed_mean.mean,
             dataset_revision=dataset.revision,
-            source_url=SOURCE,
-            source_name="stsbench",
+            source_url=source_url,
+            source_name="stsbench" if source_url else None,
             date=score.newest_time,
             notes=_describe_score(score),
         )
@@ -199,6 +201,7 @@ def to_every_eval_ever(results: Sequence[Result], catalogue: Catalogue) -> str:
     model = find_model(first_result, catalogue)
     versions = first_result.run.get("versions", {})
     seconds = _newest_timestamp(scores)
+    source_url = find_source_url()
     model_details = {
         "deployment_type": "self_deployed",
         "model_availability": "unknown",
@@ -217,7 +220,7 @@ def to_every_eval_ever(results: Sequence[Result], catalogue: Catalogue) -> str:
             "source_name": "stsbench",
             "source_type": "evaluation_run",
             "source_organization_name": "stsbench",
-            "source_organization_url": SOURCE,
+            **({"source_organization_url": source_url} if source_url else {}),
             "evaluator_relationship": "other",
         },
         "eval_library": {
@@ -384,7 +387,19 @@ def _count_cards_by_checkpoint(catalogue: Catalogue) -> Counter[str]:
     return Counter(checkpoint for checkpoint in checkpoints if isinstance(checkpoint, str))
 
 
-SOURCE = "https://github.com/stsbench/stsbench"
+@lru_cache(maxsize=1)
+def find_source_url() -> str | None:
+    """Return the home page that the installed stsbench names; None if it names none.
+
+    Who publishes the package sets it in ``pyproject.toml``: exported records must not hold an
+    address of somebody else.
+    """
+    links = metadata("stsbench").get_all("Project-URL") or []
+    for link in links:
+        label, _, url = str(link).partition(",")
+        if label.strip().lower() == "homepage":
+            return url.strip()
+    return None
 
 
 class HubTask(NamedTuple):
@@ -480,6 +495,8 @@ def _make_hub_result(
     """
     from huggingface_hub import EvalResult
 
+    # The Hub refuses a source's name without an address.
+    source_url = find_source_url()
     hub = card.hub if card else None
     hub_task = HUB_TASKS.get(card.evaluator, OTHER_TASK) if card else OTHER_TASK
     metric = str(result.protocol.get("metric", hub_task.metric))
@@ -508,6 +525,6 @@ def _make_hub_result(
         metric_name=metric_name,
         metric_value=score,
         metric_args=metric_arguments,
-        source_name="stsbench",
-        source_url=SOURCE,
+        source_name="stsbench" if source_url else None,
+        source_url=source_url,
     )

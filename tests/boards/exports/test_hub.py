@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from msgspec import structs
 
 from stsbench.boards.exports.hub import (
     find_model,
+    find_source_url,
     make_eval_results,
     make_model_index,
     to_every_eval_ever,
@@ -74,8 +76,6 @@ def test_the_hubs_library_reads_every_score():
         metric_name="Spearman of cosine (all)",
         metric_value=1 / 3,
         metric_args={**SIMCSE, "interval": [1 / 3 - 0.1, 1 / 3 + 0.1]},
-        source_name="stsbench",
-        source_url="https://github.com/stsbench/stsbench",
     )
     assert (german.dataset_config, german.dataset_split) == ("de", "dev")
     assert (probe.task_type, probe.metric_type, probe.metric_value) == (
@@ -153,11 +153,29 @@ def test_an_entry_is_what_the_hub_reads():
         value=1 / 3,
         dataset_revision="a0d554a64d88156834ff5ae9920b964011b16384",
         date="2026-01-01T00:00:00+00:00",
-        source_url="https://github.com/stsbench/stsbench",
-        source_name="stsbench",
         notes="Spearman of cosine (all), test split, n = 3, protocol simcse; 95% interval 0.2333 to 0.4333",
     )
     assert german.task_id == "de" and "validation split" in str(german.notes)
+
+
+def test_records_name_the_home_page_that_the_package_states_and_no_other(monkeypatch):
+    [entry] = entries(make_result("mine", "sts12", 1 / 3))
+    assert entry.source_url is None and entry.source_name is None
+    package = Message()
+    package["Project-URL"] = "Changes, https://example.org/changes"
+    package["Project-URL"] = "Homepage, https://example.org/stsbench"
+    monkeypatch.setattr("stsbench.boards.exports.hub.metadata", lambda name: package)
+    find_source_url.cache_clear()
+    try:
+        [entry] = entries(make_result("mine", "sts12", 1 / 3))
+        [score] = read(to_yaml(index(make_result("mine", "sts12", 1 / 3))))
+        record = json.loads(to_every_eval_ever([make_result("mine", "sts12", 1 / 3)], Catalogue()))
+    finally:
+        find_source_url.cache_clear()
+    url = "https://example.org/stsbench"
+    assert (entry.source_url, entry.source_name) == (url, "stsbench")
+    assert (score.source_url, score.source_name) == (url, "stsbench")
+    assert record["source_metadata"]["source_organization_url"] == url
 
 
 def test_seeds_of_entries_are_a_mean_and_protocols_stay_apart():

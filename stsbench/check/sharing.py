@@ -1,0 +1,172 @@
+"""Per-item columns that may be passed on: without the gold scores and labels, which are the data's.
+
+Whoever has the data completes them again. The hash that each Result holds of all its columns shows
+that they are complete and right, so neither side has to trust the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from stsbench.check.verify import DataReader, LocalData
+from stsbench.core.errors import DataError, OutputError, StsbenchError
+from stsbench.core.files import write_atomically
+from stsbench.core.wording import join_lines
+from stsbench.results.folder import (
+    MAX_COLUMN_BYTES,
+    Problem,
+    has_columns,
+    read_columns,
+    read_item_columns,
+    read_states,
+    to_parquet,
+)
+from stsbench.results.record import Result, digest_columns, items_path
+
+PACKED_SUFFIX = ".packed.parquet"
+"""The end of the name of a file of columns without those of the data."""
+
+Columns = Mapping[str, npt.NDArray[Any]]
+
+
+class ColumnTransfer(NamedTuple):
+    """What was done with the per-item columns of each Result of a folder."""
+
+    written: Sequence[Path]
+    """The files of columns that were written."""
+    n_skipped: int
+    """The number of results without columns (packing), or that had theirs already (unpacking)."""
+    missing: Sequence[Result]
+    """The results whose packed columns or data are not available locally."""
+    problems: Sequence[Problem]
+    """The results whose columns are broken, or not those of the Result."""
+
+
+def pack_columns(
+    folder: Path, packed_folder: Path, progress: Callable[[int, int], object] | None = None
+) -> ColumnTransfer:
+    """Write the per-item columns of all results, without those of the data, into a folder.
+
+    Args:
+        folder: A results folder, or the folder of one encoder in it.
+        packed_folder: Gets one folder per encoder with one file per Result; made if need be.
+        progress: Called with the number of results that are done, and of all.
+
+    Raises:
+        OutputError: There is no such results folder, or a file cannot be written.
+    """
+    states = read_states(folder)
+    problems = list(states.problems)
+    written: list[Path] = []
+    n_skipped = 0
+    for n_done, result in enumerate(states.results, 1):
+        path = _packed_path(packed_folder, result)
+        if not has_columns(result):
+            n_skipped += 1
+        else:
+            try:
+                columns = read_item_columns(result)
+            except DataError as error:
+                problems.append(Problem(path, join_lines(error)))
+            else:
+                write_atomically(path, to_parquet(_without_data(columns)))
+                written.append(path)
+        if progress:
+            progress(n_done, len(states.results))
+    return ColumnTransfer(written, n_skipped, missing=[], problems=problems)
+
+
+def unpack_columns(
+    folder: Path,
+    packed_folder: Path,
+    read_data: DataReader,
+    progress: Callable[[int, int], object] | None = None,
+) -> ColumnTransfer:
+    """Complete packed columns by the data, and write them beside the results that lack theirs.
+
+    Args:
+        folder: A results folder, or the folder of one encoder in it.
+        packed_folder: The folder that :func:`pack_columns` wrote.
+        read_data: Returns the data of a Result; None if they are not available locally.
+        progress: Called with the number of results that are done, and of all.
+
+    Raises:
+        OutputError: There is no such folder, or a file cannot be written.
+    """
+    if not packed_folder.is_dir():
+        raise OutputError(f"{packed_folder}: is no folder")
+    states = read_states(folder)
+    problems = list(states.problems)
+    written: list[Path] = []
+    missing: list[Result] = []
+    n_skipped = 0
+    for n_done, result in enumerate(states.results, 1):
+        path = _packed_path(packed_folder, result)
+        if has_columns(result):
+            n_skipped += 1
+        else:
+            try:
+                local_data = read_data(result) if path.exists() else None
+                if local_data is None:
+                    missing.append(result)
+                else:
+                    columns = _complete_columns(result, path, local_data)
+                    target = items_path(result.path or path)
+                    write_atomically(target, to_parquet(columns))
+                    written.append(target)
+            except StsbenchError as error:
+                problems.append(Problem(path, join_lines(error)))
+        if progress:
+            progress(n_done, len(states.results))
+    return ColumnTransfer(written, n_skipped, missing, problems)
+
+
+def _packed_path(packed_folder: Path, result: Result) -> Path:
+    """Return the path of the packed columns of a Result that was read from a file."""
+    path = result.path or Path()
+    return packed_folder / path.parent.name / f"{path.stem}{PACKED_SUFFIX}"
+
+
+def _without_data(columns: Columns) -> Columns:
+    """Return the columns without gold scores and without what shows a label.
+
+    Whether an answer is correct shows the label only beside the answer; alone it stays.
+    """
+    data_columns = {"gold", "label"}
+    if "prediction" in columns:
+        data_columns.add("correct")
+    return {name: column for name, column in columns.items() if name not in data_columns}
+
+
+def _complete_columns(result: Result, path: Path, local_data: LocalData) -> Columns:
+    """Return the columns of a Result from its packed columns and the data.
+
+    Args:
+        result: The Result, whose hash the columns must have.
+        path: The file of packed columns.
+        local_data: The data of its split.
+
+    Raises:
+        DataError: The file cannot be read, or packed columns or data are not those of the Result.
+    """
+    if path.stat().st_size > MAX_COLUMN_BYTES:
+        raise DataError(f"{path}: is larger than {MAX_COLUMN_BYTES} bytes")
+    if local_data.digest != result.data:
+        raise DataError(
+            f"{path}: the Result is of the data {result.data[:12]}, "
+            f"the hash of the data found is {local_data.digest[:12]}"
+        )
+    columns = dict(read_columns(path, result.n))
+    data_columns = local_data.columns
+    if "labels" in data_columns and "prediction" in columns:
+        columns["correct"] = columns["prediction"] == np.asarray(data_columns["labels"])
+    elif "gold" in data_columns:
+        columns["gold"] = np.asarray(data_columns["gold"], dtype=np.float64)
+    if digest_columns(columns) != result.items:
+        raise DataError(f"{path}: is not what the result was made with")
+    return columns
