@@ -20,13 +20,8 @@ from stsbench.data.readers.columns import (
     find_sentences,
     plain_name,
 )
-from stsbench.data.readers.files import (
-    TABLE_SUFFIXES,
-    ColumnKey,
-    TextTable,
-    format_names,
-    read_table,
-)
+from stsbench.data.readers.files import TABLE_SUFFIXES, read_table
+from stsbench.data.readers.table import ColumnKey, TextTable, format_names
 from stsbench.data.readers.text import DECIMAL_COMMA
 
 MAX_CLASSES = 50

@@ -33,8 +33,8 @@ from stsbench.core.errors import (
 from stsbench.core.names import split_names
 from stsbench.core.parameters import NAME, NAMES, PATH, call_with_params, validate_arguments
 from stsbench.core.wording import join_lines
-from stsbench.data.readers.files import DataFile
 from stsbench.data.readers.registry import READERS
+from stsbench.data.readers.table import DataFile
 from stsbench.data.splits import (
     LabelledPairSplit,
     PairSplit,

@@ -26,7 +26,7 @@ from stsbench.core.toml import toml_tables
 from stsbench.data.card_draft import UNKNOWN, CardLocation, Draft, relative_path
 from stsbench.data.hub.rows import COLUMNS, HubDataset, read_dataset
 from stsbench.data.readers.columns import ColumnRoles, plain_name
-from stsbench.data.readers.files import ColumnKey, column_position, format_names
+from stsbench.data.readers.table import ColumnKey, column_position, format_names
 from stsbench.data.recognition import (
     NO_SPLIT,
     SPLIT_NAMES,

@@ -79,33 +79,52 @@ def check_targets(
     # A column counts as numbers if most of its cells are.
     is_score = roles.is_gold or (not labels and (target.is_number or is_called_score))
     has_commas = has_decimal_commas(target.cells)
+
+    def describe_problem(cell: str) -> str:
+        """Return a note on a cell that is not valid; empty if it is valid."""
+        if roles.is_gold and settings.drop_unscored and is_missing(cell):
+            return ""
+        if not cell:
+            return "empty"
+        if is_score and (cell in target.non_numbers or ("," in cell and not has_commas)):
+            return format_field(cell)
+        if roles.is_gold and settings.scale is not None:
+            low, high = settings.scale
+            if not low <= float(cell.replace(",", ".")) <= high:
+                return f"{format_field(cell)} is not in {low:g} to {high:g}"
+        return ""
+
     messages: list[str] = []
     for table in split_tables.distinct_tables():
         position = table.column_position(target.key)
         notes: dict[int, str] = {}
         for row, cells in enumerate(table.rows):
-            cell = (cells[position] or "").strip()
-            if roles.is_gold and settings.drop_unscored and is_missing(cell):
-                continue
-            if not cell:
-                notes[row] = "empty"
-            elif is_score and (cell in target.non_numbers or ("," in cell and not has_commas)):
-                notes[row] = format_field(cell)
-            elif roles.is_gold and settings.scale is not None:
-                low, high = settings.scale
-                if not low <= float(cell.replace(",", ".")) <= high:
-                    notes[row] = f"{format_field(cell)} is not in {low:g} to {high:g}"
+            if problem := describe_problem((cells[position] or "").strip()):
+                notes[row] = problem
         if notes:
             messages.append(table.describe_rows(notes))
-    if not messages:
-        return
+    if messages:
+        raise _invalid_targets_error(target, messages, is_gold=roles.is_gold, is_score=is_score)
+
+
+def _invalid_targets_error(
+    target: DataColumn, messages: Sequence[str], *, is_gold: bool, is_score: bool
+) -> DataError:
+    """Return the error to raise if some cells of the target are not valid.
+
+    Args:
+        target: The column of the target.
+        messages: The rows of each table that are not valid.
+        is_gold: Whether the target is read as a score.
+        is_score: Whether its cells must be numbers.
+    """
     kind = "score" if is_score else "label"
     hints = ["mend them"]
-    if roles.is_gold:
+    if is_gold:
         hints.append("`drop_unscored` leaves out rows without a score")
     if is_score:
         hints.append("`labels` takes all that the column holds for classes")
-    raise DataError(
+    return DataError(
         f"column {target.key!r} has rows without a valid {kind}: {'; '.join(messages)}",
         hint="; ".join(hints),
     )
@@ -114,7 +133,7 @@ def check_targets(
 def describe_reading(
     split_tables: SplitTables, target: DataColumn, settings: ScoreSettings, *, is_gold: bool
 ) -> list[str]:
-    """Return how the tables are read where there was a choice, a part of a sentence each.
+    """Return the choices that were made to read the tables, each as a part of a sentence.
 
     Args:
         split_tables: The tables.
@@ -155,14 +174,19 @@ def find_languages(columns: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _find_language(texts: Sequence[str]) -> str:
-    """Return the code of the language that most letters of some texts are for; empty if none."""
+    """Return the code of the language whose script most letters of some texts are in.
+
+    Empty if no such language has enough of the letters.
+    """
     letters = islice(filter(str.isalpha, chain.from_iterable(texts)), MAX_LETTERS)
-    counts = Counter(
-        LANGUAGE_BY_SCRIPT.get(unicodedata.name(letter, "").partition(" ")[0], "")
-        for letter in letters
-    )
+    counts: Counter[str] = Counter()
+    for letter in letters:
+        # The name of a character begins with its script: "CYRILLIC SMALL LETTER A".
+        script, _, _ = unicodedata.name(letter, "").partition(" ")
+        counts[LANGUAGE_BY_SCRIPT.get(script, "")] += 1
     n_letters = counts.total()
     if counts["ja"] >= MIN_KANA_SHARE * n_letters:
+        # Japanese is written in kana and Chinese characters.
         counts["ja"] += counts.pop("zh", 0)
     language, count = max(counts.items(), key=lambda pair: pair[1], default=("", 0))
     return language if count >= MIN_LETTER_SHARE * n_letters else ""

@@ -83,16 +83,19 @@ class ContrastEvaluator:
             compare_sides(embeddings, split.n, [self.protocol.similarity], side=side)[0]
             for side in range(1, len(split.sides))
         )
+        # By how much the positive is more similar than each negative: (n_negatives, n_items).
         margins = np.array([positive.values - negative.values for negative in negatives])
-        is_right = margins > TIE_TOLERANCE
-        columns = {"correct": np.asarray(is_right.all(axis=0), dtype=np.int64)}
+        is_above_negative = margins > TIE_TOLERANCE
+        is_correct = is_above_negative.all(axis=0)
+        columns = {"correct": np.asarray(is_correct, dtype=np.int64)}
         if len(negatives) > 1:
-            for number, row in enumerate(is_right, start=1):
-                columns[f"correct{number}"] = row.astype(np.int64)
+            for number, is_above in enumerate(is_above_negative, start=1):
+                columns[f"correct{number}"] = is_above.astype(np.int64)
         result = self.recompute({**columns, **sentence_columns(*split.sides)})
         has_zero_vector = np.any([side.has_zero_vector for side in (positive, *negatives)], axis=0)
         zero_vectors = int(has_zero_vector.sum())
-        is_tied = ~is_right.all(axis=0) & (margins >= -TIE_TOLERANCE).all(axis=0)
+        # No negative is more similar than the positive, but one is as similar.
+        is_tied = ~is_correct & (margins >= -TIE_TOLERANCE).all(axis=0)
         notes = []
         if zero_vectors:
             notes.append(f"{zero_vectors} items hold a zero vector, which has similarity 0")
@@ -104,8 +107,9 @@ class ContrastEvaluator:
         """Compute the share of items in the right order.
 
         Args:
-            items: The column ``correct``; with several negatives also ``correct1``, ``correct2``
-                and so on, one for each; and which items share sentences; each of length n.
+            items: Columns of length n: ``correct``, 1 for an item in the right order, else 0; with
+                several negatives also ``correct1``, ``correct2`` and so on, one for each negative;
+                and the columns that tell which items share a sentence.
 
         Returns:
             The score is the share. ``scores`` also has that of each negative alone, such as
@@ -113,20 +117,17 @@ class ContrastEvaluator:
         """
         correct = np.asarray(items["correct"], dtype=np.float64)
         n = len(correct)
-        # The numbers of the negatives: none if there is only one.
-        numbers = [name.removeprefix("correct") for name in items if name.startswith("correct")][1:]
         share_by_negative = {
-            f"accuracy.{number}": float(np.mean(np.asarray(items[f"correct{number}"])))
-            for number in numbers
+            f"accuracy.{name.removeprefix('correct')}": float(np.mean(np.asarray(column)))
+            for name, column in items.items()
+            if name.startswith("correct") and name != "correct"
         }
+        # A single negative has no column of its own.
+        n_negatives = len(share_by_negative) or 1
         share = float(correct.mean())
         return Scores(
             score=share,
-            scores={
-                "accuracy": share,
-                **share_by_negative,
-                "chance": 1 / (1 + max(len(numbers), 1)),
-            },
+            scores={"accuracy": share, **share_by_negative, "chance": 1 / (1 + n_negatives)},
             interval=share_interval(correct, read_dependence(items, n)),
             interval_method=SHARE_INTERVAL_METHOD,
             per_item=items,

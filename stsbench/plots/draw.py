@@ -47,7 +47,7 @@ class DotPoint(NamedTuple):
         return cls(group, series, value, interval=(low, high), filled=excludes_zero)
 
 
-LINE_HEIGHT, FRAME = 0.2, 0.9
+LINE_HEIGHT, FRAME_HEIGHT = 0.2, 0.9
 """The height in inches of a dot's line in a chart of groups, and of axis and title."""
 
 
@@ -80,7 +80,7 @@ def draw_dots(
         name: index * lines_per_group + lines_above_dots for index, name in enumerate(groups)
     }
     group_middles = [(index + 0.5) * lines_per_group - 0.5 for index in range(len(groups))]
-    with new_chart(WIDTH, FRAME + LINE_HEIGHT * n_lines) as chart:
+    with new_chart(WIDTH, FRAME_HEIGHT + LINE_HEIGHT * n_lines) as chart:
         axes = chart.add_subplot()
         _draw_bands(axes, len(groups), lines_per_group, has_zero_line=has_zero_line)
         axes.set_yticks(group_middles, [*map(label_lines, groups)])
@@ -149,9 +149,9 @@ def _draw_dot(
     axes.plot([dot.value], [y], linestyle="none", color=colour, **shape)
 
 
-LABELS, PANEL, ROW_HEIGHT, PANEL_FRAME = 2.2, 1.15, 0.19, 1.0
+LABELS_WIDTH, PANEL_WIDTH, ROW_HEIGHT, PANEL_FRAME = 2.2, 1.15, 0.19, 1.0
 """Sizes in inches: of row names beside panels, a panel, a row, and titles with axis."""
-NOTE_HEIGHT, SIGNS = 0.13, 15
+NOTE_HEIGHT, CHARACTERS_PER_INCH = 0.13, 15
 """The height of a line of notes in inches, and its characters per inch."""
 
 
@@ -177,8 +177,8 @@ def draw_panels(
         has_zero_line: Whether a line is drawn at 0.
     """
     check_not_empty(dots)
-    width = LABELS + PANEL * len(panel_titles)
-    characters_per_line = round(width * SIGNS)
+    width = LABELS_WIDTH + PANEL_WIDTH * len(panel_titles)
+    characters_per_line = round(width * CHARACTERS_PER_INCH)
     note_lines: list[str] = []
     for note in notes:
         note_lines += textwrap.wrap(escape_controls(note), characters_per_line)

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
 
 
-CELL, LINE, BESIDE = 0.55, 0.32, 1.9
+CELL_WIDTH, ROW_HEIGHT, WIDTH_BESIDE_CELLS = 0.55, 0.32, 1.9
 """In inches: the width of a cell, the height of a row, and a panel's width beside its cells."""
-SIGN, LONG = 0.085, 6
+CHARACTER_WIDTH, MAX_LEVEL_NAME = 0.085, 6
 """The width of a character in inches; longer names of columns, in characters, are upright."""
 SHADES = "cividis"
 """A colour map of even lightness, also for the colour-blind; in grey its order is the same."""
-DARK = 0.55
+DARK_SHARE = 0.55
 """The share of the colour map, from the dark end, on which numbers are white."""
 
 
@@ -70,12 +70,12 @@ def draw_heat(
     value_range = (min(numbers), max(numbers))
     longest_row_name = max(map(len, row_names))
     longest_column_name = max(map(len, column_names))
-    has_upright_names = longest_column_name > LONG
-    width = BESIDE + longest_row_name * SIGN + CELL * len(column_names)
-    panel_height = BESIDE / 2 + LINE * len(row_names)
+    has_upright_names = longest_column_name > MAX_LEVEL_NAME
+    width = WIDTH_BESIDE_CELLS + longest_row_name * CHARACTER_WIDTH + CELL_WIDTH * len(column_names)
+    panel_height = WIDTH_BESIDE_CELLS / 2 + ROW_HEIGHT * len(row_names)
     height = 0.7
     if has_upright_names:
-        height += longest_column_name * SIGN
+        height += longest_column_name * CHARACTER_WIDTH
     height += len(panels) * panel_height
     with new_chart(width, height) as chart:
         all_axes = chart.subplots(len(panels), 1, squeeze=False)[:, 0]
@@ -127,12 +127,12 @@ def _draw_cells(
         grid[row_index][column_index] = cell.value
         share = (cell.value - low) / (high - low) if high > low else 0.0
         style = {"ha": "center", "va": "center", "fontsize": "x-small"}
-        style["color"] = "white" if share <= DARK else "black"
+        style["color"] = "white" if share <= DARK_SHARE else "black"
         axes.text(column_index, row_index, f"{cell.value:{number_format}}", **style)
     return axes.imshow(grid, cmap=SHADES, vmin=low, vmax=high, aspect="auto")
 
 
-MANY = 500
+MAX_LARGE_POINTS = 500
 """With more points a panel draws them small, pale and as a bitmap, so that files stay small."""
 
 
@@ -222,8 +222,8 @@ def _draw_panel(
 ) -> Any:  # noqa: ANN401 - matplotlib
     """Draw the points of one panel, and return the artist of the points.
 
-    All points have the first colour unless each has a value. More than ``MANY`` of them are small,
-    pale, and drawn as a bitmap.
+    All points have the first colour unless each has a value. If they are more than
+    ``MAX_LARGE_POINTS``, they are small, pale, and drawn as a bitmap.
 
     Args:
         axes: The axes of the panel.
@@ -234,7 +234,7 @@ def _draw_panel(
     for joined in dict.fromkeys(point.joined for point in points if point.joined):
         line = [(point.x, point.y) for point in points if point.joined == joined]
         axes.plot(*zip(*line, strict=True), color=INK, linewidth=0.6, zorder=1)
-    is_large = len(points) > MANY
+    is_large = len(points) > MAX_LARGE_POINTS
     colour_values = [point.value for point in points]
     style: dict[str, Any] = {"s": 40 if names else 9, "edgecolors": "black"}
     if is_large:

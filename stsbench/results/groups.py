@@ -85,13 +85,10 @@ def group_by_encoder(
         name_and_digest = (result.encoder, result.encoder_card)
         if name_and_digest not in cards:
             cards[name_and_digest] = catalogue.find_encoder(*name_and_digest)
-        # The name of a card, but the result is of another encoder or of another version of it. A
-        # user's own encoder, whose name is that of no card, needs no suffix.
-        has_name_of_other_card = cards[name_and_digest] is None and catalogue.is_taken(
-            result.encoder
-        )
-        suffix = UNMATCHED_CARD_SUFFIX if has_name_of_other_card else ""
-        label = f"{result.encoder}{suffix}"
+        label = result.encoder
+        if cards[name_and_digest] is None and catalogue.is_taken(result.encoder):
+            # A card has this name, but the result is of another encoder or version of the card.
+            label += UNMATCHED_CARD_SUFFIX
         results_by_label.setdefault((result.encoder, label), []).append(result)
     groups: list[EncoderResults] = []
     for (encoder, label), results_of_label in results_by_label.items():
@@ -173,13 +170,13 @@ def _state_tag(state: _State, states: Sequence[_State]) -> str:
     if prefix:
         parts.append(prefix)
     # Each further part distinguishes the state only from those with the same earlier parts.
-    states = [each for each in states if each.fingerprint == state.fingerprint]
-    card_digests = {each.card_digest or "none" for each in states}
+    same_weights = [each for each in states if each.fingerprint == state.fingerprint]
+    card_digests = {each.card_digest or "none" for each in same_weights}
     prefix = _unique_prefix(state.card_digest or "none", card_digests)
     if prefix:
         parts.append(f"card {prefix}")
-    states = [each for each in states if each.card_digest == state.card_digest]
-    for package in _distinguishing_packages(states):
+    same_card = [each for each in same_weights if each.card_digest == state.card_digest]
+    for package in _distinguishing_packages(same_card):
         parts.append(f"{package} {state.versions.get(package, 'unknown')}")
     return ", ".join(parts)
 
@@ -201,16 +198,17 @@ def _unique_prefix(value: str, values: Collection[str]) -> str:
 
 
 def _distinguishing_packages(states: Sequence[_State]) -> list[str]:
-    """Return one package whose version differs between all states, else all that differ.
+    """Return the packages whose versions distinguish states; empty for a single state.
 
-    Of several that would do the last by name is returned (torch rather than numpy).
+    One package is enough if it has another version in each state; of several such packages, the
+    last by name is returned (torch rather than numpy). Without such a package, all are returned
+    that have several versions.
     """
     packages = sorted({package for state in states for package in state.versions})
     n_versions = {
         package: len({state.versions.get(package) for state in states}) for package in packages
     }
     if len(states) > 1:
-        # One package that has another version in each state tells them all apart.
         sufficient = [package for package in packages if n_versions[package] == len(states)]
         if sufficient:
             return sufficient[-1:]
@@ -249,13 +247,14 @@ class EncoderDirectory:
                 results whose fingerprint begins like the tag.
         """
         # A name means current results; only a name with a state tag means those of other states.
-        groups = (
-            [group for group in self.current if group.label == spec]
-            or [group for group in self.current if group.encoder == spec]
-            or [group for group in self.groups if group.name == spec]
-            or [group for group in self.groups if _has_state_called(group, spec)]
-        )
-        return [result for group in groups for result in group.results]
+        matches = [
+            [group for group in self.current if group.label == spec],
+            [group for group in self.current if group.encoder == spec],
+            [group for group in self.groups if group.name == spec],
+            [group for group in self.groups if _has_state_called(group, spec)],
+        ]
+        first_match = next(filter(None, matches), [])
+        return [result for group in first_match for result in group.results]
 
     def require_one_encoder(self, spec: str, results: Sequence[Result]) -> Sequence[Result]:
         """Return results, after checking that one encoder made them all.
@@ -332,9 +331,8 @@ def _has_state_called(group: EncoderResults, spec: str) -> bool:
 def matches_name(spec: str, names: Sequence[str], state: str | None) -> bool:
     """Return whether a name, possibly with a state tag, stands for an encoder in a state.
 
-    A tag is that of a state if each of its parts, which commas separate, is the beginning of the
-    state's fingerprint, or one of its packages with the version. A name without a tag stands for
-    the encoder in any state.
+    A name without a tag stands for the encoder in any state. Commas separate the parts of a tag.
+    Each part must be the beginning of the state's fingerprint, or a package with its version.
 
     Args:
         spec: The name that a user has typed, for example ``final [3f2a1b]``.

@@ -250,6 +250,7 @@ def digest_columns(columns: ItemColumns) -> str:
     digest = hashlib.sha256()
     for name in sorted(columns):
         column = columns[name]
+        # The byte 1E ends a name, 1F separates texts; _escaped() marks them within texts.
         digest.update(_escaped(name) + b"\x1e")
         if not isinstance(column, np.ndarray) or column.dtype.kind in "OU":
             texts = list(map(str, column))
@@ -298,10 +299,10 @@ def score_bounds(name: str) -> tuple[float, float]:
     Args:
         name: The name among ``scores``: ``spearman.all``, ``dev_accuracy``, ``i2t.recall@5``.
     """
-    # Without its prefix, aggregation and depth.
-    metric = re.sub(
-        r"^(dev_|i2t\.|t2i\.|euclidean_|manhattan_)|(\.(all|mean|wmean|\d)|@\d+)$", "", name
-    )
+    # The bounds depend neither on the prefix of the name nor on its aggregation or depth.
+    prefix = r"^(dev_|i2t\.|t2i\.|euclidean_|manhattan_)"
+    suffix = r"(\.(all|mean|wmean|\d)|@\d+)$"
+    metric = re.sub(f"{prefix}|{suffix}", "", name)
     low, high = METRIC_BOUNDS.get(metric, ANY_VALUE)
     return low - BOUND_TOLERANCE, high + BOUND_TOLERANCE
 

@@ -63,7 +63,7 @@ class _ScoreConditions(Protocol):
 
 
 class ComparedPart(NamedTuple):
-    """The first part of a score's signature: scores with equal ones are comparable, no others."""
+    """The part of a score's signature that is compared: scores are comparable if it is equal."""
 
     task: str
     split: str
@@ -104,7 +104,7 @@ def _parse(fields: Fields) -> dict[str, Any]:
 
 
 def compared_part(score: _ScoreConditions) -> ComparedPart:
-    """Return the first part of a score's signature."""
+    """Return the part of a score's signature that is equal for comparable scores."""
     return ComparedPart(
         task=score.task,
         split=score.split,
@@ -156,6 +156,7 @@ def signature_id(parts: Iterable[ComparedPart]) -> str:
 
 
 def _hash(value: object) -> str:
+    """Return the sha256 of a value in JSON."""
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
@@ -165,7 +166,8 @@ def format_compared(parts: Iterable[ComparedPart], *, short: bool = False) -> st
     A score that has another text is not comparable, because the text begins with a hash of it all.
 
     Args:
-        parts: The first parts of the scores' signatures: of one, or of those that a mean is over.
+        parts: The compared parts of signatures: that of one score, or those of all scores that a
+            mean is over.
         short: Print the hash, the tasks and the main fields of the protocol only.
 
     Returns:
@@ -180,18 +182,19 @@ def format_compared(parts: Iterable[ComparedPart], *, short: bool = False) -> st
     joined_tasks = "+".join(tasks)
     if short and len(tasks) > 1:
         joined_tasks = f"{tasks[0]}+{len(tasks) - 1}"
-    single = distinct[0] if len(distinct) == 1 else None
+    card_hash, data_hash = distinct[0].task_card, distinct[0].data
+    if len(distinct) > 1:
+        card_hash = _hash([part.task_card for part in distinct])
+        data_hash = _hash([part.data for part in distinct])
     fields = {
         "signature": signature_id(distinct),
         "tasks": joined_tasks,
         "split": _join_distinct(part.split for part in distinct),
         "n": str(sum(part.n for part in distinct)),
-        "cards": (single.task_card if single else _hash([part.task_card for part in distinct])),
-        "data": (single.data if single else _hash([part.data for part in distinct])),
+        "cards": card_hash[:HASH_LENGTH],
+        "data": data_hash[:HASH_LENGTH],
         **_join_protocols(distinct),
     }
-    for name in ("cards", "data"):
-        fields[name] = fields[name][:HASH_LENGTH]
     return _format_fields(fields, short=short)
 
 
@@ -204,29 +207,38 @@ def format_each_protocol(parts: Iterable[ComparedPart]) -> list[str]:
 
 
 def _join_protocols(parts: Sequence[ComparedPart]) -> dict[str, str]:
-    """Return the protocol fields of scores by their labels, with all values of each."""
+    """Return the protocol fields of scores by their labels, with all distinct values of each.
+
+    The label of the field ``name`` is ``protocol``; other fields are their own labels.
+    """
     names = dict.fromkeys(name for part in parts for name, _ in part.protocol)
     protocols = [dict(part.protocol) for part in parts]
-    return {
-        "protocol" if name == "name" else name: _join_distinct(
-            _bare(protocol[name]) for protocol in protocols if name in protocol
-        )
-        for name in names
-    }
+    values_by_label = {}
+    for name in names:
+        label = "protocol" if name == "name" else name
+        values = [protocol[name] for protocol in protocols if name in protocol]
+        values_by_label[label] = _join_distinct(map(_shorten_json, values))
+    return values_by_label
 
 
-def _bare(value: str) -> str:
-    """Return a JSON value without quotes and blanks, if it can be read without them."""
-    text = value.replace(" ", "")
-    is_plain = value.startswith('"') and not set(value[1:-1]) & set('"\\|+: ')
-    return value[1:-1] if is_plain else value if value.startswith('"') else text
+def _shorten_json(value: str) -> str:
+    """Return a text in JSON without its quotes if none of its characters needs them.
+
+    Other values in JSON are returned without blanks.
+    """
+    if not value.startswith('"'):
+        return value.replace(" ", "")
+    needs_quotes = bool(set(value[1:-1]) & set('"\\|+: '))
+    return value if needs_quotes else value[1:-1]
 
 
 def _join_distinct(values: Iterable[str]) -> str:
+    """Return the distinct values in their order, joined by ``+``."""
     return "+".join(dict.fromkeys(values))
 
 
 def _format_fields(fields: Mapping[str, str], *, short: bool) -> str:
+    """Return fields as ``label:value | label:value``; if short, only the main ones."""
     labels = {name: name for name in fields}
     if short:
         labels = {name: SHORT_LABELS[name] for name in fields if name in SHORT_LABELS}

@@ -12,8 +12,8 @@ from safetensors.numpy import load_file
 
 from stsbench.core.errors import DataError, OutputError
 from stsbench.data.coco import ConvertedSplit, convert_coco, read_pickle
-from stsbench.data.readers.files import DataFile
 from stsbench.data.readers.sentences import read_captions
+from stsbench.data.readers.table import DataFile
 from tests.pickles import SAVED_ANEW, Call, python2, written
 
 CAPTIONS = {

@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 from stsbench.core import settings
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, SourceError
-from stsbench.data.readers.files import DataFile, FileLayout, read_table
+from stsbench.data.readers.files import read_table
 from stsbench.data.readers.sentences import (
     read_any_table,
     read_captions,
@@ -29,6 +29,7 @@ from stsbench.data.readers.sentences import (
     read_snli,
     read_trec,
 )
+from stsbench.data.readers.table import DataFile, FileLayout
 from stsbench.data.splits import (
     CaptionSplit,
     ContrastSplit,

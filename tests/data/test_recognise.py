@@ -9,7 +9,7 @@ import pytest
 
 from stsbench.core.errors import CardError, DataError
 from stsbench.data.readers.columns import ColumnRoles
-from stsbench.data.readers.files import ColumnKey
+from stsbench.data.readers.table import ColumnKey
 from stsbench.data.recognition import (
     NO_SPLIT,
     DataColumn,

@@ -18,7 +18,14 @@ from stsbench.plots.draw import (
     draw_lines,
     draw_panels,
 )
-from stsbench.plots.planes import MANY, HeatCell, ScatterPoint, Violin, draw_heat, draw_scatter
+from stsbench.plots.planes import (
+    MAX_LARGE_POINTS,
+    HeatCell,
+    ScatterPoint,
+    Violin,
+    draw_heat,
+    draw_scatter,
+)
 
 pytest.importorskip("matplotlib", reason="the extra plots is not installed")
 
@@ -255,7 +262,9 @@ def test_names_are_numbers_beside_the_points_and_in_the_legend():
 
 
 def test_many_points_are_a_picture_in_the_file():
-    chart = draw_scatter([ScatterPoint(x, x) for x in range(MANY + 1)], x_label="x", y_label="y")
+    chart = draw_scatter(
+        [ScatterPoint(x, x) for x in range(MAX_LARGE_POINTS + 1)], x_label="x", y_label="y"
+    )
     assert chart.axes[0].collections[0].get_rasterized()
     assert len(chart.to_bytes("svg")) < 60_000
 

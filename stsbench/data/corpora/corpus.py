@@ -36,7 +36,8 @@ from stsbench.core.errors import (
 )
 from stsbench.core.files import check_is_file, chunks, limit_bytes
 from stsbench.core.wording import format_count
-from stsbench.data.readers.files import column_position, format_names, read_json_lines, read_parquet
+from stsbench.data.readers.files import read_json_lines, read_parquet
+from stsbench.data.readers.table import column_position, format_names
 from stsbench.data.readers.text import BOM, normalise_text
 from stsbench.data.splits import PairSplit, describe_difference
 from stsbench.data.task import load_task

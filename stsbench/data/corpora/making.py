@@ -29,7 +29,7 @@ from stsbench.core.errors import (
 )
 from stsbench.core.files import parquet_batches, remove, write_atomically
 from stsbench.data.corpora.corpus import fetch_corpus, read_training_text
-from stsbench.data.readers.files import column_position
+from stsbench.data.readers.table import column_position
 
 if TYPE_CHECKING:
     from stsbench.data.hub.repository import Repository

@@ -17,7 +17,8 @@ from stsbench.core.cards import Overlap
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError
 from stsbench.data.corpora.corpus import TEXT_COLUMNS, Corpus, load_corpus, split_sentences
-from stsbench.data.readers.files import TABLE_SUFFIXES, ColumnKey
+from stsbench.data.readers.files import TABLE_SUFFIXES
+from stsbench.data.readers.table import ColumnKey
 from stsbench.data.recognition import choose_roles, find_tables, recognise_sentences
 from stsbench.data.splits import LabelledPairSplit, PairSplit, Split
 from stsbench.data.task import Task

@@ -31,8 +31,9 @@ from stsbench.data.hub.failures import describe_exception, silence_library
 from stsbench.data.hub.repository import HubPath, Repository
 from stsbench.data.readers.columns import ColumnRoles
 from stsbench.data.readers.contrasts import to_contrasts
-from stsbench.data.readers.files import TextTable, expand_lists, format_names, to_text_table
+from stsbench.data.readers.files import expand_lists, to_text_table
 from stsbench.data.readers.sentences import TableRows, to_split
+from stsbench.data.readers.table import TextTable, format_names
 from stsbench.data.splits import MAX_NEGATIVES, PairSplit, Split
 
 COLUMNS = {"sentence1": "sentence1", "sentence2": "sentence2", "gold": "score"}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from stsbench.core.errors import CardError
-from stsbench.data.readers.files import ColumnKey, format_names
+from stsbench.data.readers.table import ColumnKey, format_names
 
 PAIR_NAMES = (
     ("sentence1", "sentence2"),
@@ -68,7 +68,7 @@ def find_roles(
     prefer_label: bool,
     where: str,
 ) -> ColumnRoles:
-    """Find the columns to read: those that the card gives and, for the rest, by usual names.
+    """Return the columns to read: those that the card gives, else those with usual names.
 
     Args:
         header: The names of all columns.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stsbench.data.readers.files import ColumnKey, DataFile, FileLayout, TextTable, read_table
+from stsbench.data.readers.files import read_table
+from stsbench.data.readers.table import ColumnKey, DataFile, FileLayout, TextTable
 from stsbench.data.splits import ContrastSplit
 
 

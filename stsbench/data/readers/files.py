@@ -14,18 +14,18 @@ from __future__ import annotations
 import csv
 import io
 import zipfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import compress, islice
+from collections.abc import Sequence
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from stsbench.core.errors import CardError, DataError, suggest, translate_errors
+from stsbench.core.errors import CardError, DataError, translate_errors
 from stsbench.core.files import check_parquet
 from stsbench.core.wording import join_lines
 from stsbench.data.readers.excel import read_sheet
+from stsbench.data.readers.table import DELIMITERS, MAX_LISTED, FileLayout, TextTable
 from stsbench.data.readers.text import (
     BOM,
     find_encoding,
@@ -37,10 +37,6 @@ from stsbench.data.readers.text import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ColumnKey = str | int
-"""A column by header name or by position."""
-MAX_LISTED = 20
-"""The maximum number of columns or rows that a message names."""
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 PARQUET_SUFFIX = ".parquet"
@@ -54,176 +50,8 @@ PACKED_FILES = {
     b"\xfd7zXZ": "packed by xz",
 }
 """Files that are no tables, by their first bytes."""
-DELIMITERS = (",", ";", "|")
-"""The possible delimiters of cells, beside a tab."""
 READ_ROWS = 65_536
 """The number of JSON lines that are held as Python objects at the same time."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataFile:
-    """A file on this machine, and its facts in the card."""
-
-    path: Path
-    subset: str = ""
-    label: str = ""
-    pinned: bool = False
-    """Whether the card gives its sha256: irregularities that a reader accepts are the release's."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextTable:
-    """The cells of a file as text."""
-
-    path: Path | str
-    """The file, or the dataset's name for messages."""
-    header: Sequence[str]
-    """The names of the columns; empty if the file has none."""
-    rows: Sequence[Sequence[str | None]]
-    """The cells of each row; None for a cell that holds neither text nor a number."""
-    numbers: Sequence[int]
-    """The number of each row in the file."""
-    unit: Literal["line", "row"] = "line"
-    """The unit that ``numbers`` count."""
-    delimiter: str = ""
-    """The character or text between the cells of a text file; empty for other files."""
-    reading: str = ""
-    """The encoding of text that is not UTF-8, or the sheet of a workbook; otherwise empty."""
-
-    def locate_row(self, row: int) -> str:
-        """Return the file and the line of a row, for a message; ``row`` is its position."""
-        return f"{self.path}: {self.unit} {self.numbers[row]}"
-
-    def column(self, key: ColumnKey) -> list[str]:
-        """Return the cells of one column.
-
-        Args:
-            key: The column by header name or by position.
-
-        Raises:
-            CardError: The position is negative.
-            DataError: The column, or one of its cells, is missing.
-        """
-        position = self.column_position(key)
-        column_cells = []
-        for row, cells in enumerate(self.rows):
-            if position >= len(cells):
-                raise DataError(
-                    f"{self.locate_row(row)}: {len(cells)} columns, column {key!r} is missing"
-                )
-            cell = cells[position]
-            if cell is None:
-                raise DataError(
-                    f"{self.locate_row(row)}: column {key!r} holds neither text nor a number"
-                )
-            column_cells.append(cell)
-        return column_cells
-
-    def describe_rows(self, notes: Mapping[int, str]) -> str:
-        """Return the file's name with notes on rows, the first ones alone if there are many.
-
-        Args:
-            notes: A note on each row, by its position.
-        """
-        texts = [
-            f"{self.unit} {self.numbers[row]}: {note}"
-            for row, note in islice(notes.items(), MAX_LISTED)
-        ]
-        more = f" and {len(notes) - MAX_LISTED:,} more" if len(notes) > MAX_LISTED else ""
-        return f"{self.path}: {', '.join(texts)}{more}"
-
-    @property
-    def width(self) -> int:
-        """The number of fields of the header, or of the first row if there is no header."""
-        return len(self.header or self.rows[0])
-
-    def uneven_rows(self) -> dict[int, int]:
-        """Return the number of fields, by position, of rows that are not as long as the header."""
-        return {row: len(cells) for row, cells in enumerate(self.rows) if len(cells) != self.width}
-
-    def describe_uneven_rows(self, *, with_longer: bool = False) -> str:
-        """Return a message on the rows that are longer or shorter than the header.
-
-        Args:
-            with_longer: Let rows of tab-separated text without a header be longer: STS-B as
-                released has two fields more at the end of some rows.
-
-        Returns:
-            The message, or an empty string if there are no such rows.
-        """
-        may_be_longer = with_longer and self.delimiter == "\t" and not self.header
-        widths = self.uneven_rows()
-        if may_be_longer:
-            widths = {row: width for row, width in widths.items() if width < self.width}
-        if not widths:
-            return ""
-        notes = {row: f"{width} fields" for row, width in widths.items()}
-        message = f"{self.describe_rows(notes)}, expected {self.width}"
-        if max(widths.values()) > self.width and self.delimiter in DELIMITERS:
-            message += f"; put a cell that holds '{self.delimiter}' in double quotes"
-        return message
-
-    def check_row_lengths(self, *, with_longer: bool = False) -> None:
-        """Raise DataError if rows are longer or shorter than the header.
-
-        Args:
-            with_longer: Accept longer rows, as in :meth:`describe_uneven_rows`.
-        """
-        if message := self.describe_uneven_rows(with_longer=with_longer):
-            raise DataError(message)
-
-    def column_position(self, key: ColumnKey) -> int:
-        """Return the position of a column.
-
-        Raises:
-            CardError: The position is negative.
-            DataError: No column, or more than one, has this name.
-        """
-        if isinstance(key, int):
-            if key < 0:
-                raise CardError(f"{self.path}: column {key}: columns are counted from 0")
-            return key
-        return column_position(self.header, key, where=str(self.path))
-
-
-def column_position(header: Sequence[str], name: str, *, where: str) -> int:
-    """Return the position of a column.
-
-    Args:
-        header: The names of all columns.
-        name: The name of the column.
-        where: The beginning of a message.
-
-    Raises:
-        DataError: No column, or more than one, has this name.
-    """
-    count = list(header).count(name)
-    if count > 1:
-        raise DataError(
-            f"{where}: {count} columns are called '{name}'; give its position, or rename one"
-        )
-    if not count:
-        suggestion = suggest(name, header[:MAX_LISTED])
-        columns = format_names(header) or "no names"
-        raise DataError(f"{where}: no column '{name}' (has {columns}){suggestion}")
-    return list(header).index(name)
-
-
-def format_names(columns: Sequence[str]) -> str:
-    """Return names of columns for a message, the first ones alone if there are very many."""
-    return ", ".join(columns[:MAX_LISTED])[:300] + (", …" if len(columns) > MAX_LISTED else "")
-
-
-class FileLayout(NamedTuple):
-    """The layout of a text file in its card; what is None is found in the file."""
-
-    delimiter: str | None = None
-    header: bool | None = None
-    """Whether the first row holds the names of the columns."""
-    quoting: bool | None = None
-    """Whether quotes hold cells together."""
-    fields: int | None = None
-    """The number of fields to cut each line into; the last one keeps its delimiters."""
 
 
 def read_table(
@@ -254,22 +82,36 @@ def read_table(
     is_parquet = path.suffix.lower() == PARQUET_SUFFIX or content.startswith(b"PAR1")
     if is_excel:
         _check_no_layout(path, layout, file_kind="an Excel sheet")
-    if is_excel or not (is_parquet or _is_json_lines(path, content)):
-        table = (
-            _read_excel_table(path, by_name=by_name)
-            if is_excel
-            else read_delimited(path, layout, by_name=by_name)
-        )
-        if not table.rows:
-            raise DataError(f"{path}: no rows below the header")
-        return table
-    file_kind = "parquet" if is_parquet else "lines of JSON"
-    _check_no_layout(path, layout, file_kind)
+        table = _read_excel_table(path, by_name=by_name)
+    elif is_parquet or _is_json_lines(path, content):
+        _check_no_layout(path, layout, file_kind="parquet" if is_parquet else "lines of JSON")
+        return _read_typed_table(path, content, is_parquet=is_parquet, with_lists=with_lists)
+    else:
+        table = read_delimited(path, layout, by_name=by_name)
+    if not table.rows:
+        raise DataError(f"{path}: no rows below the header")
+    return table
+
+
+def _read_typed_table(
+    path: Path, content: bytes, *, is_parquet: bool, with_lists: bool
+) -> TextTable:
+    """Read parquet or lines of JSON as a table of text.
+
+    Args:
+        path: The file, for messages.
+        content: Its bytes.
+        is_parquet: Whether the file is parquet, not JSON.
+        with_lists: Whether the texts in lists are columns too, see :func:`expand_lists`.
+
+    Raises:
+        DataError: The file is broken, or has no row.
+    """
     import pyarrow as pa
 
     # Damaged pages of parquet raise an OSError.
     exception_types = (pa.ArrowException, OSError, UnicodeDecodeError)
-    problem = f"{path}: not valid {file_kind}"
+    problem = f"{path}: not valid {'parquet' if is_parquet else 'lines of JSON'}"
     with translate_errors(problem, DataError, *exception_types, max_length=150):
         if is_parquet:
             arrow_table = read_parquet(path, content)
@@ -496,7 +338,7 @@ class _SplitText(NamedTuple):
 def read_delimited(
     path: Path, layout: FileLayout, *, by_name: bool, encoding: str | None = None
 ) -> TextTable:
-    """Read a file of delimited text as a table, whose rows may be none below a header.
+    """Read a file of delimited text as a table; a table may have a header and no rows below it.
 
     Without a delimiter in its layout, each possible one is tried.
 
@@ -513,29 +355,7 @@ def read_delimited(
     content = read_bytes(path)
     encoding = encoding or find_encoding(content)
     content = normalise_text(path, to_utf8(path, content, encoding), mixed_ends=True)
-    text = content.decode().removeprefix(BOM)
-    splits: dict[str, _SplitText] = {}
-    failures: list[DataError] = []
-    for delimiter in _possible_delimiters(path, text, layout):
-        try:
-            splits[delimiter] = _split_at(path, text, delimiter, layout)
-        except DataError as error:
-            failures.append(error)
-
-    def preference(delimiter: str) -> tuple[bool, bool, int]:
-        """Return what to choose a delimiter by: equally long rows, a tab, more cells in a row."""
-        split_rows = splits[delimiter].rows
-        return _is_even(split_rows), delimiter == "\t", _width(split_rows)
-
-    best_delimiter = max(splits, key=preference, default="")
-    rows, numbers = splits.get(best_delimiter, _SplitText(rows=[], numbers=[]))
-    if _width(rows) > 1:
-        # A row of delimiters alone is an empty row of a spreadsheet.
-        is_filled = [any(map(str.strip, cells)) for cells in rows]
-        rows, numbers = list(compress(rows, is_filled)), list(compress(numbers, is_filled))
-    # A delimiter that failed separates cells more likely than one that separates none.
-    if failures and _width(rows) < 2:
-        raise failures[0]
+    delimiter, (rows, numbers) = _split_text(path, content.decode().removeprefix(BOM), layout)
     if not rows:
         raise DataError(f"{path}: the file holds no row")
     n_header_rows = int(by_name if layout.header is None else layout.header)
@@ -544,9 +364,49 @@ def read_delimited(
         header=rows[0] if n_header_rows else [],
         rows=rows[n_header_rows:],
         numbers=numbers[n_header_rows:],
-        delimiter=best_delimiter,
+        delimiter=delimiter,
         reading="" if encoding == "utf-8" else f"text in {encoding}",
     )
+
+
+def _split_text(path: Path, text: str, layout: FileLayout) -> tuple[str, _SplitText]:
+    """Return the best delimiter of a text, and the text split into rows at it.
+
+    A delimiter by which all rows have the same length is best. Of several such, a tab is preferred,
+    then the delimiter with most cells in a row. Rows without any text in their cells are omitted.
+
+    Args:
+        path: The file, for messages.
+        text: Its text, with line ends of one kind.
+        layout: The layout in its card; only its delimiter is tried if it has one.
+
+    Raises:
+        CardError: The layout's delimiter cannot separate cells.
+        DataError: Quotes are broken for one delimiter, and no other one separates cells.
+    """
+    splits: dict[str, _SplitText] = {}
+    failures: list[DataError] = []
+    for delimiter in _possible_delimiters(path, text, layout):
+        try:
+            splits[delimiter] = _split_at(path, text, delimiter, layout)
+        except DataError as error:
+            failures.append(error)
+
+    def preference_key(delimiter: str) -> tuple[bool, bool, int]:
+        """Return the key that orders delimiters: the greatest is the best."""
+        split_rows = splits[delimiter].rows
+        return _is_even(split_rows), delimiter == "\t", _width(split_rows)
+
+    best_delimiter = max(splits, key=preference_key, default="")
+    rows, numbers = splits.get(best_delimiter, _SplitText(rows=[], numbers=[]))
+    # A delimiter that failed separates cells more likely than one that separates none.
+    if failures and _width(rows) < 2:
+        raise failures[0]
+    if _width(rows) > 1:
+        # A row of delimiters alone is an empty row of a spreadsheet.
+        is_filled = [any(map(str.strip, cells)) for cells in rows]
+        rows, numbers = list(compress(rows, is_filled)), list(compress(numbers, is_filled))
+    return best_delimiter, _SplitText(rows, numbers)
 
 
 def _possible_delimiters(path: Path, text: str, layout: FileLayout) -> Sequence[str]:
@@ -621,25 +481,39 @@ def _split_at(path: Path, text: str, delimiter: str, layout: FileLayout) -> _Spl
     can_have_quotes = '"' in text and len(delimiter) == 1 and delimiter != '"'
     if layout.quoting is False or (layout.quoting is None and not can_have_quotes):
         return unquoted
-    quoted = _SplitText(rows=[], numbers=[])
-    number = 1
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
-        for cells in reader:
-            if cells:
-                quoted.rows.append(cells)
-                quoted.numbers.append(number)
-            number = reader.line_num + 1
-    except csv.Error as error:
+        quoted = _split_quoted(path, text, delimiter)
+    except DataError:
         # A quotation mark may be a character of the text; then the lines are the rows.
         if layout.quoting is None and (delimiter == "\t" or _is_even(unquoted.rows)):
             return unquoted
-        raise DataError(f"{path}: line {number}: not valid CSV: {join_lines(error)}") from error
+        raise
     if layout.quoting or delimiter != "\t":
         return quoted
     # In tab-separated text quotes are characters, unless the content shows that they quote cells.
     is_quoted = _is_even(quoted.rows) and _shows_quoting(unquoted.rows)
     return quoted if is_quoted else unquoted
+
+
+def _split_quoted(path: Path, text: str, delimiter: str) -> _SplitText:
+    """Split a text into rows as CSV, in which quotes hold cells together; omit empty rows.
+
+    Raises:
+        DataError: Quotes are not closed, or there is text beside a quoted cell.
+    """
+    quoted = _SplitText(rows=[], numbers=[])
+    # A row may span several lines; its number is that of the first.
+    first_line = 1
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        for cells in reader:
+            if cells:
+                quoted.rows.append(cells)
+                quoted.numbers.append(first_line)
+            first_line = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(f"{path}: line {first_line}: not valid CSV: {join_lines(error)}") from error
+    return quoted
 
 
 def _shows_quoting(rows: Sequence[Sequence[str]]) -> bool:

@@ -20,15 +20,8 @@ from msgspec import Meta
 from stsbench.core.errors import CardError, DataError, Remedy, suggest, translate_errors
 from stsbench.core.wording import describe_type_problem, join_lines
 from stsbench.data.readers.columns import ColumnRoles, find_roles
-from stsbench.data.readers.files import (
-    ColumnKey,
-    DataFile,
-    FileLayout,
-    TextTable,
-    format_names,
-    read_delimited,
-    read_table,
-)
+from stsbench.data.readers.files import read_delimited, read_table
+from stsbench.data.readers.table import ColumnKey, DataFile, FileLayout, TextTable, format_names
 from stsbench.data.readers.text import (
     format_field,
     has_decimal_commas,
@@ -242,22 +235,7 @@ def to_split(
             names = part.table.column(subset)
             subsets += [names[position] for position in part.positions]
     if roles.is_gold:
-        has_commas = has_decimal_commas([row.target for row in rows])
-        gold = [
-            parse_number(
-                row.target.replace(",", ".") if has_commas else row.target,
-                where=row.where,
-                name="gold score",
-            )
-            for row in rows
-        ]
-        first_sentences, second_sentences = zip(*(row.sentences for row in rows), strict=True)
-        return PairSplit(
-            sentences1=list(first_sentences),
-            sentences2=list(second_sentences),
-            gold=np.array(gold, dtype=np.float64),
-            subset=subsets,
-        )
+        return _to_pair_split(rows, subsets)
     if classes is None:
         labels = sorted({row.target for row in rows})
         raise CardError(
@@ -310,6 +288,30 @@ def _iter_rows(part: TableRows, roles: ColumnRoles) -> Iterator[_Row]:
 Labelled = LabelledSplit | LabelledPairSplit
 
 
+def _to_pair_split(rows: Sequence[_Row], subsets: Sequence[str]) -> PairSplit:
+    """Make a split of pairs with gold scores, which may be written with decimal commas.
+
+    Args:
+        rows: The pairs with their scores as text, at least one.
+        subsets: The subset of each pair.
+
+    Raises:
+        DataError: A score is no number.
+    """
+    has_commas = has_decimal_commas([row.target for row in rows])
+    gold = []
+    for row in rows:
+        number = row.target.replace(",", ".") if has_commas else row.target
+        gold.append(parse_number(number, where=row.where, name="gold score"))
+    first_sentences, second_sentences = zip(*(row.sentences for row in rows), strict=True)
+    return PairSplit(
+        sentences1=list(first_sentences),
+        sentences2=list(second_sentences),
+        gold=np.array(gold, dtype=np.float64),
+        subset=list(subsets),
+    )
+
+
 def _to_labelled(
     rows: Iterable[_Row],
     classes: Sequence[str],
@@ -325,23 +327,29 @@ def _to_labelled(
     Raises:
         DataError: A label is of no class.
     """
-    label_by_class = {name: label for label, name in enumerate(classes)}
-    labels: list[int] = []
-    texts: list[Sequence[str]] = []
+    number_by_class = {name: number for number, name in enumerate(classes)}
+    class_numbers: list[int] = []
+    sentences_by_row: list[Sequence[str]] = []
     for row in rows:
-        if row.target not in label_by_class:
+        if row.target not in number_by_class:
             some_classes = ", ".join(classes[:6]) + (", …" if len(classes) > 6 else "")
             raise DataError(
                 f"{row.where}: unknown label '{row.target[:40]}' (known: {some_classes})"
                 f"{suggest(row.target, classes)}"
             )
-        labels.append(label_by_class[row.target])
-        texts.append(row.sentences)
-    targets: dict[str, Any] = {"labels": np.array(labels, dtype=np.int64), "classes": list(classes)}
-    columns = [[clean_text(text) for text in column] for column in zip(*texts, strict=True)]
-    if len(columns) == 1:
-        return LabelledSplit(sentences=columns[0], **targets)
-    return LabelledPairSplit(sentences1=columns[0], sentences2=columns[1], **targets)
+        class_numbers.append(number_by_class[row.target])
+        sentences_by_row.append(row.sentences)
+    targets: dict[str, Any] = {
+        "labels": np.array(class_numbers, dtype=np.int64),
+        "classes": list(classes),
+    }
+    # One column of sentences, or the two columns of pairs.
+    first_sentences, *second_sentences = (
+        list(map(clean_text, column)) for column in zip(*sentences_by_row, strict=True)
+    )
+    if not second_sentences:
+        return LabelledSplit(sentences=first_sentences, **targets)
+    return LabelledPairSplit(sentences1=first_sentences, sentences2=second_sentences[0], **targets)
 
 
 def read_semeval(

@@ -124,9 +124,10 @@ def normalise_text(
     mixed_ends: bool = False,
     forbidden: bytes = b"\0\r",
 ) -> bytes:
-    r"""Check the bytes of a text, and return them with ``\r\n`` as ``\n`` if every line ends so.
+    r"""Check the bytes of a text, and return them with ``\n`` for each ``\r\n``.
 
-    The lines of SICK's test file do. Otherwise line ends stay as they are.
+    That is done only if every line ends in ``\r\n``, as in SICK's test file, or if ``mixed_ends``
+    is set. Otherwise line ends stay as they are.
 
     Args:
         path: The file, for messages.

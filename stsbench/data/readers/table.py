@@ -1,0 +1,184 @@
+"""Tables of text: rows of cells with the numbers of their lines, and the files that they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from stsbench.core.errors import CardError, DataError, suggest
+
+ColumnKey = str | int
+"""A column by header name or by position."""
+MAX_LISTED = 20
+"""The maximum number of columns or rows that a message names."""
+DELIMITERS = (",", ";", "|")
+"""The possible delimiters of cells, beside a tab."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFile:
+    """A file on this machine, and its facts in the card."""
+
+    path: Path
+    subset: str = ""
+    label: str = ""
+    pinned: bool = False
+    """Whether the card gives its sha256: irregularities that a reader accepts are the release's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextTable:
+    """The cells of a file as text."""
+
+    path: Path | str
+    """The file, or the dataset's name for messages."""
+    header: Sequence[str]
+    """The names of the columns; empty if the file has none."""
+    rows: Sequence[Sequence[str | None]]
+    """The cells of each row; None for a cell that holds neither text nor a number."""
+    numbers: Sequence[int]
+    """The number of each row in the file."""
+    unit: Literal["line", "row"] = "line"
+    """The unit that ``numbers`` count."""
+    delimiter: str = ""
+    """The character or text between the cells of a text file; empty for other files."""
+    reading: str = ""
+    """The encoding of text that is not UTF-8, or the sheet of a workbook; otherwise empty."""
+
+    def locate_row(self, row: int) -> str:
+        """Return the file and the line of a row, for a message; ``row`` is its position."""
+        return f"{self.path}: {self.unit} {self.numbers[row]}"
+
+    def column(self, key: ColumnKey) -> list[str]:
+        """Return the cells of one column.
+
+        Args:
+            key: The column by header name or by position.
+
+        Raises:
+            CardError: The position is negative.
+            DataError: The column, or one of its cells, is missing.
+        """
+        position = self.column_position(key)
+        column_cells = []
+        for row, cells in enumerate(self.rows):
+            if position >= len(cells):
+                raise DataError(
+                    f"{self.locate_row(row)}: {len(cells)} columns, column {key!r} is missing"
+                )
+            cell = cells[position]
+            if cell is None:
+                raise DataError(
+                    f"{self.locate_row(row)}: column {key!r} holds neither text nor a number"
+                )
+            column_cells.append(cell)
+        return column_cells
+
+    def describe_rows(self, notes: Mapping[int, str]) -> str:
+        """Return the file's name with notes on rows, the first ones alone if there are many.
+
+        Args:
+            notes: A note on each row, by its position.
+        """
+        texts = [
+            f"{self.unit} {self.numbers[row]}: {note}"
+            for row, note in islice(notes.items(), MAX_LISTED)
+        ]
+        more = f" and {len(notes) - MAX_LISTED:,} more" if len(notes) > MAX_LISTED else ""
+        return f"{self.path}: {', '.join(texts)}{more}"
+
+    @property
+    def width(self) -> int:
+        """The number of fields of the header, or of the first row if there is no header."""
+        return len(self.header or self.rows[0])
+
+    def uneven_rows(self) -> dict[int, int]:
+        """Return the number of fields, by position, of rows that are not as long as the header."""
+        return {row: len(cells) for row, cells in enumerate(self.rows) if len(cells) != self.width}
+
+    def describe_uneven_rows(self, *, with_longer: bool = False) -> str:
+        """Return a message on the rows that are longer or shorter than the header.
+
+        Args:
+            with_longer: Let rows of tab-separated text without a header be longer: STS-B as
+                released has two fields more at the end of some rows.
+
+        Returns:
+            The message, or an empty string if there are no such rows.
+        """
+        may_be_longer = with_longer and self.delimiter == "\t" and not self.header
+        widths = self.uneven_rows()
+        if may_be_longer:
+            widths = {row: width for row, width in widths.items() if width < self.width}
+        if not widths:
+            return ""
+        notes = {row: f"{width} fields" for row, width in widths.items()}
+        message = f"{self.describe_rows(notes)}, expected {self.width}"
+        if max(widths.values()) > self.width and self.delimiter in DELIMITERS:
+            message += f"; put a cell that holds '{self.delimiter}' in double quotes"
+        return message
+
+    def check_row_lengths(self, *, with_longer: bool = False) -> None:
+        """Raise DataError if rows are longer or shorter than the header.
+
+        Args:
+            with_longer: Accept longer rows, as in :meth:`describe_uneven_rows`.
+        """
+        if message := self.describe_uneven_rows(with_longer=with_longer):
+            raise DataError(message)
+
+    def column_position(self, key: ColumnKey) -> int:
+        """Return the position of a column.
+
+        Raises:
+            CardError: The position is negative.
+            DataError: No column, or more than one, has this name.
+        """
+        if isinstance(key, int):
+            if key < 0:
+                raise CardError(f"{self.path}: column {key}: columns are counted from 0")
+            return key
+        return column_position(self.header, key, where=str(self.path))
+
+
+def column_position(header: Sequence[str], name: str, *, where: str) -> int:
+    """Return the position of a column.
+
+    Args:
+        header: The names of all columns.
+        name: The name of the column.
+        where: The beginning of a message.
+
+    Raises:
+        DataError: No column, or more than one, has this name.
+    """
+    count = list(header).count(name)
+    if count > 1:
+        raise DataError(
+            f"{where}: {count} columns are called '{name}'; give its position, or rename one"
+        )
+    if not count:
+        suggestion = suggest(name, header[:MAX_LISTED])
+        columns = format_names(header) or "no names"
+        raise DataError(f"{where}: no column '{name}' (has {columns}){suggestion}")
+    return list(header).index(name)
+
+
+def format_names(columns: Sequence[str]) -> str:
+    """Return names of columns for a message, the first ones alone if there are very many."""
+    return ", ".join(columns[:MAX_LISTED])[:300] + (", …" if len(columns) > MAX_LISTED else "")
+
+
+class FileLayout(NamedTuple):
+    """The layout of a text file in its card; what is None is found in the file."""
+
+    delimiter: str | None = None
+    header: bool | None = None
+    """Whether the first row holds the names of the columns."""
+    quoting: bool | None = None
+    """Whether quotes hold cells together."""
+    fields: int | None = None
+    """The number of fields to cut each line into; the last one keeps its delimiters."""
