@@ -4,8 +4,9 @@ The functions below are public; their arguments are arrays.
 """
 
 from stsbench.analysis.inside import near_vectors
-from stsbench.analysis.mistakes import pair_costs, slice_cost, suppression
+from stsbench.analysis.mistakes import pair_costs, slice_cost
 from stsbench.analysis.pairs import collapse
+from stsbench.analysis.robustness import suppression
 from stsbench.analysis.space import (
     mean_cosine,
     nearest,

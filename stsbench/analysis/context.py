@@ -262,7 +262,7 @@ ANALYSES = Registry(
         "layers": "stsbench.analysis.inside:Layers",
         "errors": "stsbench.analysis.mistakes:Mistakes",
         "neighbours": "stsbench.analysis.space:Neighbours",
-        "robustness": "stsbench.analysis.mistakes:Robustness",
+        "robustness": "stsbench.analysis.robustness:Robustness",
         "tokens": "stsbench.analysis.inside:TokenFrequency",
         "shift": "stsbench.analysis.training:DomainShift",
         "sweep": "stsbench.analysis.training:SweepCells",
@@ -347,12 +347,13 @@ class AnalysisContext:
             for result in folder.results
             if (result.task, result.split, result.protocol) == cell_fields
         )
-        believed = believe(results, self.plan.catalogue)
-        for problem in (*folder.problems, *believed.problems):
+        # Recomputes the scores from per-item values.
+        checked = believe(results, self.plan.catalogue)
+        for problem in (*folder.problems, *checked.problems):
             self.callbacks.on_notice(problem.message)
-        if believed.unverified:
-            self.callbacks.on_notice(believed.notice)
-        return believed.results
+        if checked.unverified:
+            self.callbacks.on_notice(checked.notice)
+        return checked.results
 
 
 def make_analysis(name: str, parameters: Mapping[str, Any]) -> Analysis:
@@ -405,6 +406,8 @@ def analyse(
 
 def _embed_task_first(embedder: TaskEmbedder, task: PlannedTask) -> Embed:
     """Return a function that embeds; its first call embeds all the task's sentences, as a run does.
+
+    Nothing is embedded before that call.
 
     Args:
         embedder: Embeds by the encoder, through the store.

@@ -1,54 +1,42 @@
-"""The pairs that an encoder gets wrong, and how easily: ``errors`` and ``robustness``.
+"""The pairs that an encoder gets wrong: the analysis ``errors``.
 
 Spearman's correlation is 1 less half the mean of (u - v)², u and v being the standardised ranks of
 cosine and gold: each pair has a cost, and the mean cost is what the score lacks of 1. Plain rules
 give the kind of a pair: overlap of words, length, negation, numbers, names.
-
-Under edits that should or should not change the meaning, similarities and scores move. Feature
-suppression, as SNCSE (Wang et al. 2022, arXiv 2201.05979) calls it: encoders confuse similar words
-with similar meaning, so that a sentence may be nearer to its own negation than to its paraphrase.
-One number measures how often.
 """
 
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
-from zlib import crc32
 
 import numpy as np
 
 from stsbench.analysis.context import (
-    THRESHOLD_HINT,
     EncoderAnalysis,
     EncoderFindings,
     EncoderOnTask,
     PlainRow,
     Tables,
 )
-from stsbench.core.errors import DataError
 from stsbench.data.splits import PairSplit
-from stsbench.evaluators.base import NonNegativeInt, PositiveInt
+from stsbench.evaluators.base import PositiveInt
 from stsbench.numbers.intervals import (
     ItemDependence,
     read_dependence,
     sentence_columns,
-    share_interval,
     standard_error,
 )
 from stsbench.numbers.statistics import (
     Float64Array,
     centred_ranks,
-    weigh_subsets,
     weighted_rank_sums,
 )
 from stsbench.plots.draw import DotPoint, draw_dots
-from stsbench.significance.differences import EstimatedDifference, ScoreSample
-from stsbench.significance.paired import PairedCorrelation
+from stsbench.significance.differences import EstimatedDifference
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -225,13 +213,14 @@ def slice_cost(
     costs = pair_costs(cosines, gold)
     cost = float((members * costs).mean())
     mean_cost = float(costs.mean())
+    # The members' mean cost less that of all pairs.
     excess = cost / share - mean_cost
-    # The influence of each pair on these three numbers.
+    # The influence of each pair on cost, mean_cost and share, (n,): by its own cost or membership,
+    # and by moving the ranks of other pairs.
     cost_influence = members * costs - cost + _influence_by_ranks(cosines, gold, members)
     mean_influence = costs - mean_cost + _influence_by_ranks(cosines, gold, np.ones(n))
-    # The influence on a ratio is that on its numerator, less the ratio times that on its
-    # denominator, over the denominator.
     share_influence = members - share
+    # The influence on the ratio cost / share, by the quotient rule.
     ratio_influence = (cost_influence - share_influence * cost / share) / share
     excess_influence = ratio_influence - mean_influence
     sharing = sharing or ItemDependence.without_shared(n)
@@ -259,10 +248,10 @@ def _influence_by_ranks(x: Float64Array, y: Float64Array, members: Float64Array)
 
 
 def _rank_influence(values: Float64Array, gap: Float64Array) -> Float64Array:
-    """Return how much each pair moves the mean of gap times rank by moving other pairs' ranks.
+    """Return how much each pair moves the mean of gap times rank, by moving other pairs' ranks.
 
-    A pair raises the ranks of all pairs with a higher value, and by half those of the same value.
-    The mean of this over all pairs is subtracted, for the mean of an influence is 0.
+    A pair raises the rank of each pair with a higher value, and half as much that of each pair with
+    the same value. The mean over all pairs is subtracted, because the mean of influences is 0.
 
     Args:
         values: The values that are ranked, (n,).
@@ -279,7 +268,7 @@ def _rank_influence(values: Float64Array, gap: Float64Array) -> Float64Array:
     return effects / ranks.std()  # type: ignore[no-any-return]
 
 
-def _shared_sentences(first: Sequence[str], second: Sequence[str]) -> ItemDependence:
+def shared_sentences(first: Sequence[str], second: Sequence[str]) -> ItemDependence:
     """Return which pairs share a sentence: their errors are not independent."""
     return read_dependence(sentence_columns(first, second), len(first))
 
@@ -287,11 +276,11 @@ def _shared_sentences(first: Sequence[str], second: Sequence[str]) -> ItemDepend
 def _interval(
     value: float, influence: Float64Array, sharing: ItemDependence
 ) -> tuple[float, float]:
-    """Return the 95% interval of a mean over pairs, by Student's distribution.
+    """Return the 95% interval of a number that is a mean over pairs, by Student's distribution.
 
     Args:
-        value: The mean.
-        influence: How much each pair moves it, times n, (n,).
+        value: The number.
+        influence: The influence of each pair on it, (n,): n times how much the pair moves it.
         sharing: Which pairs share sentences, so that they count as fewer.
     """
     n = len(influence)
@@ -377,7 +366,7 @@ def _slice_rows(pairs: PairSplit, cosines: Float64Array) -> list[PlainRow]:
         pairs: The pairs; rules look at their texts.
         cosines: The cosine of each pair, (n,).
     """
-    sharing = _shared_sentences(*pairs.sides)
+    sharing = shared_sentences(*pairs.sides)
     rows: list[PlainRow] = []
     for name, kinds in slices(*pairs.sides).items():
         for kind in sorted(set(kinds)):
@@ -401,258 +390,3 @@ def _pair_row(pairs: PairSplit, row: int, numbers: PlainRow) -> PlainRow:
     """Return a row of a table of pairs: the gold score, further numbers, and both sentences."""
     texts = {"sentence1": pairs.sentences1[row], "sentence2": pairs.sentences2[row]}
     return {"gold": float(pairs.gold[row]), **numbers, **texts}
-
-
-AUXILIARIES = frozenset(
-    (
-        "is are was were am be can could will would shall should may might must "
-        "do does did has have had"
-    ).split()
-)
-WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
-NEGATION_PATTERN = re.compile(r"\b(?:not|never)\s+|n['’]t\b", re.IGNORECASE)
-
-
-def typo(sentence: str, rng: np.random.Generator) -> str:
-    """Swap two neighbouring letters inside a word of four letters or more.
-
-    The first and the last letter of a word stay. A sentence without such a word stays as it is.
-
-    Args:
-        sentence: The sentence.
-        rng: Draws the word, then the letters.
-    """
-    words = sentence.split(" ")
-    candidates = [
-        # Two different letters inside: a swap of equal letters changes nothing.
-        index
-        for index, word in enumerate(words)
-        if len(word) > 3 and len(set(word[1:-1])) > 1
-    ]
-    if not candidates:
-        return sentence
-    index = int(rng.choice(candidates))
-    word = words[index]
-    positions = [
-        position for position in range(1, len(word) - 2) if word[position] != word[position + 1]
-    ]
-    position = int(rng.choice(positions))
-    words[index] = word[:position] + word[position + 1] + word[position] + word[position + 2 :]
-    return " ".join(words)
-
-
-def negate(sentence: str, rng: np.random.Generator) -> str:
-    """Negate a sentence.
-
-    Its first ``not``, ``never`` or ``n't`` is removed. A sentence without one gets a ``not`` after
-    its first auxiliary verb, or, without such a verb, the words "It is not true that" before it.
-
-    Args:
-        sentence: The sentence.
-        rng: Not used; all edits have this parameter.
-    """
-    if NEGATION_PATTERN.search(sentence):
-        return NEGATION_PATTERN.sub("", sentence, count=1)
-    words = sentence.split()
-    for index, word in enumerate(words):
-        if word.lower() in AUXILIARIES:
-            return " ".join([*words[: index + 1], "not", *words[index + 1 :]])
-    return f"It is not true that {sentence[:1].lower()}{sentence[1:]}"
-
-
-def _lower_case(sentence: str, rng: np.random.Generator) -> str:
-    return sentence.lower()
-
-
-def _upper_case(sentence: str, rng: np.random.Generator) -> str:
-    return sentence.upper()
-
-
-def _without_punctuation(sentence: str, rng: np.random.Generator) -> str:
-    # A sentence of nothing but punctuation stays.
-    return " ".join(sentence.translate(WITHOUT_PUNCTUATION).split()) or sentence
-
-
-def _shuffled(sentence: str, rng: np.random.Generator) -> str:
-    return " ".join(rng.permutation(sentence.split()))
-
-
-class Edit(NamedTuple):
-    """A change of a sentence."""
-
-    make: Callable[[str, np.random.Generator], str]
-    """Returns the changed sentence; the generator draws where it does so."""
-    matters: bool
-    """It changes the meaning of the sentence."""
-
-
-EDITS: Mapping[str, Edit] = {
-    "lower case": Edit(_lower_case, matters=False),
-    "upper case": Edit(_upper_case, matters=False),
-    "no punctuation": Edit(_without_punctuation, matters=False),
-    "typo": Edit(typo, matters=False),
-    "word order": Edit(_shuffled, matters=True),
-    "negation": Edit(negate, matters=True),
-}
-"""All edits by their names."""
-
-
-def edit_text(edit: str, sentence: str, seed: int) -> str:
-    """Return a sentence after the edit of this name; draws depend on seed and sentence alone."""
-    # Not hash(), which differs from run to run; a lone surrogate has no UTF-8 of its own.
-    sentence_seed = crc32(sentence.encode("utf-8", "surrogatepass"))
-    return EDITS[edit].make(sentence, np.random.default_rng([seed, sentence_seed]))
-
-
-def score_change(
-    before: Float64Array, after: Float64Array, split: PairSplit
-) -> EstimatedDifference:
-    """Return the difference of two Spearman correlations with gold scores, after minus before.
-
-    Args:
-        before: Cosines of the pairs by seed, (s, n).
-        after: The cosines to compare with them, (s', n).
-        split: The pairs.
-    """
-    correlations = PairedCorrelation(
-        values=[before, after],
-        gold=split.gold,
-        subset_weights=weigh_subsets(split.subset, aggregation="all"),
-        metric="spearman",
-    )
-    # Index 0 is before and 1 after; each row of their values is one seed.
-    first, second = (
-        ScoreSample(
-            correlations.scores(index),
-            correlations.influences(index),
-            seeds=tuple(range(len(correlations.values[index]))),
-        )
-        for index in (0, 1)
-    )
-    sharing = _shared_sentences(*split.sides)
-    return EstimatedDifference.estimate(first, second, sharing, correlations.weights)
-
-
-def suppression(to_negation: Float64Array, to_paraphrase: Float64Array) -> float:
-    """Return the share of sentences that are as near to their negation as to their paraphrase.
-
-    A sentence that is nearer to its negation counts too. 0: the encoder always distinguishes the
-    negation; 1: it never does.
-
-    Args:
-        to_negation: The cosine of each sentence and its negation, (n,).
-        to_paraphrase: The cosine of each sentence and its paraphrase, (n,).
-    """
-    return float((to_negation >= to_paraphrase).mean())
-
-
-@dataclass(frozen=True)
-class Robustness(EncoderAnalysis):
-    """Similarities of sentences to their edited selves, and the score when every one is edited.
-
-    Pairs ``above`` a gold score are paraphrases; the seed draws typos and word order.
-    """
-
-    about = "how far similarities and scores move under edits that should (*) or should not matter"
-    printed = ("edits", "suppression")
-
-    above: float = 4.0
-    seed: NonNegativeInt = 0
-
-    def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Measure one encoder; a score is Spearman's correlation of all pairs."""
-        split = subject.pairs()
-        edits = [self._measure_edit(subject, split, name) for name in EDITS]
-        return EncoderFindings(
-            {"edits": edits, "suppression": [self._measure_suppression(subject, split)]}
-        )
-
-    def _measure_edit(self, subject: EncoderOnTask, split: PairSplit, name: str) -> PlainRow:
-        """Measure how far one edit of all sentences moves their cosines and the score.
-
-        Args:
-            subject: The encoder, on the task.
-            split: The task's pairs.
-            name: A key of EDITS.
-
-        Returns:
-            The row of the table ``edits``: ``cosine`` is the mean cosine of a sentence and its
-            edited self, NaN if the edit changes no sentence; ``score_change``, ``low`` and ``high``
-            are the change of Spearman's correlation and its 95% interval, not times 100.
-        """
-        texts = dict.fromkeys(split.texts())
-        edited_text = {text: edit_text(name, text, self.seed) for text in texts}
-        changed_texts = [text for text in texts if edited_text[text] != text]
-        cosines_to_edited = subject.cosines_of(
-            changed_texts, [edited_text[text] for text in changed_texts]
-        )
-        # Both sentences of each pair are edited, in their order.
-        edited_sides = ([edited_text[text] for text in side] for side in split.sides)
-        cosines_after = subject.cosines_of(*edited_sides)
-        # [None] makes them the (1, n) cosines of a single seed.
-        change = score_change(subject.cosines[None], cosines_after[None], split)
-        low, high = change.interval()
-        matters = EDITS[name].matters
-        return {
-            "edit": name + (" *" if matters else ""),
-            "matters": matters,
-            "changed": len(changed_texts),
-            "cosine": float(cosines_to_edited.mean()) if changed_texts else float("nan"),
-            "score_change": change.difference,
-            "low": low,
-            "high": high,
-        }
-
-    def _measure_suppression(self, subject: EncoderOnTask, split: PairSplit) -> dict[str, float]:
-        """Measure the suppression of negations, with its 95% interval and the mean cosines.
-
-        The sentences are the first ones of positive pairs. Pairs of equal sentences are omitted:
-        a paraphrase that is the sentence itself is always nearer than its negation.
-
-        Args:
-            subject: The encoder, on the task.
-            split: The task's pairs.
-
-        Raises:
-            DataError: There are no such pairs.
-        """
-        rows = subject.positives(split, self.above)
-        pairs = [(split.sentences1[row], split.sentences2[row]) for row in rows]
-        pairs = [(sentence, paraphrase) for sentence, paraphrase in pairs if sentence != paraphrase]
-        if not pairs:
-            raise DataError(
-                f"both sentences of each positive of {subject.task.name} are the same",
-                hint=THRESHOLD_HINT,
-            )
-        sentences, paraphrases = map(list, zip(*pairs, strict=True))
-        negations = [edit_text("negation", sentence, self.seed) for sentence in sentences]
-        to_negation = subject.cosines_of(sentences, negations)
-        to_paraphrase = subject.cosines_of(sentences, paraphrases)
-        is_suppressed = (to_negation >= to_paraphrase).astype(np.float64)
-        dependence = _shared_sentences(sentences, paraphrases)
-        low, high = share_interval(is_suppressed, dependence)
-        return {
-            "suppression": suppression(to_negation, to_paraphrase),
-            "low": low,
-            "high": high,
-            "to_negation": float(to_negation.mean()),
-            "to_paraphrase": float(to_paraphrase.mean()),
-            "n": len(sentences),
-        }
-
-    def draw(self, tables: Tables, title: str) -> Chart:
-        """Draw the change of the score by each edit.
-
-        Args:
-            tables: ``edits``, a row for each edit by encoder.
-            title: The title of the picture.
-        """
-        dots = []
-        for row in tables["edits"]:
-            numbers = (100 * row[key] for key in ("score_change", "low", "high"))
-            dots.append(DotPoint.difference(row["edit"], row["encoder"], *numbers))
-        x_label = (
-            "change of the score × 100, with its 95% interval; ○ it may be 0; "
-            "* the edit changes what is said"
-        )
-        return draw_dots(dots, x_label=x_label, title=title, has_zero_line=True)

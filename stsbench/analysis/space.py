@@ -350,25 +350,28 @@ class Neighbours(EncoderAnalysis):
         A query that is a sentence of the task is not its own neighbour.
         """
         texts = list(dict.fromkeys(subject.task.texts()))
-        sample_rows = np.random.default_rng(self.seed).permutation(len(texts))[: self.sample]
+        shuffled_rows = np.random.default_rng(self.seed).permutation(len(texts))
+        sample_rows = shuffled_rows[: self.sample]
         queries = [self.query] if isinstance(self.query, str) else list(self.query)
         if not queries:
             queries = [texts[row] for row in sample_rows[:3]]
-        row_of_text = {text: row for row, text in enumerate(texts)}
-        query_rows = np.array([row_of_text.get(query, -1) for query in queries])
+        # The row of each query among the texts; -1 if it is none of them.
+        row_by_text = {text: row for row, text in enumerate(texts)}
+        query_rows = np.array([row_by_text.get(query, -1) for query in queries])
         x = subject.embed(texts)
         query_neighbours = nearest(subject.array(queries), x, self.k, excluded=query_rows)
-        rows: list[PlainRow] = []
+        table_rows: list[PlainRow] = []
         for index, query in enumerate(queries):
-            neighbours = query_neighbours.rows[index].tolist()
+            text_rows = query_neighbours.rows[index].tolist()
             cosines = query_neighbours.cosines[index].tolist()
-            for rank, (row, cosine) in enumerate(zip(neighbours, cosines, strict=True), start=1):
-                rows.append(
+            for rank, (row, cosine) in enumerate(zip(text_rows, cosines, strict=True), start=1):
+                table_rows.append(
                     {"query": query, "rank": rank, "cosine": float(cosine), "sentence": texts[row]}
                 )
         sample_neighbours = nearest(x.take(sample_rows), x, self.k, excluded=sample_rows)
         return EncoderFindings(
-            {"neighbours": rows}, _NeighbourLists(rows, sample_neighbours.rows.tolist())
+            {"neighbours": table_rows},
+            _NeighbourLists(table_rows, sample_neighbours.rows.tolist()),
         )
 
     def compare_encoders(self, measurements: Mapping[str, _NeighbourLists]) -> Tables:

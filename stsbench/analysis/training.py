@@ -23,7 +23,7 @@ from stsbench.analysis.context import (
     PlainRow,
     Tables,
 )
-from stsbench.analysis.mistakes import score_change
+from stsbench.analysis.robustness import score_change
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, UnknownName
 from stsbench.core.names import split_all_params
@@ -260,9 +260,9 @@ def _tabulate(
         Points, the scores by the value of one key; and the grid, the scores by two keys or by the
         two values of one key.
     """
-    shared, scores_by_replacements = _factor_out_shared(scores_by_replacements)
+    shared, scores_by_varied = _factor_out_shared(scores_by_replacements)
     recipe = "+".join([name, *(f"{key}={value}" for key, value in shared)])
-    keys = dict.fromkeys(key for replacements in scores_by_replacements for key, _ in replacements)
+    keys = dict.fromkeys(key for replacements in scores_by_varied for key, _ in replacements)
     recipe_values = {}
     for key in keys:
         value = recipe_value(name, key, catalogue)
@@ -270,7 +270,7 @@ def _tabulate(
             recipe_values[key] = value
     points: list[PlainRow] = []
     grid: list[PlainRow] = []
-    for replacements, scores in scores_by_replacements.items():
+    for replacements, scores in scores_by_varied.items():
         mean, deviation = mean_and_deviation(scores)
         numbers = {"seeds": len(scores), "score": mean, "deviation": deviation}
         # The values of keys by which these scores are points.

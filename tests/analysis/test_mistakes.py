@@ -11,11 +11,8 @@ import pytest
 from scipy import stats
 
 from stsbench.analysis.mistakes import (
-    EDITS,
     SLICINGS,
     Mistakes,
-    Robustness,
-    edit_text,
     is_negated,
     names_in,
     numbers_in,
@@ -23,6 +20,7 @@ from stsbench.analysis.mistakes import (
     slice_cost,
     slices,
 )
+from stsbench.analysis.robustness import EDITS, Robustness, edit_text
 from stsbench.core.errors import DataError
 from tests.analysis.beds import bed
 from tests.encoders.fakes import Plain

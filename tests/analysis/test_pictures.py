@@ -9,8 +9,9 @@ import pytest
 
 from stsbench.analysis.context import Tables
 from stsbench.analysis.inside import TokenFrequency
-from stsbench.analysis.mistakes import EDITS, Mistakes, Robustness
+from stsbench.analysis.mistakes import Mistakes
 from stsbench.analysis.pairs import AlignmentAndUniformity, GoldAgainstCosine
+from stsbench.analysis.robustness import EDITS, Robustness
 from stsbench.analysis.space import Neighbours, SentenceMap, Spectrum
 from stsbench.analysis.training import DomainShift
 from tests.analysis.beds import bed
