@@ -30,12 +30,14 @@ import numpy.typing as npt
 
 from stsbench.core.catalogue import Catalogue
 from stsbench.data.task import load_task
-from stsbench.numbers.intervals import (
+from stsbench.numbers.dependence import (
     ItemDependence,
-    StandardError,
-    correlation_interval,
     read_sentence_ids,
     sentence_columns,
+)
+from stsbench.numbers.intervals import (
+    StandardError,
+    correlation_interval,
     share_interval,
     standard_errors,
     wilson_interval,

@@ -30,7 +30,10 @@ from calibration import (
     weights_of,
 )
 
-from stsbench.numbers.intervals import StandardError, standard_error
+from stsbench.numbers.intervals import (
+    StandardError,
+    standard_error,
+)
 from stsbench.significance.differences import EstimatedDifference, average_samples
 from stsbench.significance.margins import (
     margin_verdict,

@@ -24,12 +24,12 @@ from stsbench.analysis.context import (
 )
 from stsbench.data.splits import PairSplit
 from stsbench.evaluators.base import PositiveInt
-from stsbench.numbers.intervals import (
+from stsbench.numbers.dependence import (
     ItemDependence,
     read_dependence,
     sentence_columns,
-    standard_error,
 )
+from stsbench.numbers.intervals import standard_error
 from stsbench.numbers.statistics import (
     Float64Array,
     centred_ranks,

@@ -24,7 +24,11 @@ from stsbench.data.corpora.overlap import (
 )
 from stsbench.evaluators.base import Evaluator
 from stsbench.evaluators.registry import make_task_evaluator
-from stsbench.numbers.intervals import SENTENCE_COLUMNS, read_sentence_ids, sentence_columns
+from stsbench.numbers.dependence import (
+    SENTENCE_COLUMNS,
+    read_sentence_ids,
+    sentence_columns,
+)
 from stsbench.numbers.statistics import (
     AGGREGATIONS,
     MIN_ITEMS,

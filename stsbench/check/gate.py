@@ -28,6 +28,7 @@ from stsbench.check.verdicts import (
     apply_strictness,
     apply_tolerance,
     classify,
+    describe_limits,
     report_unreadable,
 )
 from stsbench.core.cards import Suite
@@ -36,7 +37,8 @@ from stsbench.core.errors import DataError, StsbenchError
 from stsbench.core.provenance import is_same_encoder
 from stsbench.results.signature import describe_mismatch
 from stsbench.significance.comparison import TestSettings
-from stsbench.significance.margins import MarginVerdict, margin_verdict
+from stsbench.significance.descriptions import describe_p
+from stsbench.significance.margins import margin_verdict
 from stsbench.significance.paired import holm
 
 
@@ -390,7 +392,7 @@ def _add_test(
             verdict = replace(verdict, margin_verdict=answer)
     if verdict.outcome == "regression":
         verdict = _judge_fall(verdict, test, p, settings.level)
-    notes = _describe_limits(verdict, settings.margin)
+    notes = describe_limits(verdict, settings.margin)
     if not test.covers_training:
         notes.append("training noise is not covered")
     reason = "; ".join([verdict.reason, *notes])
@@ -422,36 +424,8 @@ def _judge_fall(verdict: Verdict, test: FallTest, p: float, level: float) -> Ver
     elif is_significant:
         finding = "real"
         outcome = "regression"
-    reason = f"{verdict.reason}; {finding}, corrected p {p:.2g} ({test.method})"
+    reason = f"{verdict.reason}; {finding}, corrected p {describe_p(p, level)} ({test.method})"
     return replace(verdict, outcome=outcome, reason=reason, p=p)
-
-
-MARGIN_ANSWERS: Mapping[MarginVerdict, str] = {
-    "within": "moved by less than {} points",
-    "not worse": "fell by less than {} points, if at all",
-    "worse than": "fell by more than {} points",
-    "open": "may have fallen by more than {} points",
-}
-"""What a test says of a score and of a margin in points."""
-
-
-def _describe_limits(verdict: Verdict, margin: float | None) -> list[str]:
-    """Return what a verdict's test could have found, what it says of a margin, and what to do.
-
-    Args:
-        verdict: The final verdict.
-        margin: The margin, never times 100; None if there is none.
-    """
-    notes = []
-    if verdict.smallest_fall is not None:
-        notes.append(f"a fall of {100 * verdict.smallest_fall:.2f} points is found in 80% of looks")
-    elif verdict.test is not None:
-        notes.append("no fall is found in 80% of looks, for seeds or items are too few")
-    if verdict.margin_verdict is not None and margin is not None:
-        notes.append(MARGIN_ANSWERS[verdict.margin_verdict].format(f"{100 * margin:g}"))
-    if verdict.outcome == "regression" and verdict.new_seeds is not None:
-        notes.append("train a second set of seeds, and check both sets together, to confirm it")
-    return notes
 
 
 RULES: Mapping[Rule, Callable[[Sequence[ToleranceVerdict], FallSettings], list[Verdict]]] = {

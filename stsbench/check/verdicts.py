@@ -380,3 +380,31 @@ def apply_strictness(verdict: Verdict) -> Verdict:
         return verdict
     reason = f"{verdict.not_verified}; {verdict.reason}"
     return replace(verdict, outcome="not verified", reason=reason)
+
+
+MARGIN_ANSWERS: Mapping[MarginVerdict, str] = {
+    "within": "moved by less than {} points",
+    "not worse": "fell by less than {} points, if at all",
+    "worse than": "fell by more than {} points",
+    "open": "may have fallen by more than {} points",
+}
+"""What a test says of a score and of a margin in points."""
+
+
+def describe_limits(verdict: Verdict, margin: float | None) -> list[str]:
+    """Return what a verdict's test could have found, what it says of a margin, and what to do.
+
+    Args:
+        verdict: The final verdict.
+        margin: The margin, never times 100; None if there is none.
+    """
+    notes = []
+    if verdict.smallest_fall is not None:
+        notes.append(f"a fall of {100 * verdict.smallest_fall:.2f} points is found in 80% of looks")
+    elif verdict.test is not None:
+        notes.append("no fall is found in 80% of looks, for seeds or items are too few")
+    if verdict.margin_verdict is not None and margin is not None:
+        notes.append(MARGIN_ANSWERS[verdict.margin_verdict].format(f"{100 * margin:g}"))
+    if verdict.outcome == "regression" and verdict.new_seeds is not None:
+        notes.append("train a second set of seeds, and check both sets together, to confirm it")
+    return notes

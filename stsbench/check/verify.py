@@ -21,7 +21,7 @@ from stsbench.core.errors import StsbenchError
 from stsbench.core.wording import join_lines, shorten
 from stsbench.evaluators.base import ItemColumns
 from stsbench.evaluators.belief import NO_COLUMNS_REASON, Standing, VerifiedFile
-from stsbench.numbers.intervals import SENTENCE_COLUMNS
+from stsbench.numbers.dependence import SENTENCE_COLUMNS
 from stsbench.results.folder import find_lost_results, has_columns, read_item_columns, read_states
 from stsbench.results.record import Result, digest_columns
 

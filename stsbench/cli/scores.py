@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
@@ -346,7 +347,11 @@ def _print_notes(results: Sequence[Result], *, has_symbols: bool) -> None:
         }
         for symbol in sorted(symbols):
             print_text(OVERLAP_LEGENDS[symbol])
-    by_seed = sorted(results, key=lambda result: (result.train_seed or 0, result.eval_seed))
+    counts = Counter((result.encoder, result.task, result.split) for result in results)
+    of_several = [
+        result for result in results if counts[result.encoder, result.task, result.split] > 1
+    ]
+    by_seed = sorted(of_several, key=lambda result: (result.train_seed or 0, result.eval_seed))
     seeds = list(dict.fromkeys(map(_format_seed, by_seed)))
     if len(seeds) > 1:
         print_text(f"±: deviation over the seeds {', '.join(seeds)}")

@@ -72,7 +72,7 @@ def read_local_data(
     from stsbench.check.verify import LocalData
     from stsbench.data.splits import ContrastSplit, LabelledPairSplit, LabelledSplit, PairSplit
     from stsbench.data.task import has_files
-    from stsbench.numbers.intervals import sentence_columns
+    from stsbench.numbers.dependence import sentence_columns
 
     if name not in catalogue.paths("tasks") or split not in catalogue.task(name).splits:
         return None

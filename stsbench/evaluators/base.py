@@ -16,12 +16,8 @@ from msgspec import Meta
 from stsbench.core.errors import DataError, ProtocolError
 from stsbench.data.splits import Split
 from stsbench.encoders.base import Embed, EmbeddingRows, iter_blocks
-from stsbench.numbers.intervals import (
-    CORRELATION_INTERVAL_METHOD,
-    DOMINANT_COMPONENT_NOTE,
-    correlation_interval,
-    read_dependence,
-)
+from stsbench.numbers.dependence import DOMINANT_COMPONENT_NOTE, read_dependence
+from stsbench.numbers.intervals import correlation_interval
 from stsbench.numbers.similarity import SIMILARITIES, Similarities, are_bits
 from stsbench.numbers.statistics import item_weights, weigh_subsets
 
@@ -210,8 +206,8 @@ def score_pairs(
         notes = (*notes, DOMINANT_COMPONENT_NOTE)
     return Scores(
         score=score,
-        interval=interval,
-        interval_method=CORRELATION_INTERVAL_METHOD,
+        interval=interval.bounds,
+        interval_method=interval.method,
         per_item=items,
         n=n,
         notes=tuple(notes),

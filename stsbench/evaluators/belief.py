@@ -25,10 +25,10 @@ from stsbench.core.provenance import code_digest
 from stsbench.core.wording import join_lines, shorten
 from stsbench.evaluators.base import Evaluator, ItemColumns, Scores
 from stsbench.evaluators.registry import EVALUATORS, make_task_evaluator
+from stsbench.numbers.dependence import read_dependence
 from stsbench.numbers.intervals import (
     EARLIER_INTERVAL_METHODS,
     correlation_interval,
-    read_dependence,
     share_interval,
 )
 from stsbench.numbers.similarity import FURTHER_CORRELATIONS
@@ -200,7 +200,7 @@ def _with_earlier_interval(recomputed: Scores, result: Result) -> Scores:
             subset_weights=weigh_subsets(subsets, str(result.protocol.get("aggregation", "all"))),
             dependence=dependence,
             has_chains=False,
-        )
+        ).bounds
     return replace(recomputed, interval=interval, interval_method=result.interval_method)
 
 

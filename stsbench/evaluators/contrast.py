@@ -17,10 +17,9 @@ from stsbench.core.errors import DataError, ProtocolError, suggest
 from stsbench.data.splits import ContrastSplit, Split
 from stsbench.encoders.base import Embed
 from stsbench.evaluators.base import ItemColumns, Scores, compare_sides
+from stsbench.numbers.dependence import read_dependence, sentence_columns
 from stsbench.numbers.intervals import (
     SHARE_INTERVAL_METHOD,
-    read_dependence,
-    sentence_columns,
     share_interval,
 )
 from stsbench.numbers.similarity import SIMILARITIES

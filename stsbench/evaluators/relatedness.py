@@ -36,7 +36,7 @@ from stsbench.evaluators.probe.minibatch import (
     TrainedWeights,
     train_until_stopped,
 )
-from stsbench.numbers.intervals import sentence_columns
+from stsbench.numbers.dependence import sentence_columns
 from stsbench.numbers.statistics import CORRELATIONS, Float64Array
 
 CorrelationName = Literal["pearson", "spearman"]

@@ -29,7 +29,11 @@ from stsbench.evaluators.base import (
 )
 from stsbench.evaluators.probe.items import first_weights
 from stsbench.evaluators.probe.minibatch import TrainedWeights
-from stsbench.numbers.intervals import IMAGE_INTERVAL_METHOD, ItemDependence, share_interval
+from stsbench.numbers.dependence import ItemDependence
+from stsbench.numbers.intervals import (
+    IMAGE_INTERVAL_METHOD,
+    share_interval,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -23,7 +23,7 @@ from stsbench.evaluators.base import (
     inspect_embeddings,
     score_pairs,
 )
-from stsbench.numbers.intervals import sentence_columns
+from stsbench.numbers.dependence import sentence_columns
 from stsbench.numbers.similarity import FURTHER_CORRELATIONS, SIMILARITIES, Similarities
 from stsbench.numbers.statistics import (
     AGGREGATIONS,

@@ -3,7 +3,8 @@
 The influence of item k on a statistic T is the derivative of T as a little weight moves from all
 items to k (Hampel 1974; for rank correlations Croux and Dehon 2010). Influences add up to 0. To
 first order, the deviation of T over other items is the mean of their influences. Its variance
-follows, for independent items and for those that vary together (:mod:`stsbench.numbers.intervals`).
+follows, for independent items and for those that vary together
+(:mod:`stsbench.numbers.dependence`).
 """
 
 from __future__ import annotations

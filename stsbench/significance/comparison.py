@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stsbench.core.errors import DataError
-from stsbench.numbers.intervals import DOMINANT_COMPONENT_NOTE, StandardError
+from stsbench.numbers.dependence import DOMINANT_COMPONENT_NOTE
+from stsbench.numbers.intervals import StandardError
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.results.folder import describe_missing_columns, format_rerun_command, without_columns
 from stsbench.results.record import Result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from stsbench.results.signature import format_each_protocol, protocol_part
@@ -25,7 +26,10 @@ def describe_comparison(comparison: Comparison) -> list[str]:
     texts = []
     for first, second, differences in comparison.pairs():
         single_runs = dict.fromkeys(
-            name for difference in differences for name in difference.one_run
+            name
+            for difference in differences
+            if not difference.lacks_seeds
+            for name in difference.one_run
         )
         warning = ""
         if single_runs:
@@ -37,7 +41,8 @@ def describe_comparison(comparison: Comparison) -> list[str]:
             sentences += _sentences_on_margin(first, second, differences, comparison.margin)
         if comparison.plan is not None:
             sentences += _sentences_on_plan(differences, comparison.plan)
-        texts.append(f"{'. '.join(sentences)}. {correction}.{warning}")
+        sentences += correction
+        texts.append(f"{'. '.join(sentences)}.{warning}")
     return texts
 
 
@@ -155,6 +160,7 @@ def _sentences_on_plan(differences: Sequence[Difference], plan: float) -> list[s
     """Describe which items or seeds find a difference with 80% power; empty if unknown of all."""
     labels = label_tasks(differences)
     requirements = []
+    hopeless_tasks = []
     for difference in differences:
         label = labels[difference.task, difference.split]
         if difference.required_seeds is not None:
@@ -163,7 +169,9 @@ def _sentences_on_plan(differences: Sequence[Difference], plan: float) -> list[s
             items = f"{difference.required_items:,} items like the {difference.n:,} of {label}"
             requirements.append(items)
         elif difference.error is not None and max(difference.seeds) > 1:
-            requirements.append(f"no number of seeds on {label}")
+            hopeless_tasks.append(label)
+    if hopeless_tasks:
+        requirements.append(f"no number of seeds on {', '.join(hopeless_tasks)}")
     if not requirements:
         return []
     points = _describe_margin(plan)
@@ -207,8 +215,8 @@ def _describe_smallest(difference: Difference) -> str:
     return f"{points} points" if float(points) else ""
 
 
-def _describe_correction(comparison: Comparison) -> str:
-    """Return the level, and over which families of tests Holm's correction was made."""
+def _describe_correction(comparison: Comparison) -> list[str]:
+    """Describe the level, and over which tests Holm's correction was made; empty without tests."""
     tested = [difference for difference in comparison.differences if difference.p is not None]
     on_tasks = [difference for difference in tested if not difference.is_average]
     n_means = len(tested) - len(on_tasks)
@@ -225,11 +233,11 @@ def _describe_correction(comparison: Comparison) -> str:
         )
     if n_means:
         families.append(f"{_count(n_means, 'test')} of means")
-    level = f"Significant: {HOLM_P} below {comparison.level:g}"
     if not families:
-        return level
+        return []
+    level = f"Significant: {HOLM_P} below {comparison.level:g}"
     correction = f"Holm's correction over {' and, by itself, over '.join(families)}"
-    return f"{level}; {correction}; intervals are not corrected"
+    return [f"{level}; {correction}; intervals are not corrected"]
 
 
 def _describe_insignificant(
@@ -239,7 +247,8 @@ def _describe_insignificant(
     n_tasks = len(insignificant)
     detectable = _describe_detectable(insignificant)
     if n_significant:
-        return f"No significant difference on the other {_count(n_tasks, 'task')}{detectable}"
+        tasks = "other task" if n_tasks == 1 else f"other {n_tasks} tasks"
+        return f"No significant difference on the {tasks}{detectable}"
     p_values = [difference.p_corrected for difference in insignificant]
     smallest = describe_p(min(p for p in p_values if p is not None))
     tasks = insignificant[0].task if n_tasks == 1 else f"any of {n_tasks} tasks"
@@ -269,6 +278,9 @@ def describe_notes(comparison: Comparison) -> list[str]:
     dependence = "that share a sentence are not independent"
     if comparison.dependence == "none":
         dependence = "are taken as independent"
+    deviations = ""
+    if any(difference.deviations for difference in comparison.differences):
+        deviations = " ± their deviation over seeds"
     notes_on_size = []
     if comparison.plan is not None or any(
         difference.p is not None and not difference.real and _describe_smallest(difference)
@@ -286,10 +298,9 @@ def describe_notes(comparison: Comparison) -> list[str]:
         )
     return [
         *comparison.notes,
-        f"Scores are times 100; differences are of unrounded scores. Items {dependence}.",
+        f"Scores are times 100{deviations}; differences are of unrounded scores. Items "
+        f"{dependence}.",
         *_describe_methods(comparison.differences),
-        f"{HOLM_P}: p corrected for all comparisons above, which decides; docs/statistics.md says "
-        "more.",
         *_describe_probes(comparison.differences),
         *notes_on_size,
         *format_each_protocol(
@@ -299,7 +310,10 @@ def describe_notes(comparison: Comparison) -> list[str]:
 
 
 def _describe_methods(differences: Sequence[Difference]) -> list[str]:
-    """Name the procedures of intervals and p-values, each with its tasks if there are several."""
+    """Name the procedures of intervals and p-values, and say which p-value decides.
+
+    Each procedure has its tasks if there are several. Empty without a test.
+    """
     labels = label_tasks(differences)
     labels_by_method: dict[str, dict[str, None]] = {}
     for difference in differences:
@@ -309,9 +323,15 @@ def _describe_methods(differences: Sequence[Difference]) -> list[str]:
     methods = list(labels_by_method)
     if len(methods) > 1:
         methods = [f"{method} ({', '.join(tasks)})" for method, tasks in labels_by_method.items()]
-    texts = [f"Interval and p: {'; '.join(methods)}."] if methods else []
+    if not methods:
+        return []
+    texts = [f"Interval and p: {'; '.join(methods)}."]
     if PERMUTATIONS in labels_by_method:
         texts.append("Permutations: a test whose interval is wider than that of Student's t.")
+    texts.append(
+        f"{HOLM_P}: p corrected for all comparisons above, which decides; docs/statistics.md says "
+        "more."
+    )
     return texts
 
 
@@ -372,25 +392,37 @@ def _signed(points: float, decimals: int) -> str:
     return text if float(text) else text[1:]
 
 
-def describe_p(p: float | None) -> str:
-    """Return a p-value as part of a sentence: ``= .051`` or ``< .001``."""
-    text = format_p(p)
+def describe_p(p: float | None, level: float = USUAL_LEVEL) -> str:
+    """Return a p-value as part of a sentence: ``= .051`` or ``< .001``.
+
+    Args:
+        p: The p-value.
+        level: The level below which it is significant.
+    """
+    text = format_p(p, level)
     return f"{text[0]} {text[1:]}" if text[0] in "<>" else f"= {text}"
 
 
-def format_p(p: float | None) -> str:
+def format_p(p: float | None, level: float = USUAL_LEVEL) -> str:
     """Return a p-value as printed in a table, a dash for None.
 
-    It has three decimals below .1, two above, and is never ``0`` or ``1``: ``<.001``, ``>.99``.
-    A p-value that would round to the usual level has as many decimals as tell on which side it is.
+    It has three decimals below .1, or as many as the level needs, and two above, and is never ``0``
+    or ``1``: ``<.001``, ``>.99``. A p-value that would round to the level has as many decimals as
+    tell on which side it is.
+
+    Args:
+        p: The p-value.
+        level: The level below which it is significant.
     """
     if p is None:
         return "–"
-    if p < 0.001:
-        return "<.001"
     if p > 0.99:
         return ">.99"
-    decimals = 3 if p < 0.0995 else 2
-    while float(f"{p:.{decimals}f}") == USUAL_LEVEL != p and decimals < MAX_DECIMALS:
+    least_decimals = max(3, math.ceil(-math.log10(level)))
+    least = 10.0**-least_decimals
+    if p < least:
+        return f"<{least:.{least_decimals}f}".replace("0.", ".", 1)
+    decimals = least_decimals if p < 0.0995 else 2
+    while float(f"{p:.{decimals}f}") == level != p and decimals < MAX_DECIMALS:
         decimals += 1
     return f"{p:.{decimals}f}".removeprefix("0")

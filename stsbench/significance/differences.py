@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stsbench.numbers.dependence import ItemDependence
 from stsbench.numbers.intervals import (
-    ItemDependence,
     StandardError,
     standard_errors,
     widest_first,

@@ -11,12 +11,15 @@ import numpy.typing as npt
 
 from stsbench.core.errors import DataError, ProtocolError
 from stsbench.core.wording import format_some
-from stsbench.numbers.intervals import (
+from stsbench.numbers.dependence import (
     ItemDependence,
-    StandardError,
     cached_dependence,
     merge_chains,
     read_sentence_ids,
+)
+from stsbench.numbers.intervals import (
+    ZERO_ERROR,
+    StandardError,
     standard_errors,
     widest_first,
 )
@@ -228,7 +231,7 @@ def estimate_mean_difference(
     estimate = EstimatedDifference.estimate(
         None if first is None else mean_of(first), mean_of(second), dependence, item_weights
     )
-    if first is None or estimate.error:
+    if first is None or estimate.error > ZERO_ERROR:
         return estimate
     return estimate._replace(error=_least_error(tasks, (first, second), estimate.df, task_weights))
 

@@ -13,7 +13,10 @@ import msgspec
 from stsbench import numbers
 from stsbench.core.provenance import code_digest
 from stsbench.numbers.intervals import (
+    ZERO_ERROR,
     StandardError,
+    agreement_interval,
+    independent_items,
     wilson_interval,
 )
 from stsbench.results.folder import without_columns
@@ -26,6 +29,7 @@ from stsbench.significance.items import (
     RowResults,
     check_comparable,
     estimate_mean_difference,
+    join_items,
 )
 from stsbench.significance.rows import RowItems
 
@@ -185,6 +189,11 @@ def _interval_of_mean(row: RowItems[int], tasks: Sequence[int]) -> Interval | No
         # have no width.
         error = StandardError(mean.error, mean.df)
         return wilson_interval(mean.difference, error, effective_items=mean.df + 1)
+    if mean.error <= ZERO_ERROR:
+        scores = [score for items in items_by_task for score in items.samples[0].scores.tolist()]
+        weights = join_items(items_by_task, task_weights).weights
+        n_items = independent_items([StandardError(mean.error, mean.df)], weights)
+        return agreement_interval(mean.difference, scores, n_items)
     low, high = mean.interval()
     return max(low, -1.0), min(high, 1.0)
 

@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.numbers.intervals import ItemDependence, variance_estimators
+from stsbench.numbers.dependence import ItemDependence
+from stsbench.numbers.intervals import variance_estimators
 from stsbench.numbers.statistics import Float64Array, IntArray
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.comparison import TestSettings

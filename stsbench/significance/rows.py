@@ -22,7 +22,7 @@ from stsbench.core import settings
 from stsbench.core.errors import DataError, StsbenchError
 from stsbench.core.files import remove, write_atomically
 from stsbench.core.provenance import code_digest
-from stsbench.numbers.intervals import read_sentence_ids
+from stsbench.numbers.dependence import read_sentence_ids
 from stsbench.numbers.statistics import correlation_with_influences
 from stsbench.results.folder import read_item_columns, without_columns
 from stsbench.results.record import Result, protocol_key

@@ -17,7 +17,7 @@ from stsbench.core.errors import DataError, StsbenchError
 from stsbench.data.corpora.corpus import Corpus, load_corpus
 from stsbench.evaluators.probe.evaluator import PROTOCOLS as PROBES, ProbeEvaluator
 from stsbench.evaluators.sts import StsEvaluator, StsProtocol
-from stsbench.numbers.intervals import sentence_columns
+from stsbench.numbers.dependence import sentence_columns
 from stsbench.results.record import CleanScore, Result, common_clean_scores, items_path
 from tests.encoders.fakes import Plain
 from tests.made import make_result

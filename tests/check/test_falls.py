@@ -20,6 +20,7 @@ from stsbench.core.cards import Suite
 from stsbench.core.errors import StsbenchError
 from stsbench.results.record import Result
 from stsbench.significance.comparison import TestSettings
+from stsbench.significance.descriptions import describe_p
 from stsbench.significance.differences import EstimatedDifference
 from tests.boards.scored import RUN, drawn, sts
 from tests.made import make_result
@@ -145,7 +146,7 @@ def test_seeds_are_pooled_on_each_side_whatever_their_numbers():
     assert [verdict.new, verdict.old] == pytest.approx([0.465, 0.504])
     p = stats.ttest_ind([0.46, 0.47], OLD, alternative="less").pvalue
     assert verdict.p == pytest.approx(p) and verdict.test == "Student's t, 2 seeds against 3"
-    assert f"real, corrected p {p:.2g} (Student's t, 2 seeds against 3)" in verdict.reason
+    assert f"real, corrected p {describe_p(p)} (Student's t, 2 seeds against 3)" in verdict.reason
     assert verdict.reason.endswith(
         "train a second set of seeds, and check both sets together, to confirm it"
     )

@@ -34,6 +34,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError, UnknownName
 from stsbench.results.record import Result
 from stsbench.significance.comparison import TestSettings, compare
+from stsbench.significance.descriptions import describe_p
 from tests.boards.scored import RUN, SENTEVAL, drawn, probe, sts, write
 from tests.boards.shown import STS
 from tests.made import SIMCSE, make_result
@@ -248,7 +249,7 @@ def test_by_the_statistical_rule_only_a_real_fall_is_a_regression(noise, absolut
     report = check(new, old, rule="statistical", settings=FEW)
     assert report.exit_code == statistical
     if absolute:
-        test = f"corrected p {report.verdicts[0].p:.2g} (paired test, Student's t)"
+        test = f"corrected p {describe_p(report.verdicts[0].p)} (paired test, Student's t)"
         assert test in report.verdicts[0].reason
         sides = {"old": [noisy(0.0, fingerprint="old")], "new": [noisy(noise)]}
         assert report.verdicts[0].p == compare(sides, settings=FEW).differences[0].p
@@ -285,7 +286,7 @@ def test_without_items_the_intervals_are_tested():
     # Here z is 2.772.
     assert report.verdicts[0].p == pytest.approx(0.00557, abs=1e-4) and report.exit_code == 1
     reason = report.verdicts[0].reason
-    assert "; real, corrected p 0.0056 (from the intervals); " in reason
+    assert "; real, corrected p = .006 (from the intervals); " in reason
     assert reason.endswith("; training noise is not covered")
 
 

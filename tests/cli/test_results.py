@@ -14,11 +14,13 @@ from stsbench.check.lock import lock_cells, read_lock, to_lock
 from stsbench.check.verify import verify
 from stsbench.evaluators.probe.evaluator import PROTOCOLS as PROBES, ProbeEvaluator
 from stsbench.evaluators.sts import PROTOCOLS, StsEvaluator
+from stsbench.numbers.dependence import ItemDependence
 from stsbench.numbers.intervals import (
+    AGREEMENT_INTERVAL_METHOD,
     CORRELATION_INTERVAL_METHOD,
     EARLIER_INTERVAL_METHODS,
     SHARE_INTERVAL_METHOD,
-    ItemDependence,
+    agreement_interval,
     correlation_interval,
     share_interval,
 )
@@ -71,7 +73,7 @@ def earlier(result: Result) -> Result:
             subset_weights=weigh_subsets([""] * result.n, "all"),
             dependence=dependence,
             has_chains=False,
-        )
+        ).bounds
     method = EARLIER_INTERVAL_METHODS["correct" in columns]
     return replace(result, interval=interval, interval_method=method)
 
@@ -142,6 +144,26 @@ def test_intervals_are_computed_anew_and_no_score_changes(stsbench, folder):
     content = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert stsbench.fine("results", "update", folder) == "0 intervals computed anew, 2 up to date\n"
     assert content == {path: path.read_bytes() for path in content}
+
+
+def test_a_correlation_of_1_without_an_interval_is_no_fault_and_gets_one(stsbench, tmp_path):
+    protocol = PROTOCOLS["simcse"]
+    sides = sentence_pairs().astype(np.uint32)
+    gold = np.random.default_rng(0).normal(size=len(sides))
+    items: dict[str, Any] = {"sentence1": sides[:, 0].copy(), "sentence2": sides[:, 1].copy()}
+    items |= {"subset": np.array([""] * len(gold), dtype=object), "gold": gold, "similarity": gold}
+    result = result_of("sts12", protocol, StsEvaluator(protocol=protocol).recompute(items))
+    expected = agreement_interval(1.0, [1.0], N_CHAINS)
+    assert result.interval == pytest.approx(expected) and result.interval[1] == 1.0
+    folder = tmp_path / "results"
+    for method in (CORRELATION_INTERVAL_METHOD, EARLIER_INTERVAL_METHODS[0]):
+        before = replace(result, interval=(1.0, 1.0), interval_method=method)
+        write_result(before, folder)
+        assert verify(folder, CATALOGUE, no_data).exit_code == 0
+        assert "1 interval computed anew" in stsbench.fine("results", "update", folder)
+        (after,) = read_folder(folder).results
+        assert after.interval == pytest.approx(expected)
+        assert after.interval_method == AGREEMENT_INTERVAL_METHOD
 
 
 def test_results_without_items_or_that_their_items_contradict_stay(stsbench, folder):

@@ -14,7 +14,7 @@ from stsbench.core.errors import DataError, ProtocolError
 from stsbench.data.splits import ContrastSplit, PairSplit, check_form
 from stsbench.evaluators.base import Scores
 from stsbench.evaluators.contrast import ContrastEvaluator, ContrastProtocol
-from stsbench.numbers.intervals import merge_chains
+from stsbench.numbers.dependence import merge_chains
 
 CONTRAST = ContrastEvaluator.PROTOCOLS["contrast"]
 Rows = Mapping[str, Sequence[float] | npt.NDArray[np.floating]]

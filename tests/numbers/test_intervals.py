@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from stsbench.numbers.dependence import ItemDependence
 from stsbench.numbers.intervals import (
-    ItemDependence,
+    AGREEMENT_INTERVAL_METHOD,
+    CORRELATION_INTERVAL_METHOD,
+    CorrelationInterval,
     StandardError,
+    agreement_interval,
     correlation_interval,
     mean_interval,
     share_interval,
@@ -19,6 +23,7 @@ from stsbench.numbers.intervals import (
     standard_errors,
     variance_estimators,
     widest_first,
+    wilson_interval,
 )
 from stsbench.numbers.statistics import SubsetWeights, correlation_influences, spearman
 from stsbench.significance.differences import EstimatedDifference, ScoreSample, combine_errors
@@ -221,7 +226,8 @@ def test_intervals_of_one_score_are_the_wider_ones():
     found = correlation_interval(
         score, "spearman", x, gold, subset_weights=subsets, dependence=dependence
     )
-    assert found == pytest.approx(
+    assert found.method == CORRELATION_INTERVAL_METHOD
+    assert found.bounds == pytest.approx(
         (np.tanh(np.arctanh(score) - half_width), np.tanh(np.arctanh(score) + half_width))
     )
     right = np.repeat(rng.random(30) < 0.8, 5).astype(float)
@@ -274,9 +280,86 @@ def test_an_interval_from_the_number_of_items_alone_holds(rho, n):
 
 def test_an_interval_of_a_correlation_has_edges():
     assert spearman_interval(0.9, 3) == spearman_interval(-1.0, 2) == (-1, 1)
-    assert spearman_interval(1.0, 50) == (1, 1)
+    assert spearman_interval(1.0, 50) == agreement_interval(1.0, [1.0], 50)
     low, high = spearman_interval(0.0, 50)
     assert low == pytest.approx(-high) and np.isnan(spearman_interval(float("nan"), 50)).all()
+
+
+def literal_agreement(n: int) -> float:
+    """The least Spearman correlation at which n items are in order once in 40 samples or more."""
+    # None of the disjoint pairs of items is discordant; Clopper and Pearson's bound of their share.
+    discordant = stats.binomtest(0, n // 2).proportion_ci(0.95, method="exact").high
+    tau = 1 - 2 * discordant
+    return (3 * tau - 1) / 2 if tau >= 0 else (tau**2 + 2 * tau - 1) / 2
+
+
+@pytest.mark.parametrize("n", [4, 5, 20, 41, 300, 3000])
+def test_a_correlation_of_1_has_the_bound_of_pairs_that_could_be_out_of_order(n):
+    least = literal_agreement(n)
+    assert agreement_interval(1.0, [1.0], n) == pytest.approx((least, 1.0))
+    assert agreement_interval(-1.0, [-1.0], n) == pytest.approx((-1.0, -least))
+    assert agreement_interval(0.0, [1.0, -1.0], n)[0] == pytest.approx(max(least - 1, -1))
+    assert agreement_interval(0.0, [1.0, float("nan")], n) == (-1.0, 1.0)
+
+
+@pytest.mark.parametrize("n", [20, 100, 1000])
+def test_the_bound_of_items_in_order_holds_and_is_nearly_reached(n):
+    # A share of items lowest in x and highest in y: all others are out of order with each of them.
+    least = literal_agreement(n)
+    share = 1 - 0.025 ** (1 / n)
+    # E[F(x) G(y)] with average ranks, less that of independence, over the deviations of both ranks.
+    others = (1 - share) * (share + (1 - share) / 2) * (1 - share) / 2
+    spread = (1 - share) ** 3 / 12
+    mean = (1 - share) * spread / (1 - share) + others + share * (share / 2) * (1 - share / 2)
+    variance = (1 - share) ** 3 / 12 + share * (1 - share) / 4
+    correlation = (mean - 1 / 4) / variance
+    # Samples of it are in order with a probability of 2.5%, so that the interval has to hold it.
+    assert least <= correlation <= 1 - 0.8 * (1 - least)
+
+
+@pytest.mark.parametrize("metric", ["spearman", "pearson", "kendall"])
+def test_no_interval_of_a_correlation_is_without_width(metric):
+    rng = np.random.default_rng(0)
+    gold = rng.normal(size=60)
+    alone = ItemDependence.without_shared(60)
+    chains = ItemDependence(chain(5, 12))
+    subsets = SubsetWeights([np.arange(60)], np.ones(1))
+
+    def interval(
+        values: np.ndarray,
+        dependence: ItemDependence,
+        subset_weights: SubsetWeights = subsets,
+        score: float = 1.0,
+        has_chains: bool = True,
+    ) -> CorrelationInterval:
+        return correlation_interval(
+            score, metric, values, gold,
+            subset_weights=subset_weights, dependence=dependence, has_chains=has_chains,
+        )  # fmt: skip
+
+    found = interval(2 * gold + 3, alone, score=1 - 1e-15)
+    assert found.bounds == pytest.approx((literal_agreement(60), 1.0))
+    assert found.method == AGREEMENT_INTERVAL_METHOD
+    # Twelve chains are twelve items.
+    assert interval(gold, chains).bounds == pytest.approx((literal_agreement(12), 1.0))
+    # Subsets of 12 and 48 items that count equally: all items as if they were in subsets of 12.
+    unequal = SubsetWeights([np.arange(12), np.arange(12, 60)], np.full(2, 0.5))
+    assert interval(gold, alone, unequal).bounds == pytest.approx((literal_agreement(24), 1.0))
+    signs = np.where(np.arange(60) < 12, -1.0, 1.0)
+    reach = 1 - literal_agreement(24)
+    mixed = interval(signs * gold, alone, unequal, score=0.0)
+    assert mixed.bounds == pytest.approx((max(-reach, -1), min(reach, 1)))
+    # As versions before had it, which their results are verified by.
+    earlier = interval(gold, alone, has_chains=False)
+    assert earlier == ((1.0, 1.0), CORRELATION_INTERVAL_METHOD)
+
+
+def test_an_error_of_rounding_leaves_a_share_its_width():
+    n, z = 40, stats.norm.ppf(0.975)
+    low, high = wilson_interval(0.5, StandardError(1e-17, np.inf), effective_items=n)
+    assert high - low == pytest.approx(
+        2 * z / (1 + z * z / n) * np.sqrt(0.25 / n + z * z / 4 / n / n)
+    )
 
 
 def test_the_interval_of_a_mean_adds_the_distances_of_the_ends_as_squares():

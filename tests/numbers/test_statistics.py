@@ -12,11 +12,13 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from stsbench.numbers.intervals import (
+from stsbench.numbers.dependence import (
     ItemDependence,
-    correlation_interval,
     read_sentence_ids,
     sentence_columns,
+)
+from stsbench.numbers.intervals import (
+    correlation_interval,
     share_interval,
     standard_error,
 )
@@ -370,7 +372,7 @@ def test_of_fewer_than_four_independent_pairs_no_correlation_is_known(groups, is
     sharing = grouped(np.array(groups))
     low, high = correlation_interval(
         score, "spearman", x, gold, subset_weights=parts, dependence=sharing
-    )
+    ).bounds
     assert (-1 < low < score < high < 1) if is_known else (low, high) == (-1, 1)
 
 
@@ -382,7 +384,7 @@ def test_the_interval_is_fishers_around_the_score():
     )
     found = correlation_interval(
         score, "spearman", x, gold, subset_weights=WHOLE, dependence=sharing
-    )
+    ).bounds
     reach = stats.t.ppf(0.975, df) * error / (1 - score**2)
     assert df == pytest.approx(19)
     assert found == pytest.approx(
@@ -395,27 +397,16 @@ def test_of_too_few_nothing_is_known():
     three = grouped(np.arange(40) % 3)
     assert correlation_interval(
         0.5, "spearman", x, gold, subset_weights=WHOLE, dependence=three
-    ) == (-1.0, 1.0)
+    ).bounds == (-1.0, 1.0)
     pairs = weigh_subsets([str(at // 2) for at in range(40)], "mean")
+    alone = ItemDependence.without_shared(40)
     assert correlation_interval(
-        0.5, "spearman", x, gold, subset_weights=pairs, dependence=ItemDependence.without_shared(40)
-    ) == (-1.0, 1.0)
-    assert correlation_interval(
-        1.0,
-        "spearman",
-        gold,
-        gold,
-        subset_weights=WHOLE,
-        dependence=ItemDependence.without_shared(40),
-    ) == (1.0, 1.0)
-    assert correlation_interval(
-        0.0,
-        "spearman",
-        gold * 0,
-        gold,
-        subset_weights=WHOLE,
-        dependence=ItemDependence.without_shared(40),
-    ) == (0.0, 0.0)
+        0.5, "spearman", x, gold, subset_weights=pairs, dependence=alone
+    ).bounds == (-1.0, 1.0)
+    flat = correlation_interval(
+        0.0, "spearman", gold * 0, gold, subset_weights=WHOLE, dependence=alone
+    )
+    assert flat.bounds == (-1.0, 1.0)
 
 
 def test_shares_of_independent_items_have_wilsons_interval():
@@ -471,7 +462,7 @@ def test_intervals_hold_the_truth_where_pairs_share_sentences():
         ):
             low, high = correlation_interval(
                 score, "spearman", x, gold, subset_weights=parts, dependence=sharing
-            )
+            ).bounds
             held += name == "held" and low <= truth <= high
             alone += name == "alone" and low <= truth <= high
     low, high = stats.binom.interval(0.999, rounds, 0.95)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stsbench.numbers.intervals import ItemDependence
+from stsbench.numbers.dependence import ItemDependence
 from stsbench.numbers.statistics import Float64Array, SubsetWeights
 from stsbench.significance.differences import EstimatedDifference, ScoreSample, average_samples
 from stsbench.significance.paired import PairedCorrelation, PairedMean, permutation_p

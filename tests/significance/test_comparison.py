@@ -413,7 +413,7 @@ def test_one_seed_against_several_gives_no_verdict():
     assert row.difference == pytest.approx(np.mean([r.score for r in b]) - a[0].score)
     assert describe_comparison(found) == [
         "No verdict on sts12: one training seed of a against several does not tell how its "
-        "trainings vary. Significant: Holm p below 0.05. a: one training seed, so this says nothing of the recipe."
+        "trainings vary."
     ]
     # A checkpoint without a seed is no recipe, and is compared as it is.
     (checkpoint,) = compare(
@@ -509,6 +509,18 @@ def test_no_interval_has_zero_width_where_items_do_not_differ():
 def test_a_p_value_is_printed_as_people_read_it(p, text):
     assert format_p(p) == text
     assert describe_p(p) == (f"= {text}" if text[0] not in "<>" else f"{text[0]} {text[1:]}")
+
+
+@pytest.mark.parametrize(
+    ("p", "level", "text"),
+    [
+        (0.0024, 0.0025, ".002"), (0.00251, 0.0025, ".003"), (0.00004, 0.0005, "<.0001"),
+        (0.00049, 0.0005, ".00049"), (0.0005, 0.0005, ".0005"), (0.0009, 0.001, "<.001"),
+        (0.0004, 5e-7, ".0004000"), (1e-8, 5e-7, "<.0000001"), (0.2, 5e-7, ".20"),
+    ],
+)  # fmt: skip
+def test_a_p_value_has_as_many_decimals_as_its_level_needs(p, level, text):
+    assert format_p(p, level) == text
 
 
 def test_seeds_of_training_and_evaluation_are_seeds_of_training():
@@ -625,7 +637,7 @@ def difference(
                 difference("mean of 4 tasks", -0.004, 0.0001, True, tasks=4),
             ],
             "B2 is better than A1 on 1 of 4 tasks: x (+2.00). A1 is better than B2 on 1 of 4 tasks: y (+3.00). "
-            "No significant difference on the other 1 task. No paired test is known for u. "
+            "No significant difference on the other task. No paired test is known for u. "
             "A1 is better by 0.40 points in the mean of 4 tasks (Holm p < .001). Significant: Holm p below 0.05; Holm's correction over "
             "3 tests (1 pair of encoders, 3 tasks) and, by itself, over 1 test of means; intervals are not corrected.",
         ),
@@ -636,7 +648,7 @@ def difference(
         ),
         (
             [difference("u", 0.1, None)],
-            "No paired test is known for u. Significant: Holm p below 0.05.",
+            "No paired test is known for u.",
         ),
     ],
 )

@@ -10,12 +10,14 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from scipy import optimize, stats
 
 from stsbench.boards.render.figures import render_comparison
-from stsbench.numbers.intervals import ItemDependence, StandardError
+from stsbench.numbers.dependence import ItemDependence
+from stsbench.numbers.intervals import StandardError
 from stsbench.numbers.statistics import spearman_influence
 from stsbench.significance.comparison import Comparison, compare
 from stsbench.significance.descriptions import (
@@ -358,7 +360,7 @@ def test_sentences_name_the_tasks_by_verdict_and_what_could_be_found():
     assert "margin" not in "".join(describe_comparison(compared(**SHIFTS)))
     assert "differ by less than 1 point on" in describe_comparison(compared(0.01, sts12=0.0))[0]
     (partly,) = describe_comparison(compared(sts12=0.2, sts13=3.0))
-    assert "No significant difference on the other 1 task; found with 80% power: " in partly
+    assert "No significant difference on the other task; found with 80% power: " in partly
 
 
 def test_one_task_and_a_mean_say_what_could_be_found():
@@ -450,3 +452,9 @@ def test_a_plan_of_seeds_divides_what_items_do_not_explain():
         "A difference of 0.01 points is found with 80% power by no number of seeds on sts12"
         in sentence
     )
+    more = {
+        name: [*results, *(msgspec.structs.replace(result, task="sts13") for result in results)]
+        for name, results in sides.items()
+    }
+    (sentence,) = describe_comparison(compare(more, settings=replace(FEW, plan=0.0001)))
+    assert "by no number of seeds on sts12, sts13, mean of 2 tasks. " in sentence

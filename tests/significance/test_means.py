@@ -19,6 +19,7 @@ from stsbench.boards.tables.uncertainty import rank_table, rank_tables
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, ProtocolError
+from stsbench.numbers.intervals import agreement_interval
 from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.folder import read_states
 from stsbench.results.record import Result, digest_columns, items_path
@@ -109,6 +110,21 @@ def test_a_mean_of_perfect_accuracies_is_not_known_for_certain():
         [msgspec.structs.replace(one, train_seed=seed) for seed in (1, 2)] for one in (one, two)
     ]
     assert compute_mean_interval(seeds) == pytest.approx(found, abs=0.03)
+
+
+def test_a_mean_of_perfect_correlations_is_not_known_for_certain():
+    rng = np.random.default_rng(0)
+    results: list[Result] = []
+    for task, n in (("sts12", 40), ("sts13", 60)):
+        gold = rng.normal(size=n)
+        results.append(told(sts("a", task, gold, gold), len(results) * 100))
+    found = compute_mean_interval([[result] for result in results])
+    assert found is not None and found == agreement_interval(1.0, [1.0], 80)
+    # Two tasks that count equally: all items as if both had 40.
+    alone = compute_mean_interval([[results[0]]])
+    assert alone is not None and alone[0] < found[0] < found[1] == 1.0
+    again = [[result, msgspec.structs.replace(result, train_seed=1)] for result in results]
+    assert compute_mean_interval(again) == found
 
 
 def test_several_means_of_an_encoder_and_what_it_lacks(tmp_path):

@@ -12,7 +12,11 @@ import pytest
 from scipy import optimize, stats
 from sklearn.metrics import f1_score
 
-from stsbench.numbers.intervals import ItemDependence, StandardError, standard_error
+from stsbench.numbers.dependence import ItemDependence
+from stsbench.numbers.intervals import (
+    StandardError,
+    standard_error,
+)
 from stsbench.numbers.statistics import CORRELATIONS, Float64Array, SubsetWeights
 from stsbench.results.record import Result
 from stsbench.significance.differences import (

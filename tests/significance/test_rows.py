@@ -11,7 +11,7 @@ import pytest
 
 from stsbench.core import settings
 from stsbench.core.errors import DataError
-from stsbench.numbers.intervals import DOMINANT_COMPONENT_NOTE
+from stsbench.numbers.dependence import DOMINANT_COMPONENT_NOTE
 from stsbench.numbers.statistics import spearman, spearman_influence
 from stsbench.results.folder import read_folder, write_result
 from stsbench.results.record import Result, digest_columns, items_path

@@ -29,11 +29,13 @@ from stsbench.evaluators.probe.minibatch import (
     MinibatchSettings,
     MinibatchSolver,
 )
-from stsbench.numbers.intervals import (
+from stsbench.numbers.dependence import (
     DOMINANT_COMPONENT_NOTE,
-    SHARE_INTERVAL_METHOD,
     read_dependence,
     sentence_columns,
+)
+from stsbench.numbers.intervals import (
+    SHARE_INTERVAL_METHOD,
     share_interval,
 )
 
