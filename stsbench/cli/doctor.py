@@ -188,6 +188,7 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
     "wordnet": ("nltk", "synonyms, and the tokens of InferSent and Skip-Thoughts"),
     "overlap": ("rensa", "near-duplicates of test sentences in training text"),
     "excel": ("openpyxl", "tables of your own in .xlsx"),
+    "sweep": ("optuna", "sweeps of hyperparameters"),
     "translate": ("sentencepiece", "back-translation"),
     "plots": ("matplotlib", "figures"),
     "tensorboard": ("tensorboard", "train --report-to tensorboard"),

@@ -18,7 +18,7 @@ import msgspec
 
 from stsbench.core.cards import SweepCard
 from stsbench.core.catalogue import read_card
-from stsbench.core.errors import CardError, OutputError, look_up
+from stsbench.core.errors import CardError, OutputError, StsbenchError, look_up
 from stsbench.core.wording import join_lines
 from stsbench.numbers.statistics import MeanAndDeviation, mean_and_deviation
 from stsbench.recipes.train import deciding_tables
@@ -100,9 +100,13 @@ class Sweep:
             text: The training text; empty for the card's own.
 
         Raises:
-            StsbenchError: A key, recipe, value or search does not exist, or a split is no
-                development split.
+            StsbenchError: A key, recipe, value or search does not exist, a split is no
+                development split, or Optuna is not installed.
         """
+        try:
+            import optuna  # noqa: F401 - an extra, which every search uses
+        except ImportError as error:
+            raise StsbenchError("sweeps need Optuna; run: pip install 'stsbench[sweep]'") from error
         card = read_card(path, SweepCard)
         card = msgspec.structs.replace(card, base=base or card.base, text=text or card.text)
         sweep = cls(name=path.stem, card=card, environment=environment, folder=folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,12 @@ from stsbench.studies.search import SweepSetting
 from stsbench.studies.sweep import JOURNAL_FILE, SweepScore, SweepState, winner_card
 from stsbench.studies.trials import TrialCallbacks, carry_out_trial, plan_trials
 from tests.studies.conftest import scores
+
+
+def test_without_optuna_a_sweep_says_what_to_install(sweep, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(StsbenchError, match=r"need Optuna; run: pip install 'stsbench\[sweep\]'"):
+        sweep()
 
 
 @pytest.mark.parametrize(
