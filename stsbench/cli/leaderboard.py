@@ -72,7 +72,7 @@ def leaderboard_command(
     from stsbench.api.selection import parse_added_rows, select_results
     from stsbench.boards.published.rows import read_table_card
     from stsbench.boards.render.formats import TERMINAL, check_format, render
-    from stsbench.boards.tables.build import TableRequest, find_suite, has_public_rows
+    from stsbench.boards.tables.build import TableRequest, find_suite, is_mteb_board
     from stsbench.boards.tables.filters import RowFilter
     from stsbench.boards.tables.table import check_show
 
@@ -93,7 +93,14 @@ def leaderboard_command(
         read_table_card(table)
         needs_results = False
     else:
-        needs_results = not has_public_rows(find_suite(suite, catalogue), numbers)
+        found_suite = find_suite(suite, catalogue)
+        has_mteb_rows = is_mteb_board(found_suite, numbers, has_imported=mteb is not None)
+        needs_results = not has_mteb_rows and numbers != "published"
+        if detectable and not has_mteb_rows:
+            raise StsbenchError(
+                "--detectable has no effect without --table, or a suite of MTEB's with "
+                "--show published; leave it out"
+            )
     folder = results or DEFAULT_RESULTS
     # Without a folder of results, published and imported rows are shown alone, unless an option
     # requires results.
@@ -181,7 +188,6 @@ def _check_options(
     from stsbench.boards.render.formats import TERMINAL
 
     typed.forbid_beside("--table", "--suite", "--protocol")
-    typed.forbid_without("--table", "--detectable")
     typed.forbid_beside("--json", "--format")
     if fmt in FIGURES and out is None:
         raise StsbenchError(f"--format {fmt} is a figure; add --out FILE")

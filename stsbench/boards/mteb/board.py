@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
+from stsbench.boards.mteb.noise import describe_noise, estimate_errors
 from stsbench.boards.mteb.people import (
     PEOPLE,
     describe_people_intervals,
@@ -16,10 +17,12 @@ from stsbench.boards.mteb.people import (
     read_people_results,
 )
 from stsbench.boards.mteb.scores import (
+    SCORE_DIGITS,
     TABLE_FILE,
     MtebResult,
     ResultsByTask,
     join_revisions,
+    parse_version,
     read_public_results,
 )
 from stsbench.boards.published.encoder_facts import format_parameters
@@ -119,7 +122,10 @@ def _make_score_cells(
         average_terms: The columns that the average is over.
     """
     cells = {
-        column: TableCell(published=TableNumber(score.points), misprint=score.problem)
+        column: TableCell(
+            published=TableNumber(score.points, decimals=SCORE_DIGITS - 2),
+            misprint=score.problem,
+        )
         for column, score in scores.items()
     }
     valid_points = {column: score.points for column, score in scores.items() if not score.problem}
@@ -158,7 +164,7 @@ class MtebBoard:
         exact = TableColumn(key=EXACT, head="Avg. (exact)", kind="exact", decimals=6)
         size = TableColumn(key=SIZE, head="Size", kind="fact", better="", in_points=False)
         zero_shot = TableColumn(
-            key=ZERO_SHOT, head="Zero-shot", kind="fact", better="", in_points=False, decimals=0
+            key=ZERO_SHOT, head="Zero-shot", kind="fact", in_points=False, decimals=0
         )
         return [*task_columns, average, exact, size, zero_shot]
 
@@ -173,6 +179,8 @@ class MtebBoard:
         title: str,
         results: Sequence[Result],
         imported: Sequence[MtebResult] = (),
+        *,
+        has_public: bool = True,
     ) -> Table:
         """Build the board, with a group for own, imported and public results and for people.
 
@@ -183,34 +191,38 @@ class MtebBoard:
             title: The title of the board.
             results: Own results; those of other data or another way to score are left out.
             imported: The results of a user's files of MTEB's.
+            has_public: Whether the public results and those of people are on it.
         """
-        public_results = join_revisions(
-            result for result in read_public_results() if result.model != PEOPLE
-        )
-        commit = read_public_source()["commit"][:SHORT_REVISION]
-        origin = f"public results at commit {commit}"
         groups = [
             Group(section=MEASURED_SECTION, rows=self._measured_rows(results)),
             Group(section=IMPORTED_SECTION, rows=self._imported_rows(imported)),
-            Group(section=PUBLIC_SECTION, rows=self._model_rows(public_results, origin)),
-            Group(section=PEOPLE_SECTION, rows=self._people_rows(origin)),
         ]
+        mteb_results = list(imported)
+        if has_public:
+            public_results = [result for result in read_public_results() if result.model != PEOPLE]
+            commit = read_public_source()["commit"][:SHORT_REVISION]
+            origin = f"public results at commit {commit}"
+            public_rows = self._model_rows(join_revisions(public_results), origin)
+            groups.append(Group(section=PUBLIC_SECTION, rows=public_rows))
+            groups.append(Group(section=PEOPLE_SECTION, rows=self._people_rows(origin)))
+            mteb_results += public_results
         return Table(
             name=name,
             title=title,
             columns=self.columns,
             groups=[group for group in groups if group.rows],
-            notes=list(self._notes(public_results)),
+            notes=list(self._notes(groups, mteb_results)),
             average_terms=self.average_terms,
         )
 
-    def _notes(self, results_by_model: Mapping[str, ResultsByTask]) -> Iterator[str]:
+    def _notes(self, groups: Sequence[Group], results: Sequence[MtebResult]) -> Iterator[str]:
         """Yield the notes below the board.
 
         They are on means over subsets, joined revisions, training data, noise and people's scores.
 
         Args:
-            results_by_model: The public results.
+            groups: The groups of rows.
+            results: The imported and public results of all revisions.
         """
         tasks_of_several_parts = [
             name for name, benchmark_task in self.tasks.items() if len(benchmark_task.parts) > 1
@@ -220,26 +232,19 @@ class MtebBoard:
                 "scores of several subsets or splits are their mean, as in MTEB: "
                 + ", ".join(tasks_of_several_parts)
             )
-        n_models_of_several_revisions = 0
-        for results in results_by_model.values():
-            revisions = {results[task].revision for task in self.tasks if task in results}
-            if len(revisions) > 1:
-                n_models_of_several_revisions += 1
-        yield (
-            f"{n_models_of_several_revisions} models have results of several revisions, joined as "
-            "MTEB joins them: the revision of its description of the model first, then the newest "
-            "version of MTEB"
-        )
-        yield (
-            "§ and zero-shot (the share of these tasks that a model was not trained on): "
-            "by the training sets in MTEB's descriptions of models"
-        )
-        yield (
-            "noise: most neighbours are nearer to each other than a test of unlike models on these "
-            "items could see (docs/published.md)"
-        )
+        if joined := describe_joined(results, self.tasks):
+            yield joined
+        if any(ZERO_SHOT in row.cells for group in groups for row in group.rows):
+            yield (
+                "§ and zero-shot (the share of these tasks that a model was not trained on): "
+                "by the training sets in MTEB's descriptions of models"
+            )
+        rows_by_section = {group.section: group.rows for group in groups}
+        errors = estimate_errors(self.tasks, self.catalogue)
+        if noise := describe_noise(rows_by_section.get(PUBLIC_SECTION, ()), errors):
+            yield noise
         intervals = find_people_intervals(read_people_results(), self.tasks, self.catalogue)
-        if intervals:
+        if PEOPLE_SECTION in rows_by_section and intervals:
             yield f"{PEOPLE_LABEL}: {describe_people_intervals(intervals)}"
 
     def _imported_rows(self, imported: Sequence[MtebResult]) -> list[Row]:
@@ -249,7 +254,7 @@ class MtebBoard:
         """
         rows = []
         for model, results in join_revisions(imported).items():
-            rows += self._model_rows({model: results}, origin=describe_versions(results))
+            rows += self._model_rows({model: results}, origin=describe_versions(results.values()))
         return sorted(rows, key=average_sort_key)
 
     def _model_rows(self, results_by_model: Mapping[str, ResultsByTask], origin: str) -> list[Row]:
@@ -267,12 +272,11 @@ class MtebBoard:
             if not cells:
                 continue
             facts = read_model_facts().get(model)
-            trained_tasks = self._trained_tasks(facts)
             row = Row(
                 label=model,
                 cells={**cells, **self._fact_cells(facts)},
                 imported=origin,
-                overlap="text" if trained_tasks else "",
+                overlap="text" if list_trained_tasks(facts, self.tasks) else "",
                 traits=make_traits(model, facts),
             )
             rows.append(row)
@@ -308,12 +312,6 @@ class MtebBoard:
                 scores[task] = score
         return _make_score_cells(scores, self.average_terms)
 
-    def _trained_tasks(self, facts: ModelFacts | None) -> set[str]:
-        """Return the tasks of the board that a model was trained on; empty if that is unknown."""
-        if facts is None or facts.trained_on is None:
-            return set()
-        return self.tasks.keys() & {*facts.trained_on}
-
     def _fact_cells(self, facts: ModelFacts | None) -> dict[str, TableCell]:
         """Return the cells of a model's size and zero-shot share, each only if it is known."""
         cells = {}
@@ -321,7 +319,7 @@ class MtebBoard:
             size = TableNumber(facts.parameters, text=format_parameters(facts.parameters))
             cells[SIZE] = TableCell(published=size)
         if facts and facts.trained_on is not None:
-            percent = 100 * (1 - len(self._trained_tasks(facts)) / len(self.tasks))
+            percent = 100 * (1 - len(list_trained_tasks(facts, self.tasks)) / len(self.tasks))
             zero_shot_share = TableNumber(percent, text=f"{percent:.0f}%")
             cells[ZERO_SHOT] = TableCell(published=zero_shot_share)
         return cells
@@ -393,6 +391,13 @@ def make_traits(model: str, facts: ModelFacts | None) -> EncoderTraits:
     )
 
 
+def list_trained_tasks(facts: ModelFacts | None, tasks: Iterable[str]) -> set[str]:
+    """Return those of some tasks of MTEB's that a model was trained on; empty if it is unknown."""
+    if facts is None or facts.trained_on is None:
+        return set()
+    return {*tasks} & {*facts.trained_on}
+
+
 def add_imported_rows(table: Table, imported: Sequence[MtebResult], catalogue: Catalogue) -> Table:
     """Return a board of our tasks with a group of imported rows below its own.
 
@@ -413,8 +418,14 @@ def add_imported_rows(table: Table, imported: Sequence[MtebResult], catalogue: C
             f"'{table.name}' is not scored as MTEB scores: by Spearman over all pairs of a task"
         )
     matched_tasks = list_matched_tasks(catalogue)
+    names = {
+        matched_tasks[column.spec.task].mteb_task
+        for column in table.columns
+        if column.spec is not None and column.spec.task in matched_tasks
+    }
+    fitting_results = [result for result in imported if result.task in names]
     rows = []
-    for model, results in join_revisions(imported).items():
+    for model, results in join_revisions(fitting_results).items():
         scores = {}
         for column in table.columns:
             matched_task = matched_tasks.get(column.spec.task) if column.spec else None
@@ -429,20 +440,51 @@ def add_imported_rows(table: Table, imported: Sequence[MtebResult], catalogue: C
                 scores[column.key] = score
         if not scores:
             continue
+        facts = read_model_facts().get(model)
         row = Row(
             label=model,
             cells=_make_score_cells(scores, table.average_terms),
-            imported=describe_versions(results),
-            traits=make_traits(model, read_model_facts().get(model)),
+            imported=describe_versions(results.values()),
+            overlap="text" if list_trained_tasks(facts, names) else "",
+            traits=make_traits(model, facts),
         )
         rows.append(row)
     if not rows:
         return table
     group = Group(section=IMPORTED_SECTION, rows=sorted(rows, key=average_sort_key))
-    return replace(table, groups=[*table.groups, group])
+    notes = [*table.notes, *filter(None, [describe_joined(fitting_results, names)])]
+    return replace(table, groups=[*table.groups, group], notes=notes)
 
 
-def describe_versions(results: ResultsByTask) -> str:
-    """Return the versions of MTEB that made a model's results, as ``mteb 1.2.0, mteb 2.1.0``."""
-    versions = sorted({result.mteb_version for result in results.values()})
-    return ", ".join(f"mteb {version}" for version in versions)
+def describe_versions(results: Iterable[MtebResult]) -> str:
+    """Return the versions of MTEB that made results, such as ``mteb 2.1.0`` or a range of them."""
+    versions = {result.mteb_version for result in results}
+    numbers = sorted(filter(None, map(parse_version, versions)))
+    texts = [" to ".join(dict.fromkeys(map(str, (numbers[0], numbers[-1]))))] if numbers else []
+    if len(numbers) < len(versions):
+        texts.append("of unknown version")
+    return f"mteb {', '.join(texts)}"
+
+
+def describe_joined(results: Iterable[MtebResult], tasks: Collection[str]) -> str:
+    """Return a note on the models whose results on some tasks are of several revisions.
+
+    Args:
+        results: The results of all revisions.
+        tasks: MTEB's names of the tasks that are shown.
+
+    Returns:
+        The note; empty if there is no such model.
+    """
+    revisions_by_model: dict[str, set[str]] = {}
+    for result in results:
+        if result.task in tasks:
+            revisions_by_model.setdefault(result.model, set()).add(result.revision)
+    n_joined = sum(len(revisions) > 1 for revisions in revisions_by_model.values())
+    if not n_joined:
+        return ""
+    models = "model has" if n_joined == 1 else "models have"
+    return (
+        f"{n_joined} {models} results of several revisions, joined as MTEB joins them: the "
+        "revision of its description of the model first, then the newest version of MTEB"
+    )

@@ -11,8 +11,6 @@ from stsbench.boards.tables.table import AVERAGE
 from stsbench.core.catalogue import Catalogue
 from stsbench.data.mteb.facts import (
     BenchmarkTask,
-    SplitAndSubset,
-    list_matched_tasks,
     read_mteb_facts,
 )
 from stsbench.numbers.intervals import mean_interval, spearman_interval
@@ -71,12 +69,13 @@ def find_people_intervals(
         tasks: The subsets and splits of the benchmark, by MTEB's name of the task.
         catalogue: The cards, which have the numbers of pairs.
     """
+    counts = count_pairs(catalogue)
     task_means = []
     intervals: dict[str, PeopleInterval] = {}
     for task, benchmark_task in tasks.items():
         scores = results[task].scores if task in results else {}
         parts = benchmark_task.parts
-        pair_counts = [_count_pairs(task, part, catalogue) for part in parts]
+        pair_counts = [counts.get((task, part), 0) for part in parts]
         if 0 in pair_counts or not {*parts} <= scores.keys():
             continue
         correlations = [scores[part] for part in parts]
@@ -100,22 +99,3 @@ def describe_people_intervals(intervals: Mapping[str, PeopleInterval]) -> str:
         if task != AVERAGE
     ]
     return f"95% intervals by Fisher's z with Bonett and Wright's error: {', '.join(texts)}"
-
-
-def _count_pairs(task: str, part: SplitAndSubset, catalogue: Catalogue) -> int:
-    """Return the number of pairs in a part of a task of MTEB's; 0 if no card has that number.
-
-    Args:
-        task: MTEB's name of the task.
-        part: The split and subset, by MTEB's names.
-        catalogue: The cards of our tasks.
-    """
-    for matched_task in list_matched_tasks(catalogue).values():
-        our_split_names = {mteb: ours for ours, mteb in matched_task.mteb_split_names.items()}
-        if matched_task.mteb_task != task or part.split not in our_split_names:
-            continue
-        our_split = catalogue.task(matched_task.our_task).splits[our_split_names[part.split]]
-        if our_split.subsets:
-            return our_split.subsets.get(part.subset, 0)
-        return our_split.n or 0
-    return 0

@@ -107,17 +107,21 @@ def read_mteb_files(path: Path) -> MtebResults:
 
 
 class _Model(NamedTuple):
-    """The name and revision of the model of a folder of results."""
+    """The model that a folder of results is of."""
 
     name: str
+    """Its id on the Hub, such as ``org/name``."""
     revision: str
+    """Its revision, or the name of the folder where MTEB did not know it."""
 
 
 class _ModelMeta(msgspec.Struct):
     """The fields of MTEB's description of a model that are read."""
 
     name: str
+    """Its id on the Hub."""
     revision: str | None = None
+    """The commit of its weights; None if MTEB did not know it."""
 
 
 def _read_model(folder: Path) -> _Model:
@@ -136,15 +140,8 @@ def _read_file(path: Path, model: _Model) -> MtebResult:
         DataError: The file cannot be read, or no part has a valid score. The message does not name
             the file.
     """
-    content = _parse_json(path)
-    if "task_name" in content:
-        task = str(content["task_name"])
-        part_metrics = _iter_metrics(content)
-    elif "mteb_dataset_name" in content:
-        task = str(content["mteb_dataset_name"])
-        part_metrics = _iter_old_metrics(content)
-    else:
-        raise DataError("is no result file of MTEB: it names no task")
+    content = parse_json(path)
+    task, part_metrics = list_metrics(content)
     scores = {}
     for part, metrics in part_metrics:
         score = _find_score(metrics)
@@ -162,7 +159,7 @@ def _read_file(path: Path, model: _Model) -> MtebResult:
     )
 
 
-def _parse_json(path: Path) -> dict[str, Any]:
+def parse_json(path: Path) -> dict[str, Any]:
     """Return the content of a JSON file, in which a number may be NaN.
 
     Raises:
@@ -186,6 +183,19 @@ def _parse_json(path: Path) -> dict[str, Any]:
 
 PartMetrics = Iterator[tuple[SplitAndSubset, Mapping[str, Any]]]
 """Parts of a task, each with the values of metrics that a result file has for it."""
+
+
+def list_metrics(content: Mapping[str, Any]) -> tuple[str, PartMetrics]:
+    """Return the task of a result file, and each split and subset with its metrics by name.
+
+    Raises:
+        DataError: The content is not that of a result file.
+    """
+    if "task_name" in content:
+        return str(content["task_name"]), _iter_metrics(content)
+    if "mteb_dataset_name" in content:
+        return str(content["mteb_dataset_name"]), _iter_old_metrics(content)
+    raise DataError("is no result file of MTEB: it names no task")
 
 
 def _iter_metrics(content: Mapping[str, Any]) -> PartMetrics:
@@ -300,13 +310,13 @@ def _preference_key(result: MtebResult) -> tuple[bool, bool, bool, Version]:
     facts = read_model_facts().get(result.model)
     is_of_described_revision = facts is not None and result.revision == facts.revision
     has_revision = result.revision not in UNKNOWN_REVISIONS
-    version = _parse_version(result.mteb_version)
+    version = parse_version(result.mteb_version)
     has_version = version is not None
     return is_of_described_revision, has_version, has_revision, version or Version("0")
 
 
 @cache
-def _parse_version(text: str) -> Version | None:
+def parse_version(text: str) -> Version | None:
     """Return a version of MTEB; None for a text that is none, such as that of an unknown one."""
     try:
         return Version(text)

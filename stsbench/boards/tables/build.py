@@ -45,6 +45,7 @@ from stsbench.boards.tables.uncertainty import add_intervals, rank_tables
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, ProtocolError, Remedy, UnknownName
+from stsbench.core.wording import format_some
 from stsbench.data.task_names import find_ids, list_task_names
 from stsbench.results.groups import ComparableResults, group_by_encoder, select_comparable
 from stsbench.results.record import Result, protocol_key
@@ -308,7 +309,7 @@ class TableRequest:
                 hint=f"suites with one: {', '.join(suites_with_mean)}",
             )
         selected = self._select_results(suite.tasks)
-        if has_public_rows(suite, self.show):
+        if is_mteb_board(suite, self.show, has_imported=bool(self.imported)):
             return self._make_mteb_board(name, suite, selected)
         split_by_task = {task: self.catalogue.task(task).score_split for task in suite.tasks}
         request = replace(self, results=selected.results)
@@ -321,6 +322,8 @@ class TableRequest:
                 suite.name or name, results=[], catalogue=self.catalogue, card=card
             )
             boards.append(empty_board)
+        if self.show == "published" and not boards and name in list_tables():
+            return self.make_table(name)
         # The imported rows are added to the boards there.
         return self._finish(boards, selected.omitted, self._no_results_error(name))
 
@@ -336,18 +339,28 @@ class TableRequest:
             DataError: The board has no number to show.
         """
         from stsbench.boards.mteb.board import MtebBoard
+        from stsbench.boards.mteb.noise import estimate_errors, mark_near_rows
 
         board = MtebBoard(benchmark=suite.mteb, catalogue=self.catalogue)
         table = board.build(
             name,
             suite.name,
-            selected.results,
+            [
+                result
+                for result in selected.results
+                if self.protocol in (None, result.protocol["name"])
+            ],
             self.imported.results if self.imported else (),
+            has_public=self.show is not None,
         )
         problems = self.imported.problems if self.imported else ()
         if not table.has_numbers(self.show):
-            raise DataError(f"there are no public results of suite '{name}'")
+            kind = "public" if self.show else "imported"
+            raise DataError(f"there are no {kind} results of suite '{name}'")
         tables = self._filter_rows([table])
+        if self.detectable:
+            errors = estimate_errors(board.tasks, self.catalogue)
+            tables = [mark_near_rows(table, errors) for table in tables]
         return TableSet(tables, [*selected.omitted, *problems], advice=[])
 
     def _filter_rows(self, tables: Sequence[Table]) -> list[Table]:
@@ -359,21 +372,38 @@ class TableRequest:
         filtered_tables = [self.row_filter.apply(table) for table in tables]
         tables_with_rows = [table for table in filtered_tables if table.groups]
         if not tables_with_rows:
-            raise DataError(f"no row fits: {self.row_filter.describe()}")
+            # The last note says how many rows were left out, and of how many facts are not known.
+            notes = [table.notes[-1] for table in filtered_tables if table.notes]
+            raise DataError(f"no row fits: {'; '.join(notes)}")
         return tables_with_rows
 
     def _no_results_error(self, suite_name: str) -> DataError:
         """Return the error to raise if there are no results for a suite."""
         with_protocol = f" by protocol '{self.protocol}'" if self.protocol else ""
         hint = ""
-        if self.show == "published" and suite_name in list_tables():
-            hint = f"`table={suite_name}` shows what papers have"
-        elif not self.protocol and (other_suite := self.guess_suite()):
+        if self.show == "published":
+            return self._no_published_error(suite_name)
+        if not self.protocol and (other_suite := self.guess_suite()):
             hint = f"the results here are of others: `suite={other_suite}` shows some"
         return DataError(
             f"{self.results_folder}: no results for suite '{suite_name}'{with_protocol}",
             hint=hint,
             remedy=Remedy("score", {"tasks": suite_name}),
+        )
+
+    def _no_published_error(self, suite_name: str) -> DataError:
+        """Return the error to raise if no published scores of a suite come with the package."""
+        tasks = {*find_suite(suite_name, self.catalogue).tasks}
+        related = [
+            f"`suite={key}`"
+            for key, suite in self.catalogue.suites().items()
+            if suite.mteb and tasks & {*suite.tasks}
+        ]
+        hint = f"MTEB's benchmarks with some of its tasks have them: {format_some(related)}"
+        return DataError(
+            f"no published scores of suite '{suite_name}' come with the package",
+            hint=hint if related else "",
+            remedy=None if related else Remedy("list", {"kind": "tables"}),
         )
 
     def make_suite_boards(
@@ -554,9 +584,18 @@ def _make_board_card(
     )
 
 
-def has_public_rows(suite: Suite, show: Show | None) -> bool:
-    """Return whether a suite's board shows MTEB's public results, for which it needs no others."""
-    return bool(suite.mteb) and show in ("published", "both", "merged")
+def is_mteb_board(suite: Suite, show: Show | None, *, has_imported: bool) -> bool:
+    """Return whether a suite's board has MTEB's columns, for which it needs no own results.
+
+    It has them with MTEB's public results, and with a user's files of MTEB's alone.
+
+    Args:
+        suite: The suite, which may be of a benchmark of MTEB's.
+        show: The numbers to show.
+        has_imported: Whether there are files of MTEB's to show.
+    """
+    has_mteb_rows = show in ("published", "both", "merged") or (show is None and has_imported)
+    return bool(suite.mteb) and has_mteb_rows
 
 
 def find_suite_id(name: str, catalogue: Catalogue) -> str:

@@ -8,16 +8,16 @@ correlation of the errors of two encoders (``benchmarks/spread.py``).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 
 import msgspec
 
 from stsbench.boards.published.rows import FOLDER
 from stsbench.boards.tables.column_scores import published_protocol
-from stsbench.boards.tables.table import AVERAGE, UNDETECTABLE, Group, Table, TableColumn
+from stsbench.boards.tables.table import AVERAGE, UNDETECTABLE, Group, Row, Table, TableColumn
 from stsbench.core.errors import DataError
 from stsbench.core.toml import StrictRecord, parse_toml
 
@@ -110,16 +110,10 @@ def mark_undetectable(table: Table) -> Table:
             f"table '{table.name}': what a test could see is known only of Spearman's correlation "
             f"over all subsets on {tasks}, and of their mean"
         )
-    groups = []
-    for group in table.groups:
-        rows = list(group.rows)
-        for key, spread in spread_by_key.items():
-            for index, (value, next_better) in _pair_with_next_better(group, key).items():
-                bound = detectable_gap(value, next_better, spread.kappa, spread.c)
-                row = rows[index]
-                cell = replace(row.cell(key), bound=bound, is_near=next_better - value < bound)
-                rows[index] = replace(row, cells={**row.cells, key: cell})
-        groups.append(replace(group, rows=rows))
+    groups = list(table.groups)
+    for key, spread in spread_by_key.items():
+        find_bound = partial(score_gap_bound, key=key, kappa=spread.kappa, c=spread.c)
+        groups = [mark_gaps(group, key, find_bound) for group in groups]
     correlations = sorted(spread.c for spread in spread_by_key.values())
     note = (
         f"{UNDETECTABLE} nearer to the next better published score of its group than a test at 5% "
@@ -178,17 +172,37 @@ def _comparable_values(group: Group, key: str) -> dict[int, float]:
     for index, row in enumerate(group.rows):
         cell = row.cell(key)
         is_comparable = not (row.other_protocol or row.metric or row.misprint or cell.misprint)
-        if cell.published is not None and is_comparable and not row.imported:
+        if cell.published is not None and is_comparable:
             values[index] = cell.published.value
     return values
 
 
-def _pair_with_next_better(group: Group, key: str) -> Mapping[int, tuple[float, float]]:
-    """Return each comparable number of a column with the next better one, by the row's index.
+def published_score(row: Row, key: str) -> float:
+    """Return the published number of a row in a column, which it must have, in points."""
+    number = row.cells[key].published
+    assert number is not None
+    return number.value
 
-    The best number is absent, because none is better.
+
+def score_gap_bound(row: Row, better_row: Row, *, key: str, kappa: float, c: float) -> float:
+    """Compute the least difference of two rows' published numbers that a test could see."""
+    return detectable_gap(published_score(row, key), published_score(better_row, key), kappa, c)
+
+
+def mark_gaps(group: Group, key: str, find_bound: Callable[[Row, Row], float]) -> Group:
+    """Return a group with each published number marked that is too near to the next better one.
+
+    Args:
+        group: The rows.
+        key: The column.
+        find_bound: Computes, from a row and the row with the next better number, the least
+            difference in points that a test could see.
     """
-    best_first = sorted(_comparable_values(group, key).items(), key=lambda pair: -pair[1])
-    return {
-        index: (value, next_better) for (_, next_better), (index, value) in pairwise(best_first)
-    }
+    rows = list(group.rows)
+    values = _comparable_values(group, key)
+    for better, index in pairwise(sorted(values, key=values.__getitem__, reverse=True)):
+        bound = find_bound(rows[index], rows[better])
+        is_near = values[better] - values[index] < bound
+        cell = replace(rows[index].cell(key), bound=bound, is_near=is_near)
+        rows[index] = replace(rows[index], cells={**rows[index].cells, key: cell})
+    return replace(group, rows=rows)

@@ -64,7 +64,12 @@ def parse_size(text: str) -> int:
     """
     match = SIZE_PATTERN.fullmatch(text.strip())
     if match is None:
-        raise StsbenchError(f"'{text}' is no number of parameters", hint="500M, 1.5B or digits")
+        raise StsbenchError(
+            "no number of parameters",
+            hint="give 500M, 1.5B or digits",
+            parameter="max_parameters",
+            value=text,
+        )
     return round(float(match["number"]) * UNIT_SIZES[match["unit"].lower()])
 
 
@@ -188,13 +193,14 @@ class RowFilter:
         for column in table.columns:
             if self.sort.lower() in (column.key.lower(), column.head.lower()):
                 return column
-        raise UnknownName("column", self.sort, [column.key for column in table.columns])
+        keys = [column.key for column in table.columns]
+        raise UnknownName("column", self.sort, keys, hint=f"has {', '.join(keys)}")
 
 
 def sort_rows(rows: Sequence[Row], column: TableColumn) -> list[Row]:
     """Return rows with the best number of a column first, and those without a number last.
 
-    Facts, such as sizes, and standings begin with the lowest.
+    Sizes and standings begin with the lowest.
     """
 
     def sort_key(row: Row) -> tuple[bool, float]:

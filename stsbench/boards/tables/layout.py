@@ -301,7 +301,7 @@ def _rank_lines(
             if (are_merged or line.number_kind == number_kind) and not line.row.other_protocol
         ]
         for column_index, column in enumerate(columns):
-            if column.better:
+            if column.better and column.kind != "fact":
                 cells = {index: lines[index].cells[column_index] for index in line_indices}
                 for line_index, rank in _rank_cells(cells, column.better).items():
                     rank_by_cell[line_index, column_index] = rank
@@ -384,7 +384,8 @@ def _explain_symbols(
     if any(column.is_mixed for column in columns):
         yield f"{OTHER_PROTOCOL} a mean over tasks that are scored in different ways"
     if IMPORTED in used_symbols:
-        tools = join_distinct(line.row.imported for line in lines)
+        counts = Counter(line.row.imported for line in lines if line.row.imported)
+        tools = format_some([tool for tool, _ in counts.most_common()])
         yield f"{IMPORTED} imported from MTEB's result files, not measured here ({tools})"
     for symbol, legend in SYMBOL_LEGENDS.items():
         if symbol in used_symbols:

@@ -216,6 +216,25 @@ def list_matched_tasks(catalogue: Catalogue) -> Mapping[str, MatchedTask]:
     return matched_tasks
 
 
+PairCounts = Mapping[tuple[str, SplitAndSubset], int]
+"""Numbers of pairs by MTEB's name of a task, and the split and subset."""
+
+
+@lru_cache(maxsize=4)
+def count_pairs(catalogue: Catalogue) -> PairCounts:
+    """Return the numbers of pairs of those parts of MTEB's tasks of which a card says it."""
+    counts = {}
+    for matched_task in list_matched_tasks(catalogue).values():
+        for split, mteb_split in matched_task.mteb_split_names.items():
+            section = catalogue.task(matched_task.our_task).splits[split]
+            n_by_subset = section.subsets
+            if matched_task.mteb_subset:
+                n_by_subset = {matched_task.mteb_subset: section.n} if section.n else {}
+            for subset, n_pairs in n_by_subset.items():
+                counts[matched_task.mteb_task, SplitAndSubset(mteb_split, subset)] = n_pairs
+    return counts
+
+
 def find_matched_task(task: str, catalogue: Catalogue) -> MatchedTask | None:
     """Return what of MTEB's has the data of a task of ours; None if MTEB does not have them."""
     return list_matched_tasks(catalogue).get(task)

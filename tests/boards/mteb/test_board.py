@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -190,7 +191,7 @@ def test_imported_rows_stand_apart_and_are_marked():
     assert second.section.startswith("Imported from MTEB's result files")
     legend = build_layout(table).legend
     assert (
-        "° imported from MTEB's result files, not measured here (mteb 1.12.0, mteb 2.1.0, mteb 2.1.0)"
+        "° imported from MTEB's result files, not measured here (mteb 1.12.0 to 2.1.0, mteb 2.1.0)"
         in legend
     )
     assert [
@@ -296,7 +297,9 @@ def test_rows_are_sorted_by_a_column_with_gaps_last():
 
 
 def test_a_choice_that_no_row_fits_is_an_error():
-    with pytest.raises(DataError, match="no row fits: German, at most 0.001M parameters"):
+    with pytest.raises(
+        DataError, match=r"no row fits: \d+ rows are not shown, \d+ of .* \(German, at most 0.001M"
+    ):
         make_filtered(language="deu", max_parameters=1000)
 
 
@@ -305,3 +308,62 @@ def test_the_json_of_a_board_holds_facts_beside_scores():
     (content,) = json.loads(render([table], "json"))
     cells = content["groups"][0]["rows"][0]["cells"]
     assert cells["size"]["published"]["text"] == "278M"
+
+
+def test_a_users_files_of_mtebs_have_the_columns_of_the_benchmark():
+    imported = MtebResults(
+        [
+            scored("org/x", "GermanSTSBenchmark", 0.8),
+            scored("org/x", "STS22", 0.6),
+            scored("codefuse-ai/F2LLM-v2-8B", "STS22", 0.5, mteb_version="unknown"),
+            scored("codefuse-ai/F2LLM-v2-8B", "STS22", 0.4, revision="older"),
+        ],
+        problems=["one file"],
+    )
+    request = TableRequest(catalogue=CATALOGUE, imported=imported)
+    boards = request.make_boards("mteb-deu-v1-sts")
+    (table,) = boards.tables
+    assert [column.key for column in table.columns][:2] == ["GermanSTSBenchmark", "STS22"]
+    (group,) = table.groups
+    assert group.section.startswith("Imported") and boards.omitted == ["one file"]
+    assert published_values(find_row(table, "org/x"))["average"] == pytest.approx(70)
+    trained = find_row(table, "codefuse-ai/F2LLM-v2-8B")
+    assert (trained.overlap, trained.imported) == ("text", "mteb 2.1.0")
+    notes = "\n".join(table.notes)
+    assert "1 model has results of several revisions" in notes and "noise" not in notes
+
+
+def test_imported_rows_of_a_board_of_ours_say_what_was_joined_and_trained_on():
+    (board,) = make_boards([measured("a", "sts12", 0.5), measured("a", "sts13", 0.6)])
+    model = "codefuse-ai/F2LLM-v2-8B"
+    imported = [
+        scored(model, "STS12", 0.9, mteb_version="unknown"),
+        scored(model, "STS13", 0.8, revision="older"),
+        scored(model, "STS22", 0.8, revision="oldest"),
+    ]
+    table = add_imported_rows(board, imported, CATALOGUE)
+    row = find_row(table, model)
+    assert row.imported == "mteb 2.1.0, of unknown version"
+    assert row.overlap == "text"
+    assert table.notes[-1].startswith("1 model has results of several revisions")
+
+
+def test_published_numbers_need_no_results():
+    request = TableRequest(catalogue=CATALOGUE, show="published")
+    (table,) = request.make_boards("sts").tables
+    assert table.name == "sts" and len(table.rows()) > 100
+    with pytest.raises(DataError, match="no published scores of suite 'sts22'") as error:
+        request.make_boards("sts22")
+    assert "`suite=mteb-eng-v2-sts`" in error.value.hint
+
+
+def test_exact_scores_have_all_digits_of_the_table():
+    assert "94.65 |" in render([make_row_of_mteb()], "markdown", show="published")
+    text = render([make_row_of_mteb()], "markdown", show="published", exact=True)
+    assert "94.6543 |" in text
+
+
+def make_row_of_mteb() -> Table:
+    """Return a board of a single row with a score of four decimals in points."""
+    table = build_board("MTEB(deu, v1)", scored("org/x", "STS22", 0.946543))
+    return replace(table, groups=table.groups[:1])

@@ -112,6 +112,47 @@ def test_every_format_has_the_marks(capsys):
     assert "~" not in plain
 
 
+def test_neighbours_on_a_board_of_mtebs_are_marked(capsys):
+    words = ("--suite", "mteb-deu-v1-sts", "--show", "published", "--detectable", "--json")
+    (table,) = json.loads(printed(capsys, *words))
+    (group,) = table["groups"]
+    spread = read_spread()
+    pairs_of_tasks = {"stsb": 1379, "sickr": 4927, "sts12": 3108, "sts13": 1500, "sts14": 3750}
+    pairs_of_tasks |= {"sts15": 3000, "sts16": 1186}
+    scaled = min(
+        spread.columns[task].kappa * math.sqrt(n_pairs) for task, n_pairs in pairs_of_tasks.items()
+    )
+    # GermanSTSBenchmark is the mean of two splits, STS22 is its German part.
+    kappas = {
+        "GermanSTSBenchmark": scaled * math.sqrt(1 / 1500 + 1 / 1379) / 2,
+        "STS22": scaled / math.sqrt(514),
+    }
+    c = spread.columns[MEAN].c
+    rows = [row["cells"] for row in group["rows"] if "average" in row["cells"]]
+    values = [
+        {key: cells[key]["published"]["value"] for key in (*kappas, "average")} for cells in rows
+    ]
+    assert len(rows) == 127 and "bound" not in rows[0]["average"]
+    for cells, row, better in zip(rows[1:], values[1:], values, strict=False):
+        variance = 0.0
+        for task, kappa in kappas.items():
+            a, b = (kappa * (1 - (scores[task] / 100) ** 2) for scores in (row, better))
+            variance += a * a + b * b - 2 * c * a * b
+        bound = 196 * math.sqrt(variance) / 2
+        assert cells["average"]["bound"] == pytest.approx(bound, rel=1e-3)
+        assert cells["average"].get("is_near", False) == (
+            better["average"] - row["average"] < bound
+        )
+    n_near = sum(cells["average"].get("is_near", False) for cells in rows)
+    assert f"{n_near} of 126 gaps between neighbours are smaller" in " ".join(table["notes"])
+    # The best and second best of a task, whatever their means.
+    first, second, *_ = sorted(
+        (cells["STS22"] for cells in rows), key=lambda cell: -cell["published"]["value"]
+    )
+    assert "bound" not in first and second["bound"] > 0
+    assert table["notes"][-1].startswith("~ nearer to the next better published score")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -120,6 +161,7 @@ def test_every_format_has_the_marks(capsys):
             "what a test could see is known only of Spearman",
         ),
         (["--suite", "sts", "--detectable"], "--detectable"),
+        (["--suite", "mteb-deu-v1-sts", "--detectable"], "--detectable"),
         (["--table", "simcse-5", "--detectable", "--show", "measured"], "--detectable"),
     ],
 )
