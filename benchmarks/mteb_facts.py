@@ -228,6 +228,9 @@ def main() -> int:
         for difference in find_differences(stored_facts, new_facts, path.name):
             print(difference)
             n_differences += 1
+    if make_suites() != SUITES.read_text(encoding="utf-8"):
+        print(f"{SUITES.name}: is not what the facts and cards make")
+        n_differences += 1
     return 1 if n_differences else 0
 
 

@@ -26,7 +26,7 @@ from stsbench.boards.render.figures import draw_table
 from stsbench.boards.render.formats import render
 from stsbench.boards.render.html import render_notebook_layout
 from stsbench.boards.render.text import to_frame
-from stsbench.boards.tables.build import TableRequest, find_suite, has_public_rows
+from stsbench.boards.tables.build import TableRequest, find_suite, needs_own_results
 from stsbench.boards.tables.filters import RowFilter
 from stsbench.boards.tables.layout import build_layout
 from stsbench.boards.tables.table import Show, Table, check_show
@@ -355,8 +355,8 @@ def leaderboard(
             is).
         exact: Show exact averages, not rounded as in the paper.
         ranks: Show rank intervals, and letters that tell ties; needs per-item columns.
-        detectable: Mark published scores of ``table`` that are too near to the next better one for
-            a test on their items to see.
+        detectable: Mark published scores of ``table``, or of a suite of MTEB's, that are too near
+            to the next better one for a test on their items to see.
         mteb: A folder of MTEB's result files, shown as imported rows.
         language: Show only models made for a language, by name or code.
         max_parameters: Show only models of at most this size: ``500M``, ``1.5B`` or a number.
@@ -374,8 +374,12 @@ def leaderboard(
     checked_show = check_show(show)
     # A wrong name is an error before any result is read.
     if table is None:
-        requested_suite = find_suite(suite or DEFAULT_SUITE, catalogue)
-        needs_results = mteb is None and not has_public_rows(requested_suite, checked_show)
+        needs_results = needs_own_results(
+            find_suite(suite or DEFAULT_SUITE, catalogue),
+            checked_show,
+            has_imported=mteb is not None,
+            detectable=detectable,
+        )
     elif suite is not None or protocol is not None:
         raise StsbenchError(
             "leaderboard: suite and protocol have no effect beside table; leave them out"
@@ -383,8 +387,6 @@ def leaderboard(
     else:
         read_table_card(str(table))
         needs_results = False
-    if detectable and table is None:
-        raise StsbenchError("leaderboard: detectable has no effect without table; leave it out")
     request = TableRequest(
         catalogue=catalogue,
         results=_read_or_check_results(results, catalogue, is_needed=needs_results),

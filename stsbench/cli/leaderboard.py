@@ -72,7 +72,7 @@ def leaderboard_command(
     from stsbench.api.selection import parse_added_rows, select_results
     from stsbench.boards.published.rows import read_table_card
     from stsbench.boards.render.formats import TERMINAL, check_format, render
-    from stsbench.boards.tables.build import TableRequest, find_suite, is_mteb_board
+    from stsbench.boards.tables.build import TableRequest, find_suite, needs_own_results
     from stsbench.boards.tables.filters import RowFilter
     from stsbench.boards.tables.table import check_show
 
@@ -93,18 +93,16 @@ def leaderboard_command(
         read_table_card(table)
         needs_results = False
     else:
-        found_suite = find_suite(suite, catalogue)
-        has_mteb_rows = is_mteb_board(found_suite, numbers, has_imported=mteb is not None)
-        needs_results = not has_mteb_rows and numbers != "published"
-        if detectable and not has_mteb_rows:
-            raise StsbenchError(
-                "--detectable has no effect without --table, or a suite of MTEB's with "
-                "--show published; leave it out"
-            )
+        needs_results = needs_own_results(
+            find_suite(suite, catalogue),
+            numbers,
+            has_imported=mteb is not None,
+            detectable=detectable,
+        )
     folder = results or DEFAULT_RESULTS
     # Without a folder of results, published and imported rows are shown alone, unless an option
     # requires results.
-    is_optional = bool(mteb or not needs_results) and not (results or encoder or add)
+    is_optional = (mteb is not None or not needs_results) and not (results or encoder or add)
     directory = _read_directory(folder, catalogue, is_optional=is_optional)
     added = parse_added_rows(add, encoders=directory, catalogue=catalogue, location=folder)
     selected = select_results(encoder, encoders=directory, catalogue=catalogue, location=folder)

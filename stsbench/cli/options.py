@@ -380,7 +380,8 @@ RowsOnly = Annotated[
 Detectable = Annotated[
     bool,
     _option(
-        "With --table: mark published scores too near to the next better one for a test to see.",
+        "Mark published scores too near to the next better one for a test to see: of --table, or "
+        "of a suite of MTEB's.",
         "--detectable",
     ),
 ]

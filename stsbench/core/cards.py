@@ -87,6 +87,16 @@ class FileSource(StrictRecord, frozen=True, kw_only=True):
     params: dict[str, Any] = {}
 
 
+class DrawSection(StrictRecord, frozen=True, kw_only=True):
+    """A sample of a split's rows, as ``train_test_split`` of the ``datasets`` library draws it."""
+
+    rows: PositiveInt
+    """The number of rows; a split with no more of them is taken whole."""
+    seed: Seed
+    by: str
+    """The column of classes that the sample has in the proportions of the split."""
+
+
 class HubSource(StrictRecord, frozen=True, kw_only=True):
     """A dataset on the Hub: rows by its splits and columns, or an archive of the local files."""
 
@@ -100,6 +110,8 @@ class HubSource(StrictRecord, frozen=True, kw_only=True):
     configs: list[str] = []
     """Configurations that are the subsets of the task, in their order; empty if it is of one."""
     scale: float = 1.0
+    draw: DrawSection | None = None
+    """The sample that the task is of; None for all rows."""
     archive: str = ""
     """A tar file in the repository with the local files; its top folder is ``archive_folder``."""
     archive_folder: str = ""

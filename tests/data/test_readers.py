@@ -505,13 +505,12 @@ def test_a_card_needs_neither_counts_nor_reader_nor_a_data_folder(
 
 
 def test_every_card_of_the_project_counts_its_rows() -> None:
-    # How many pairs SICK-BR's own release has is in no source at hand: MTEB scores a sample of it.
     # Neither the page of HEROS nor its paper's abstract gives a number of rows.
     assert [
         name
         for name in TASKS
         if any(facts.n is None for facts in CATALOGUE.task(name).splits.values())
-    ] == ["heros", "sick-br"]
+    ] == ["heros"]
 
 
 Rows = list[tuple[str, str, float]]

@@ -9,10 +9,7 @@ from typing import NamedTuple
 from stsbench.boards.mteb.scores import MtebResult, ResultsByTask, read_public_results
 from stsbench.boards.tables.table import AVERAGE
 from stsbench.core.catalogue import Catalogue
-from stsbench.data.mteb.facts import (
-    BenchmarkTask,
-    read_mteb_facts,
-)
+from stsbench.data.mteb.facts import BenchmarkTask, count_pairs, read_mteb_facts
 from stsbench.numbers.intervals import mean_interval, spearman_interval
 
 PEOPLE = "baseline/Human"

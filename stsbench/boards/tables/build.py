@@ -44,7 +44,14 @@ from stsbench.boards.tables.table import (
 from stsbench.boards.tables.uncertainty import add_intervals, rank_tables
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, DataError, ProtocolError, Remedy, UnknownName
+from stsbench.core.errors import (
+    CardError,
+    DataError,
+    ProtocolError,
+    Remedy,
+    StsbenchError,
+    UnknownName,
+)
 from stsbench.core.wording import format_some
 from stsbench.data.task_names import find_ids, list_task_names
 from stsbench.results.groups import ComparableResults, group_by_encoder, select_comparable
@@ -614,6 +621,29 @@ def find_suite_id(name: str, catalogue: Catalogue) -> str:
         hint="cards of your own need `cards=DIR`",
         remedy=Remedy("list", {"kind": "suites"}),
     )
+
+
+def needs_own_results(
+    suite: Suite, show: Show | None, *, has_imported: bool, detectable: bool
+) -> bool:
+    """Return whether a suite's boards need own results: not for MTEB's or for published numbers.
+
+    Args:
+        suite: The suite.
+        show: The numbers to show.
+        has_imported: Whether there are files of MTEB's to show.
+        detectable: Whether to mark published scores that are too near to the next better one.
+
+    Raises:
+        StsbenchError: The boards have no published scores to mark.
+    """
+    has_mteb_columns = is_mteb_board(suite, show, has_imported=has_imported)
+    if detectable and not has_mteb_columns:
+        raise StsbenchError(
+            "`detectable` has no effect without `table`, or a suite of MTEB's with "
+            "`show=published`; leave it out"
+        )
+    return not (has_mteb_columns or has_imported or show == "published")
 
 
 def find_suite(name: str, catalogue: Catalogue) -> Suite:

@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from stsbench.core import settings
-from stsbench.core.cards import HubSource
+from stsbench.core.cards import DrawSection, HubSource
 from stsbench.core.errors import CardError, DataError, SourceError, suggest
 from stsbench.core.files import check_unpacked_size, file_digest, make_scratch_path
 from stsbench.data.hub.failures import describe_exception, silence_library
@@ -112,7 +112,7 @@ def fetch_rows(source: HubSource, split: str) -> HubRows:
     for config in source.configs or [source.config]:
         with _open_builder(repository, config) as builder:
             _check_names(names, builder.info.splits, where, noun="split")
-            table = _read_splits(repository, builder, names, column_by_role)
+            table = _read_splits(repository, builder, names, column_by_role, source.draw)
         # Of several configurations, each is a subset by its name.
         subset = config if source.configs else ""
         parts.append(TableRows(table, positions=range(len(table.rows)), subset=subset))
@@ -256,6 +256,7 @@ def _read_splits(
     builder: Any,  # noqa: ANN401 - datasets is untyped
     names: Sequence[str],
     column_by_role: Mapping[str, str] | None = None,
+    draw: DrawSection | None = None,
 ) -> TextTable:
     """Read the rows of some splits as one table of text, one split after the other.
 
@@ -266,15 +267,20 @@ def _read_splits(
         builder: The builder of the ``datasets`` library.
         names: The splits as the Hub calls them.
         column_by_role: The columns to read by role; None for all columns.
+        draw: The sample of the rows to read; None for all rows.
 
     Raises:
-        DataError: There is no row, a column is missing, or a column of sentences holds no text.
+        DataError: There is no row, a column is missing, a column of sentences holds no text, or
+            the sample cannot be drawn.
     """
     where = f"{repository}, split '{'+'.join(names)}'"
     n_rows = sum(builder.info.splits[name].num_examples for name in names)
     if not n_rows:
         raise DataError(f"{where}: there is not one row")
     dataset = builder.as_dataset(split="+".join(names), in_memory=True)
+    if draw is not None and draw.rows < n_rows:
+        dataset = _draw_rows(dataset, draw, where)
+        n_rows = draw.rows
     table = dataset.flatten().with_format("arrow")[:]
     if column_by_role is not None:
         table = expand_lists(table)
@@ -289,6 +295,38 @@ def _read_splits(
         ):
             raise DataError(f"{where}: column '{name}' holds {column_type}, not text")
     return to_text_table(where, table, numbers=range(1, n_rows + 1), unit="row")
+
+
+def _draw_rows(
+    dataset: Any,  # noqa: ANN401 - datasets is untyped
+    draw: DrawSection,
+    where: str,
+) -> Any:  # noqa: ANN401
+    """Return a sample of a dataset with the classes of a column in its proportions.
+
+    Args:
+        dataset: A dataset of the ``datasets`` library with more rows than the sample.
+        draw: The sample.
+        where: The beginning of a message.
+
+    Raises:
+        DataError: There is no such column, or a class of it has a single row.
+    """
+    import datasets
+
+    _check_names([draw.by], dataset.column_names, where, noun="column")
+    if not isinstance(dataset.features[draw.by], datasets.ClassLabel):
+        dataset = dataset.class_encode_column(draw.by)
+    try:
+        parts = dataset.train_test_split(
+            test_size=draw.rows, seed=draw.seed, stratify_by_column=draw.by
+        )
+    except ValueError as error:
+        raise DataError(
+            f"{where}: no {draw.rows} rows can be drawn by column '{draw.by}': "
+            f"{describe_exception(error)}"
+        ) from error
+    return parts["test"]
 
 
 def _readme(repository: Repository) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from stsbench.results.record import Result
 from tests.made import SIMCSE, make_result
 
 MTEB_REPOS = {task.repo for task in read_mteb_facts().tasks.values()}
-OTHER_DATA = {"sts17-ar-ar", "sts17-ar-en", "sick-br"}
+OTHER_DATA = {"sts17-ar-ar", "sts17-ar-en"}
 WMEAN = {**SIMCSE, "name": "wmean", "aggregation": "wmean"}
 PRINT = "0123456789abcdef" * 4
 

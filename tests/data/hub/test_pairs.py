@@ -19,7 +19,7 @@ import pytest
 from stsbench.api.calls import evaluate
 from stsbench.bench.embedder import read_texts_to_fit
 from stsbench.core import files as expanded
-from stsbench.core.cards import HubSource
+from stsbench.core.cards import DrawSection, HubSource
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, SourceError, StsbenchError
 from stsbench.data.corpora.corpus import load_corpus
@@ -245,6 +245,40 @@ def test_every_fault_is_one_clear_line(hub: Hub, case: str, capfd: pytest.Captur
     assert re.search(expected, text), text
     assert f"dataset '{REPO}' (revision main)" in text
     assert capfd.readouterr() == ("", "")
+
+
+DRAW = {"rows": 6, "seed": 42, "by": "label"}
+LABELLED = [
+    {"sentence1": f"a {row}", "sentence2": "b", "score": row, "label": "yes" if row % 3 else "no"}
+    for row in range(24)
+]
+
+
+def draw(**changes: Any) -> DrawSection:
+    return msgspec.convert({**DRAW, **changes}, DrawSection)
+
+
+@pytest.mark.parametrize("labels", [{"no": "no", "yes": "yes"}, {"no": 0, "yes": 1}])
+def test_a_sample_is_drawn_with_the_shares_of_a_column(
+    hub: Hub, labels: dict[str, Any], capfd: pytest.CaptureFixture[str]
+):
+    rows = [{**row, "label": labels[str(row["label"])]} for row in LABELLED]
+    serve(hub, {"test.parquet": parquet(rows)})
+    sample = fetch(draw=draw())
+    # The rows that train_test_split of datasets draws by this seed, in its order.
+    assert sample.gold.tolist() == [22, 19, 0, 8, 17, 15]
+    assert sample.sentences1 == [f"a {row:.0f}" for row in sample.gold]
+    assert sum(row % 3 == 0 for row in sample.gold) == 2
+    assert fetch(draw=draw(seed=1)).gold.tolist() != sample.gold.tolist()
+    # A split that is no larger is taken whole, in its own order.
+    assert fetch(draw=draw(rows=24)).gold.tolist() == list(range(24))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_sample_that_cannot_be_drawn_is_one_clear_line(hub: Hub):
+    serve(hub, {"test.parquet": parquet([*LABELLED, {**LABELLED[0], "label": "maybe"}])})
+    assert "no 6 rows can be drawn by column 'label': " in refused(DataError, draw=draw())
+    assert "there is no column 'lable'" in refused(DataError, draw=draw(by="lable"))
 
 
 CARDS = {
