@@ -18,7 +18,7 @@ from stsbench.api.results import (
     build_comparison,
     render_partial_grid,
 )
-from stsbench.api.selection import select_compared_results
+from stsbench.api.selection import keep_added_rows, select_compared_results, select_for_board
 from stsbench.bench.iteration import iterate
 from stsbench.boards.mteb.scores import read_mteb_files
 from stsbench.boards.published.rows import read_table_card
@@ -32,10 +32,12 @@ from stsbench.boards.tables.layout import build_layout
 from stsbench.boards.tables.table import Show, Table, check_show
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError, look_up
+from stsbench.core.names import split_names
 from stsbench.core.parameters import (
     COUNT_OR_NONE,
     NAME,
     NAME_OR_PATH,
+    NAMES,
     PATH,
     SIZE,
     SWITCH,
@@ -44,7 +46,7 @@ from stsbench.core.parameters import (
 )
 from stsbench.core.wording import format_repr
 from stsbench.evaluators.belief import believe
-from stsbench.results.folder import read_folder
+from stsbench.results.folder import ResultFolder, read_folder
 from stsbench.results.groups import EncoderDirectory
 from stsbench.results.record import Result
 
@@ -217,6 +219,8 @@ def evaluate(**arguments: Any) -> Results:  # noqa: ANN401, D417 - those of iter
         protocol: Names of protocols; each task takes the one that its evaluator has.
         data: A local data folder; by default ``STSBENCH_DATA``, else the Hub.
         seed: The seed of the evaluation (folds, classifiers).
+        seeds: Several such seeds, in place of ``seed``.
+        params: Parameters that replace those of the encoder's card, for encoders given by name.
         split: The split of each task to score instead of its usual one.
         store: The folder of embeddings; None to store none; by default the user's cache folder.
         on_error: ``skip`` continues after a task that fails, and after one of several encoders;
@@ -266,6 +270,8 @@ class Leaderboard:
     exact: bool
     left_out: Sequence[str]
     """A line on each thing that the tables omit."""
+    rows_only: bool = False
+    """Whether texts are rows alone, without captions, heads and legends."""
 
     def __repr__(self) -> str:
         """Return the tables in markdown."""
@@ -313,12 +319,12 @@ class Leaderboard:
         return draw_table(self.tables, self.show, exact=self.exact)
 
     def _render(self, fmt: str) -> str:
-        return render(self.tables, fmt, show=self.show, exact=self.exact)
+        return render(self.tables, fmt, show=self.show, exact=self.exact, rows_only=self.rows_only)
 
 
 @validate_arguments(
     table=NAME_OR_PATH, suite=NAME, protocol=NAME, show=NAME, exact=SWITCH, ranks=SWITCH,
-    detectable=SWITCH, mteb=PATH,
+    detectable=SWITCH, mteb=PATH, encoders=NAMES, add=NAMES, rows_only=SWITCH,
     language=NAME, max_parameters=SIZE, license=NAME, only_open=SWITCH, sort=NAME,
     top=COUNT_OR_NONE,
     catalogue=Catalogue,
@@ -331,6 +337,9 @@ def leaderboard(
     protocol: str | None = None,
     show: str | None = None,
     exact: bool = False,
+    encoders: str | Sequence[str] = (),
+    add: str | Sequence[str] = (),
+    rows_only: bool = False,
     ranks: bool = False,
     detectable: bool = False,
     mteb: Path | str | None = None,
@@ -354,6 +363,10 @@ def leaderboard(
         show: ``published``, ``measured``, ``difference``, ``both`` or ``merged`` (whichever there
             is).
         exact: Show exact averages, not rounded as in the paper.
+        encoders: Show only these encoders of the results; names, or a comma list of names.
+        add: Encoders of the results whose rows are added, each ``NAME`` or ``NAME:LABEL``.
+        rows_only: Return texts without captions, heads and legends, and with ``add`` only the added
+            rows.
         ranks: Show rank intervals, and letters that tell ties; needs per-item columns.
         detectable: Mark published scores of ``table``, or of a suite of MTEB's, that are too near
             to the next better one for a test on their items to see.
@@ -387,10 +400,20 @@ def leaderboard(
     else:
         read_table_card(str(table))
         needs_results = False
+    folder = Path(results) if isinstance(results, str | Path) else RESULTS_FOLDER
+    read = _read_or_check_results(results, catalogue, is_needed=needs_results)
+    selection = select_for_board(
+        _list_names(encoders),
+        _list_names(add),
+        EncoderDirectory(ResultFolder(list(read), problems=[]), catalogue),
+        catalogue,
+        location=folder,
+    )
     request = TableRequest(
         catalogue=catalogue,
-        results=_read_or_check_results(results, catalogue, is_needed=needs_results),
-        results_folder=Path(results) if isinstance(results, str | Path) else RESULTS_FOLDER,
+        results=selection.results,
+        results_folder=folder,
+        added=selection.added,
         protocol=protocol,
         show=checked_show,
         imported=read_mteb_files(Path(mteb)) if mteb is not None else None,
@@ -409,9 +432,20 @@ def leaderboard(
         table_set = request.make_boards(suite or request.guess_suite() or DEFAULT_SUITE)
     else:
         table_set = request.make_table(str(table))
+    has_only_added = rows_only and bool(selection.added)
     return Leaderboard(
-        tables=table_set.tables, show=checked_show, exact=exact, left_out=table_set.omitted
+        tables=keep_added_rows(table_set.tables) if has_only_added else table_set.tables,
+        show=checked_show,
+        exact=exact,
+        left_out=table_set.omitted,
+        rows_only=rows_only,
     )
+
+
+def _list_names(names: str | Sequence[str]) -> list[str]:
+    """Return the names of a comma list, or of a list of names, split at their commas."""
+    texts = [names] if isinstance(names, str) else names
+    return [part for text in texts for part in split_names(text)]
 
 
 def _read_or_check_results(

@@ -35,7 +35,6 @@ from stsbench.core.files import safe_file_name
 from stsbench.core.names import PARAM_SEPARATOR, split_all_params, split_names, split_params
 from stsbench.core.settings import find_key_problem
 from stsbench.encoders.kinds import ENCODERS, find_cards_of_model
-from stsbench.encoders.metadata import is_name
 from stsbench.encoders.named import variant_name
 from stsbench.encoders.runs import find_run_folders
 from stsbench.results.folder import read_folder
@@ -381,17 +380,3 @@ def _describe_results_name(name: str, results_folder: Path) -> str:
         f"'{name}' is what {results_folder} calls an encoder that has no card; "
         "give its folder, file or class"
     )
-
-
-def check_own_name(name: str, catalogue: Catalogue) -> None:
-    """Check a name that a user chose for an encoder.
-
-    Raises:
-        StsbenchError: The name is not one line of text, has parameters, or is taken.
-    """
-    if not is_name(name) or "@" in name or "+" in name:
-        raise StsbenchError("give a line of text without @ and +", parameter="name", value=name)
-    if catalogue.is_taken(name):
-        raise StsbenchError(
-            f"`name` '{name}' is the name of a card or recipe; give one of your own"
-        )

@@ -16,6 +16,7 @@ from stsbench.api.names import (
     iter_joined_parts,
 )
 from stsbench.boards.tables.rows import AddedRow
+from stsbench.boards.tables.table import Table
 from stsbench.check.lock import CheckSide, lock_cell
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import OutputError, Remedy, StsbenchError, UnknownName
@@ -102,6 +103,48 @@ def select_results(
     )
     selected_ids = {result_id for match in matches for result_id in match.ids}
     return [result for result in encoders.folder.all_results if id(result) in selected_ids]
+
+
+class BoardSelection(NamedTuple):
+    """The results that a board is made of, and the rows that the user adds to it."""
+
+    results: Sequence[Result]
+    added: Sequence[AddedRow]
+
+
+def select_for_board(
+    specs: Sequence[str],
+    added_names: Sequence[str],
+    encoders: EncoderDirectory,
+    catalogue: Catalogue,
+    location: Path,
+) -> BoardSelection:
+    """Return the results of the named encoders and of the added rows, in the folder's order.
+
+    Args:
+        specs: A comma list of names; empty for the current results of all encoders.
+        added_names: A comma list of the rows to add, see :func:`parse_added_rows`.
+        encoders: The encoders of a results folder.
+        catalogue: The cards of encoders.
+        location: The folder, for the message.
+
+    Raises:
+        UnknownName: There are no results of an encoder.
+        StsbenchError: A label is empty.
+    """
+    added = parse_added_rows(added_names, encoders, catalogue, location)
+    selected = select_results(specs, encoders, catalogue, location)
+    # By id(), because results cannot be in a set.
+    selected_ids = {id(result) for result in selected}
+    for added_row in added:
+        selected_ids |= {id(result) for result in added_row.results}
+    results = [result for result in encoders.folder.all_results if id(result) in selected_ids]
+    return BoardSelection(results, added)
+
+
+def keep_added_rows(tables: Sequence[Table]) -> list[Table]:
+    """Return tables with only the rows that the user has added."""
+    return [table.map_rows(lambda row: row if row.is_added else None) for table in tables]
 
 
 def filter_side(

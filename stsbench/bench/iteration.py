@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from stsbench.bench.plan import RunPlan, Store, TaskSpecs
 from stsbench.bench.progress import RunCallbacks
@@ -18,8 +18,10 @@ from stsbench.core.parameters import (
     COUNT_OR_NONE,
     NAME,
     NAMES,
+    PARAMETERS,
     PATH,
     SEED,
+    SEEDS_OR_NONE,
     STORE,
     ArgumentKind,
     validate_arguments,
@@ -53,6 +55,8 @@ def _are_task_specs(argument: object) -> bool:
     protocol=NAMES,
     data=PATH,
     seed=SEED,
+    seeds=SEEDS_OR_NONE,
+    params=PARAMETERS,
     split=NAME,
     store=STORE,
     name=NAME,
@@ -69,6 +73,8 @@ def iterate(
     protocol: str | Sequence[str] | None = None,
     data: Path | str | None = None,
     seed: int = 0,
+    seeds: Sequence[int] | None = None,
+    params: Mapping[str, Any] | None = None,
     split: str | None = None,
     store: Store = "default",
     on_error: Literal["raise", "skip"] = "raise",
@@ -101,17 +107,18 @@ def iterate(
         protocol=protocol,
         data=data,
         split=split,
-        seeds=(int(seed),),
+        seeds=(int(seed),) if seeds is None else tuple(map(int, seeds)),
+        params=params or {},
         store=store,
         catalogue=catalogue,
     )
     _ = plan.planned_tasks  # unknown tasks and protocols are refused at the call
-    encoders = _resolve_encoders(encoder, name, catalogue, batch_size)
+    encoders = _resolve_encoders(encoder, name, plan, batch_size)
     return _score_encoders(plan, encoders, callbacks)
 
 
 def _resolve_encoders(
-    encoders: EncodersLike, name: str | None, catalogue: Catalogue, batch_size: int | None
+    encoders: EncodersLike, name: str | None, plan: RunPlan, batch_size: int | None
 ) -> list[NamedEncoder | str]:
     """Return loaded encoders, and the names of those to load later.
 
@@ -123,7 +130,7 @@ def _resolve_encoders(
             results, or a text of names with commas.
         name: The name in results of a single encoder; None for its own. An encoder that is given by
             a name or path has its name already: it is refused with this, and as a dict's value.
-        catalogue: The cards of encoders.
+        plan: The settings of the run, with the cards and the parameters to replace.
         batch_size: The largest number of sentences that functions and objects of other libraries
             are called with; None for their defaults.
 
@@ -142,12 +149,16 @@ def _resolve_encoders(
         is_name = isinstance(encoder, str | Path)
         loads_later = has_several and result_name is None and is_name
         if loads_later:
-            check_loadable(str(encoder), catalogue)
+            check_loadable(str(encoder), plan.catalogue)
             resolved.append(str(encoder))
         else:
             # It refuses a text that a dict or `name` gives another name.
             named_encoder = resolve_encoder(
-                encoder, catalogue, name=result_name, batch_size=batch_size
+                encoder,
+                plan.catalogue,
+                name=result_name,
+                batch_size=batch_size,
+                params=plan.params,
             )
             resolved.append(named_encoder)
             # Raises an error for two that nothing distinguishes. An equal one stays in the list:
@@ -214,7 +225,9 @@ def _score_encoders(
     for encoder in encoders:
         label = encoder if isinstance(encoder, str) else encoder.name
         with report_errors(label, callbacks, is_only_encoder=len(encoders) == 1, expected=()):
-            named_encoder = resolve_encoder(encoder, plan.catalogue)
+            # A loaded encoder has its parameters already.
+            params = plan.params if isinstance(encoder, str) else {}
+            named_encoder = resolve_encoder(encoder, plan.catalogue, params=params)
             is_new = seen_encoders.add(named_encoder)
             if is_new:
                 embedder = context.make_embedder(named_encoder, tasks, callbacks)

@@ -69,7 +69,7 @@ def leaderboard_command(
     Example: stsbench leaderboard --table simcse-5 --add minilm:Ours
     Example: stsbench leaderboard --table simcse-5 --detectable
     """
-    from stsbench.api.selection import parse_added_rows, select_results
+    from stsbench.api.selection import keep_added_rows, select_for_board
     from stsbench.boards.published.rows import read_table_card
     from stsbench.boards.render.formats import TERMINAL, check_format, render
     from stsbench.boards.tables.build import TableRequest, find_suite, needs_own_results
@@ -104,21 +104,13 @@ def leaderboard_command(
     # requires results.
     is_optional = (mteb is not None or not needs_results) and not (results or encoder or add)
     directory = _read_directory(folder, catalogue, is_optional=is_optional)
-    added = parse_added_rows(add, encoders=directory, catalogue=catalogue, location=folder)
-    selected = select_results(encoder, encoders=directory, catalogue=catalogue, location=folder)
-    # By id(), because results cannot be in a set.
-    selected_ids = {id(result) for result in selected}
-    for added_row in added:
-        selected_ids |= {id(result) for result in added_row.results}
-    table_results = [
-        result for result in directory.folder.all_results if id(result) in selected_ids
-    ]
+    selection = select_for_board(encoder, add, directory, catalogue, location=folder)
     with show_count("intervals and ranks") as progress:
         request = TableRequest(
             catalogue=catalogue,
-            results=table_results,
+            results=selection.results,
             results_folder=folder,
-            added=added,
+            added=selection.added,
             protocol=protocol,
             show=numbers,
             ranks=ranks,
@@ -130,11 +122,11 @@ def leaderboard_command(
         )
         table_set = request.make_boards(suite) if table is None else request.make_table(table)
     print_errors("skipped", table_set.omitted)
-    for notice in filter(None, [*table_set.advice, directory.describe_omitted(table_results)]):
+    for notice in filter(None, [*table_set.advice, directory.describe_omitted(selection.results)]):
         print_error(notice)
     tables = table_set.tables
     if rows_only and add:
-        tables = [board.map_rows(lambda row: row if row.is_added else None) for board in tables]
+        tables = keep_added_rows(tables)
     if fmt == TERMINAL:
         _print_boards(tables, numbers, exact=exact)
     elif fmt in FIGURES:

@@ -55,11 +55,18 @@ def printed_notices() -> Iterator[None]:
         warnings.simplefilter("once", StsbenchNotice)
         show_warning = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *place: Any) -> None:  # noqa: ANN401
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
             if issubclass(category, StsbenchNotice):
                 print_error(message)
             else:
-                show_warning(message, category, *place)
+                show_warning(message, category, filename, lineno, file, line)
 
         warnings.showwarning = show
         yield

@@ -189,7 +189,7 @@ def _match_names(
     specs: Sequence[str], names: Sequence[str], catalogue: Catalogue
 ) -> dict[str, str]:
     """Return the user's name of each spec; empty if there are no names."""
-    from stsbench.api.names import check_own_name
+    from stsbench.encoders.metadata import check_own_name
 
     if names and len(names) != len(specs):
         raise StsbenchError(

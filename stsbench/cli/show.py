@@ -30,6 +30,7 @@ from stsbench.encoders.runs import (
     read_unfinished_runs,
 )
 from stsbench.plots.draw import Curve, CurvePoint, draw_curves
+from stsbench.results.record import result_schema
 from stsbench.training.methods.registry import METHODS, METHODS_BY_TRAINER
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def show_command(
 ) -> None:
     """Describe a task, an encoder, a recipe or another name.
 
+    "stsbench show schema" prints the JSON Schema of a result file.
+
     Example: stsbench show sup-simcse-bert-base
     """
     catalogue = opt.read_cards(cards)
@@ -59,6 +62,9 @@ def show_command(
         return
     card_id = name
     matches = _find_cards(card_id, catalogue)
+    if name == "schema" and not matches:
+        print_json(result_schema())
+        return
     if not matches:
         card_id = _resolve_name(name, catalogue)
         matches = _find_cards(card_id, catalogue) if card_id != name else []

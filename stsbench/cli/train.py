@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import typer
@@ -77,18 +77,17 @@ def train_command(
     Example: stsbench train simcse-bert-base --on ray --devices 4
     Example: stsbench train sup-simcse-bert-large --set chunk=64 --workers 4
     """
-    from stsbench.api.names import check_own_name
-    from stsbench.recipes.train_plan import TrainPlan, read_recipe
+    from stsbench.encoders.metadata import check_own_name
+    from stsbench.recipes.train_plan import TrainPlan, read_recipe, replace_values
 
     catalogue = opt.read_cards(cards)
     _check_options(context, on)
     if not dry_run:
         continue_in_child(on)
     recipe, base = resolve_spec(recipe, catalogue), resolve_spec(base, catalogue)
-    values = _replaced_values(assign, base=base, text=text, keep=keep)
-    if text is not None and Path(text) == Path(read_recipe(recipe, catalogue)[1].data.corpus):
-        # The text is that of the recipe anyway, so that the run keeps the recipe's name.
-        del values["data.corpus"]
+    values = replace_values(
+        recipe, catalogue, params=parse_assignments(assign), base=base, text=text, keep=keep
+    )
     recipe_name, card = read_recipe(recipe, catalogue, params=values)
     if name:
         check_own_name(name, catalogue)
@@ -135,34 +134,6 @@ def _check_options(context: opt.Context, on: str) -> None:
     )
     typed.forbid_elsewhere(on, "--devices", local_option="--device")
     typed.forbid_without("--fresh", "--yes")
-
-
-def _replaced_values(
-    assign: Sequence[str], *, base: str, text: str | None, keep: str | None
-) -> dict[str, Any]:
-    """Return the values of the recipe that options replace, by their keys.
-
-    Args:
-        assign: The values of ``--set``, each ``key=value``.
-        base: The value of ``--base``, which is not among the returned values; empty for none.
-        text: The corpus or file of ``--text``; None for the recipe's.
-        keep: The weights of ``--keep``; None for the recipe's.
-
-    Raises:
-        StsbenchError: Two options replace the same value.
-    """
-    values = parse_assignments(assign)
-    base_keys = [key for key in values if key.startswith("base.")]
-    if base and base_keys:
-        raise StsbenchError(f"--set {base_keys[0]} has no effect beside --base; leave it out")
-    for option, key, value in (("--text", "data.corpus", text), ("--keep", "selection.keep", keep)):
-        if value is not None:
-            # --set accepts a key with and without its section.
-            _, short_key = key.split(".")
-            if key in values or short_key in values:
-                raise StsbenchError(f"{option} and --set both give {key}; leave out one of them")
-            values[key] = value
-    return values
 
 
 def _confirm_deletion(plans: Sequence[TrainPlan]) -> None:

@@ -79,9 +79,10 @@ def check_params(
     signature = inspect.signature(factory)
     for key in params:
         if not _takes(signature, key):
-            raise CardError(
-                f"{where}: unknown key '{key}'{suggest(key, [*signature.parameters, *other_keys])}"
-            )
+            known_keys = [name for name in signature.parameters if name != "self"]
+            known = f"; known: {', '.join(known_keys) or 'none'}"
+            suggestion = suggest(key, [*known_keys, *other_keys])
+            raise CardError(f"{where}: unknown key '{key}'{suggestion}{known}")
     hints = _argument_hints(factory)
     arguments = {
         key: fit(value, hints.get(key, Any), key, where=f"{where}: key '{key}'")
@@ -203,12 +204,23 @@ SEED = ArgumentKind(
     ),
     f"a whole number from 0 to {SEEDS - 1}",
 )
+SEEDS_OR_NONE = ArgumentKind(
+    lambda value: (
+        value is None
+        or (isinstance(value, Sequence) and len(value) > 0 and all(map(SEED.is_valid, value)))
+    ),
+    expected=f"a list of {SEED.expected.replace('a whole number', 'whole numbers')}, or None",
+)
 MARGIN = ArgumentKind(
     lambda value: (
         value is None
         or (isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 100)
     ),
     expected="a number from 0 to 100 or None",
+)
+SECONDS = ArgumentKind(
+    lambda value: isinstance(value, Real) and not isinstance(value, bool) and float(value) >= 0,
+    expected="a number of seconds that is not negative",
 )
 COUNT_OR_NONE = ArgumentKind(
     lambda value: (
@@ -257,7 +269,10 @@ def validate_arguments(
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> ReturnT:
             if unknown := [name for name in kwargs if not _takes(signature, name)]:
-                raise UnknownName(f"argument of {label}", unknown[0], signature.parameters)
+                known = ", ".join(signature.parameters)
+                raise UnknownName(
+                    f"argument of {label}", unknown[0], signature.parameters, f"known: {known}"
+                )
             for name, value in signature.bind_partial(*args, **kwargs).arguments.items():
                 is_omitted = value is None and signature.parameters[name].default is None
                 if name not in kinds_by_name or is_omitted:

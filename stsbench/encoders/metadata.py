@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields
 from numbers import Integral
 from typing import Any, NamedTuple, TypeGuard, cast
 
-from stsbench.core.errors import EncoderError
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import EncoderError, StsbenchError
 from stsbench.core.provenance import is_own_class
 from stsbench.core.secrets import redact_text
 from stsbench.core.wording import escape_controls, format_repr, join_lines
@@ -344,3 +345,17 @@ def is_computed_here(encoder: Encoder) -> bool:
     return not any(
         isinstance(layer, ServedEncoder | FixedTextsEncoder) for layer in layers_of(encoder)
     )
+
+
+def check_own_name(name: str, catalogue: Catalogue) -> None:
+    """Check a name that a user chose for an encoder.
+
+    Raises:
+        StsbenchError: The name is not one line of text, has parameters, or is taken.
+    """
+    if not is_name(name) or "@" in name or "+" in name:
+        raise StsbenchError("give a line of text without @ and +", parameter="name", value=name)
+    if catalogue.is_taken(name):
+        raise StsbenchError(
+            f"`name` '{name}' is the name of a card or recipe; give one of your own"
+        )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -39,6 +40,7 @@ def resolve_encoder(
     *,
     name: str | None = None,
     batch_size: int | None = None,
+    params: Mapping[str, Any] = MappingProxyType({}),
 ) -> NamedEncoder:
     """Return the encoder that a program hands over.
 
@@ -48,11 +50,16 @@ def resolve_encoder(
         name: The name in results of an encoder that is not given by its name; None for its own.
         batch_size: The largest number of sentences that a function or an object of another library
             is called with; None for its default.
+        params: Parameters that replace those of the card of an encoder that is given by its name.
 
     Raises:
-        EncoderError: It is no encoder, or cannot have this name or a batch size.
+        EncoderError: It is no encoder, or cannot have this name, a batch size or parameters.
     """
-    resolved = _resolve_object(candidate, catalogue, name=name)
+    if params and not isinstance(candidate, str | Path):
+        raise EncoderError(
+            "params replace those of a card; they have no effect beside an encoder that is loaded"
+        )
+    resolved = _resolve_object(candidate, catalogue, name=name, params=params)
     if batch_size is None:
         return resolved
     if not isinstance(resolved.encoder, FunctionEncoder):
@@ -64,7 +71,9 @@ def resolve_encoder(
     return resolved
 
 
-def _resolve_object(candidate: object, catalogue: Catalogue, *, name: str | None) -> NamedEncoder:
+def _resolve_object(
+    candidate: object, catalogue: Catalogue, *, name: str | None, params: Mapping[str, Any]
+) -> NamedEncoder:
     """Return the encoder that a program hands over; see :func:`resolve_encoder`."""
     if isinstance(candidate, str | Path):
         if name is not None:
@@ -72,7 +81,7 @@ def _resolve_object(candidate: object, catalogue: Catalogue, *, name: str | None
                 f"'{candidate}' is a name already, by which its results are found; "
                 f"leave out name='{name}'"
             )
-        return load_named(str(candidate), catalogue=catalogue)
+        return load_named(str(candidate), params=params, catalogue=catalogue)
     named_encoder = (
         candidate
         if isinstance(candidate, NamedEncoder)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,11 +22,14 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, StsbenchError, TrainingError
 from stsbench.core.files import write_atomically
 from stsbench.core.parameters import (
+    COUNT_OR_NONE,
     FUNCTION,
     NAME,
     NAME_OR_PATH,
+    NAMES,
     PARAMETERS,
     PATH,
+    SECONDS,
     SEED,
     SWITCH,
     validate_arguments,
@@ -35,6 +38,7 @@ from stsbench.core.registry import Registry
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.encoders.load import load_run
+from stsbench.encoders.metadata import check_own_name
 from stsbench.encoders.runs import (
     RUN_FILE,
     START_FILE,
@@ -51,6 +55,7 @@ from stsbench.recipes.train_plan import (
     lines_as_documents,
     load_text,
     read_recipe,
+    replace_values,
     uses_training_loop,
 )
 from stsbench.recipes.trainer import Trainer, load_trainer
@@ -64,9 +69,10 @@ if TYPE_CHECKING:
 
 
 @validate_arguments(
-    recipe=NAME_OR_PATH, seed=SEED, params=PARAMETERS, base=NAME_OR_PATH, corpus=NAME_OR_PATH,
-    corpora=PATH, data=PATH, out=PATH, device=NAME, fresh=SWITCH, on_step=FUNCTION,
-    catalogue=Catalogue,
+    recipe=NAME_OR_PATH, seed=SEED, params=PARAMETERS, base=NAME_OR_PATH, text=NAME_OR_PATH,
+    corpus=NAME_OR_PATH, corpora=PATH, data=PATH, name=NAME, out=PATH, keep=NAME, device=NAME,
+    fresh=SWITCH, deterministic=SWITCH, checkpoint_seconds=SECONDS, report_to=NAMES,
+    workers=COUNT_OR_NONE, on_step=FUNCTION, catalogue=Catalogue,
 )  # fmt: skip
 def train(
     recipe: str | Path,
@@ -74,14 +80,21 @@ def train(
     seed: int | None = None,
     params: Mapping[str, Any] | None = None,
     base: str | Path = "",
-    corpus: str | Path | None = None,
+    text: str | Path | None = None,
     corpora: str | Path | None = None,
     data: str | Path | None = None,
+    name: str = "",
     out: str | Path | None = None,
+    keep: str | None = None,
     device: str = "auto",
     fresh: bool = False,
+    deterministic: bool = False,
+    checkpoint_seconds: float = 120.0,
+    report_to: str | Sequence[str] = (),
+    workers: int | None = None,
     on_step: Callable[[TrainingProgress], None] | None = None,
     catalogue: Catalogue | None = None,
+    corpus: str | Path | None = None,
 ) -> Encoder:
     """Train a recipe for one seed, and return the encoder.
 
@@ -93,81 +106,89 @@ def train(
         seed: By default the first that the recipe names, or else 0.
         params: Values of the recipe to replace, for example ``{"batch_size": 16}``.
         base: The checkpoint to start from, instead of the recipe's.
-        corpus: The text to train on, by name or file, instead of the recipe's.
+        text: The corpus or file to train on, instead of the recipe's.
         corpora: The local folder of training text; by default ``STSBENCH_CORPORA``.
         data: The local folder of evaluation data, for the development split; by default
             ``STSBENCH_DATA``.
+        name: The name of the trained encoder; by default that of the recipe.
         out: The folder of runs; by default ``STSBENCH_RUNS``, or else ``runs``. Runs in another
             folder are not found by name.
+        keep: Keep the ``best`` weights by development score, or the ``last`` weights.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
         fresh: Train anew; the contents of the folder are deleted, also checkpoints.
+        deterministic: Use only deterministic operations, which are slower on a GPU.
+        checkpoint_seconds: The seconds between checkpoints.
+        report_to: Where to log: ``tensorboard``, ``wandb`` and others, one or several.
+        workers: The number of processes that prepare batches; by default as many as the device
+            needs.
         on_step: Called after each step with the progress.
         catalogue: The cards; by default those of the project.
+        corpus: The earlier name of ``text``, accepted in version 0.1 only.
 
     Raises:
         StsbenchError: The recipe cannot be trained; the message says why, and what is stored.
     """
-    plan = _plan_call(
+    catalogue = catalogue or Catalogue()
+    text = corpus if text is None else text
+    values = replace_values(
         str(recipe),
-        seed=seed,
+        catalogue,
+        params=params or {},
+        base=str(base),
+        text=None if text is None else str(text),
+        keep=keep,
+    )
+    recipe_name, card = read_recipe(str(recipe), catalogue, params=values)
+    if name:
+        check_own_name(name, catalogue)
+    if seed is None:
+        seed = card.seeds[0] if card.seeds else 0
+    run_seed = int(seed)
+    command = _format_call(
+        str(recipe),
+        seed=run_seed,
         params=dict(params or {}),
-        paths={"base": base, "corpus": corpus, "corpora": corpora, "data": data, "out": out},
+        base=str(base),
+        text=str(text or ""),
+        corpora=str(corpora or ""),
+        data=str(data or ""),
+        name=name,
+        out=str(out or ""),
+        keep=keep,
+        device="" if device == "auto" else device,
+        deterministic=deterministic,
+    )
+    plan = TrainPlan(
+        name=name or recipe_name,
+        card=card,
+        seed=run_seed,
+        out=settings.runs_folder() if out is None else Path(out),
+        base=str(base),
+        corpora=None if corpora is None else Path(corpora),
+        data=None if data is None else Path(data),
         device=device,
         fresh=fresh,
-        catalogue=catalogue or Catalogue(),
+        deterministic=deterministic,
+        checkpoint_seconds=float(checkpoint_seconds),
+        report_to=[report_to] if isinstance(report_to, str) else list(report_to),
+        workers=workers,
+        command=command,
+        catalogue=catalogue,
     )
     run = run_training(plan, on_progress=on_step or (lambda progress: None))
     return load_run(run, plan.catalogue)
 
 
-def _plan_call(
-    recipe: str,
-    *,
-    seed: int | None,
-    params: Mapping[str, Any],
-    paths: Mapping[str, str | Path | None],
-    device: str,
-    fresh: bool,
-    catalogue: Catalogue,
-) -> TrainPlan:
-    """Return the plan of a call of :func:`train`, with the recipe read and its values replaced.
+def _format_call(recipe: str, *, seed: int, **arguments: object) -> str:
+    """Return a call of :func:`train` as Python, which is printed with a run that was stopped.
 
     Args:
-        recipe: A recipe's name, or the path of its card.
-        seed: None for the first that the recipe names, or else 0.
-        params: Values of the recipe to replace.
-        paths: The arguments ``base``, ``corpus``, ``corpora``, ``data`` and ``out`` of the call.
-        device: The name of the device.
-        fresh: Train anew.
-        catalogue: The cards.
+        recipe: The recipe.
+        seed: The seed of the run.
+        arguments: The other arguments by name; those that are empty, None or False are left out.
     """
-    corpus = {"data.corpus": str(paths["corpus"])} if paths["corpus"] else {}
-    name, card = read_recipe(recipe, catalogue, params={**params, **corpus})
-    if seed is None:
-        seed = card.seeds[0] if card.seeds else 0
-    run_seed = int(seed)
-    # The arguments that differ from their defaults, to write the call as a line of Python: it is
-    # printed with a run that was stopped.
-    arguments = {
-        "params": params,
-        **{key: str(path or "") for key, path in paths.items()},
-        "device": "" if device == "auto" else device,
-    }
     keywords = "".join(f", {key}={value!r}" for key, value in arguments.items() if value)
-    corpora, data, out = paths["corpora"], paths["data"], paths["out"]
-    return TrainPlan(
-        name=name,
-        card=card,
-        seed=run_seed,
-        out=settings.runs_folder() if out is None else Path(out),
-        base=str(paths["base"]),
-        corpora=None if corpora is None else Path(corpora),
-        data=None if data is None else Path(data),
-        device=device,
-        fresh=fresh,
-        command=f"stsbench.train({recipe!r}, seed={run_seed}{keywords})",
-        catalogue=catalogue,
-    )
+    return f"stsbench.train({recipe!r}, seed={seed}{keywords})"
 
 
 def run_training(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: None) -> TrainedRun:

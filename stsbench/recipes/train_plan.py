@@ -146,6 +146,46 @@ def read_recipe(
     return NamedRecipe("+".join([name, *assignments]), new_card)
 
 
+def replace_values(
+    spec: str,
+    catalogue: Catalogue,
+    *,
+    params: Mapping[str, Any],
+    base: str = "",
+    text: str | None = None,
+    keep: str | None = None,
+) -> dict[str, Any]:
+    """Return the values of a recipe that a user replaces, by key, for :func:`read_recipe`.
+
+    Args:
+        spec: The recipe, as for :func:`read_recipe`.
+        catalogue: The cards.
+        params: Values by key.
+        base: The checkpoint to start from, which is not among the returned values; empty for that
+            of the recipe.
+        text: The corpus or file to train on; None for the recipe's.
+        keep: The weights to keep, ``best`` or ``last``; None for the recipe's.
+
+    Raises:
+        StsbenchError: Two of them replace the same value.
+    """
+    values = dict(params)
+    base_keys = [key for key in values if key.startswith("base.")]
+    if base and base_keys:
+        raise StsbenchError(f"`params={base_keys[0]}` has no effect beside `base`; leave it out")
+    for name, key, value in (("text", "data.corpus", text), ("keep", "selection.keep", keep)):
+        if value is not None:
+            # A key may be written with and without its section.
+            _, short_key = key.split(".")
+            if key in values or short_key in values:
+                raise StsbenchError(f"`{name}` and `params` both give {key}; leave out one of them")
+            values[key] = value
+    if text is not None and Path(text) == Path(read_recipe(spec, catalogue).card.data.corpus):
+        # The text is that of the recipe anyway, so that the run keeps the recipe's name.
+        del values["data.corpus"]
+    return values
+
+
 def _split_spec(spec: str, catalogue: Catalogue) -> tuple[str, Mapping[str, Any]]:
     """Return the recipe's id in a spec, and the values that it replaces."""
     recipes = catalogue.paths("trainers")

@@ -168,6 +168,19 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return result_path(folder, self.encoder, self.task, self.split, self.cell_id)
 
 
+def result_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a result file."""
+    schema = msgspec.json.schema(Result, schema_hook=lambda kind: {"type": "null"})
+    fields = schema["$defs"]["Result"]
+    # These are not in the file.
+    del fields["properties"]["per_item"], fields["properties"]["path"]
+    fields["properties"]["schema"] = {"const": SCHEMA}
+    fields["required"] += ["schema", "digest"]
+    # The rest of the docstring is on the class.
+    fields["description"] = fields["description"].partition("\n")[0]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
 def protocol_key(protocol: Mapping[str, Any]) -> str:
     """Return a protocol's fields as text, the same for equal fields in any order."""
     return _sorted(msgspec.json.encode(protocol))

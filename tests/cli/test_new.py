@@ -151,6 +151,13 @@ def test_a_method_trains_at_once(stsbench, masked_lm):
     assert done.out.endswith("score it: stsbench run some_idea --cards cards\n")
     scored = stsbench(*last(done.out.replace("score it: ", "")), "-t", "quickstart-en")
     assert scored.code == 0, scored.err
+    # The second class of the module trains on plain sentences, by two dropout masks.
+    recipe = Path("cards/trainers/some_idea.toml")
+    text = recipe.read_text().replace("some_idea:SomeIdea", "some_idea:SomeIdeaOfText")
+    recipe.with_stem("of_text").write_text(text.replace('"some_idea.csv"', '"text.txt"'))
+    Path("text.txt").write_text("\n".join(f"sentence number {n}" for n in range(16)) + "\n")
+    of_text = stsbench("train", "of_text", "--base", masked_lm, "--cards", "cards")
+    assert of_text.code == 0, of_text.err
     assert (
         stsbench.refused("new", "method", "some_idea")
         == "some_idea.py exists; --force writes it again, another name leaves it as it is"
