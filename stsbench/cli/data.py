@@ -34,14 +34,13 @@ def fetch_command(
     Example: stsbench data fetch sts transfer
     """
     from stsbench.data.task import expand_names
-    from stsbench.data.task_names import find_ids, list_task_names
+    from stsbench.data.task_names import find_ids, known_names
 
     catalogue = opt.read_cards(cards)
     corpora = catalogue.corpora()
     for name in names:
         if name not in corpora and not find_ids(name, catalogue):
-            task_names = [task_name.name for task_name in list_task_names(catalogue)]
-            raise UnknownName("task, suite or corpus", name, [*task_names, *corpora])
+            raise UnknownName("task, suite or corpus", name, [*known_names(catalogue), *corpora])
     # A corpus that is made of tasks needs their evaluation data.
     needs_data = any(name not in corpora or corpora[name].tasks for name in names)
     if data and not needs_data:

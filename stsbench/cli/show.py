@@ -30,7 +30,6 @@ from stsbench.encoders.runs import (
     read_unfinished_runs,
 )
 from stsbench.plots.draw import Curve, CurvePoint, draw_curves
-from stsbench.results.record import result_schema
 from stsbench.training.methods.registry import METHODS, METHODS_BY_TRAINER
 
 if TYPE_CHECKING:
@@ -63,6 +62,8 @@ def show_command(
     card_id = name
     matches = _find_cards(card_id, catalogue)
     if name == "schema" and not matches:
+        from stsbench.results.record import result_schema
+
         print_json(result_schema())
         return
     if not matches:
@@ -125,11 +126,11 @@ def _find_cards(name: str, catalogue: Catalogue) -> list[tuple[str, CardFields]]
 
 def _unknown_name(name: str, catalogue: Catalogue) -> UnknownName:
     """Return the error for a name that no card, suite, corpus, table or protocol has."""
-    from stsbench.data.task_names import list_task_names
+    from stsbench.data.task_names import known_names
 
     cards = [card for kind in ("baselines", "trainers") for card in catalogue.paths(kind)]
-    known_names = [
-        *(task_name.name for task_name in list_task_names(catalogue)),
+    names = [
+        *known_names(catalogue),
         *cards,
         *catalogue.corpora(),
         *opt.list_names("tables"),
@@ -138,7 +139,7 @@ def _unknown_name(name: str, catalogue: Catalogue) -> UnknownName:
     hint = (
         "'stsbench list' shows them: tasks, encoders, recipes, suites, corpora, tables, protocols"
     )
-    return UnknownName("name", name, known_names, hint=hint)
+    return UnknownName("name", name, names, hint=hint)
 
 
 def _encoder_fields(name: str, catalogue: Catalogue) -> CardFields | None:

@@ -44,7 +44,7 @@ from stsbench.data.splits import (
     check_split,
     describe_difference,
 )
-from stsbench.data.task_names import find_ids, list_task_names
+from stsbench.data.task_names import find_ids, known_names
 
 PACKAGE_DATA = Path(__file__).parent / "embedded"
 """The folder of data sets that ship with the package."""
@@ -481,18 +481,33 @@ def load_task(
         catalogue: The cards; by default those of the project.
 
     Raises:
-        UnknownName: There is no such task; the message offers the nearest.
-        StsbenchError: The name stands for several tasks.
+        UnknownName: There is no such task, or the name stands for several; the message offers the
+            nearest.
     """
     catalogue = catalogue or Catalogue()
-    if name not in catalogue.paths("tasks"):
-        tasks = expand_names([name], catalogue)
-        if len(tasks) > 1:
-            raise StsbenchError(f"'{name}' is {len(tasks)} tasks; choose one: {', '.join(tasks)}")
-        name = tasks[0]
+    name = find_task(name, catalogue)
     card = catalogue.task(name)
     folder = Path(data) if data is not None else settings.data_folder()
     return Task(name=name, card=card, card_digest=task_digest(card), data=folder)
+
+
+def find_task(name: str, catalogue: Catalogue) -> str:
+    """Return the id of the task that a name in any case stands for.
+
+    Raises:
+        UnknownName: There is no such task, or the name stands for several.
+    """
+    ids = find_ids(name, catalogue)
+    tasks = expand_names(ids, catalogue) if ids else []
+    if len(tasks) == 1:
+        return tasks[0]
+    raise UnknownName(
+        "task",
+        name,
+        tasks or known_names(catalogue),
+        hint=f"it is {len(tasks)} tasks; choose one: {', '.join(tasks)}" if tasks else "",
+        remedy=Remedy("list", {"kind": "tasks"}),
+    )
 
 
 def expand_names(names: str | Sequence[str], catalogue: Catalogue) -> list[str]:
@@ -516,7 +531,7 @@ def expand_names(names: str | Sequence[str], catalogue: Catalogue) -> list[str]:
             raise UnknownName(
                 "task or suite",
                 name,
-                [*(task_name.name for task_name in list_task_names(catalogue)), *suites, *tasks],
+                known_names(catalogue),
                 hint="cards of your own need `catalogue=DIR`",
                 remedy=Remedy("list", {"kind": "tasks"}),
             )

@@ -60,6 +60,11 @@ def _fold_signs(name: str) -> str:
     return "".join(filter(str.isalnum, name.casefold()))
 
 
+def known_names(catalogue: Catalogue) -> list[str]:
+    """Return all names of tasks and suites for suggestions, ids last: they count most there."""
+    return [task_name.name for task_name in reversed(list_task_names(catalogue))]
+
+
 @lru_cache(maxsize=4)
 def list_task_names(catalogue: Catalogue) -> Sequence[TaskName]:
     """Return all names of tasks and suites: ids, then titles, then MTEB's names."""

@@ -53,7 +53,7 @@ from stsbench.core.errors import (
     UnknownName,
 )
 from stsbench.core.wording import format_some
-from stsbench.data.task_names import find_ids, list_task_names
+from stsbench.data.task_names import find_ids, known_names
 from stsbench.results.groups import ComparableResults, group_by_encoder, select_comparable
 from stsbench.results.record import Result, protocol_key
 from stsbench.results.signature import (
@@ -617,7 +617,7 @@ def find_suite_id(name: str, catalogue: Catalogue) -> str:
     raise UnknownName(
         "suite",
         name,
-        [*(task_name.name for task_name in list_task_names(catalogue)), *catalogue.suites()],
+        known_names(catalogue),
         hint="cards of your own need `cards=DIR`",
         remedy=Remedy("list", {"kind": "suites"}),
     )

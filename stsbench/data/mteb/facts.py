@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from stsbench.core.cards import HubSource, TaskCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.toml import StrictRecord, parse_toml
-from stsbench.numbers.similarity import FURTHER_CORRELATIONS
-from stsbench.results.record import Result
+
+if TYPE_CHECKING:
+    from stsbench.results.record import Result
 
 FOLDER = Path(__file__).parent
 DEFAULT_SUBSET = "default"
@@ -178,6 +179,9 @@ class MatchedTask(NamedTuple):
         Each is over all pairs of the subset. A subset without both of Spearman's and Pearson's
         correlation is missing. Empty if the result was not scored by cosines.
         """
+        # Imports numpy, for which names of tasks need not wait.
+        from stsbench.numbers.similarity import FURTHER_CORRELATIONS
+
         if result.protocol.get("similarity") != "cosine":
             return {}
         if self.mteb_subset:
