@@ -313,13 +313,14 @@ def _protocols() -> Mapping[str, CardFields]:
 
 def _task_fields(name: str, catalogue: Catalogue) -> CardFields | None:
     """Return what is shown of a task's card; None if there is no task of the name."""
-    from stsbench.data.mteb.facts import find_matched_task
+    from stsbench.data.mteb.facts import DEFAULT_SUBSET, find_matched_task
 
     if name not in catalogue.paths("tasks"):
         return None
     fields: CardFields = msgspec.to_builtins(catalogue.task(name))
     if matched_task := find_matched_task(name, catalogue):
-        fields["in MTEB"] = f"{matched_task.mteb_task} {matched_task.mteb_subset}".strip()
+        subset = matched_task.mteb_subset.replace(DEFAULT_SUBSET, "")
+        fields["in MTEB"] = f"{matched_task.mteb_task} {subset}".strip()
     return fields
 
 
