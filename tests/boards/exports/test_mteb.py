@@ -197,8 +197,8 @@ def test_the_data_are_mtebs(task):
     assert (theirs.dataset["path"], theirs.dataset["revision"]) == (ours.repo, ours.revision)
     assert dict(theirs.hf_subsets_to_langscripts) == dict(ours.languages_by_subset)
     assert theirs.main_score == "cosine_spearman"
-    split_name, mteb_split = next(iter(ours.mteb_split_names.items()))
-    facts = theirs.descriptive_stats[mteb_split]
+    split_name = Catalogue().task(task).score_split
+    facts = theirs.descriptive_stats[ours.mteb_split_names[split_name]]
     if ours.mteb_subset:
         facts = facts.get("hf_subset_descriptive_stats", {ours.mteb_subset: facts})[
             ours.mteb_subset
