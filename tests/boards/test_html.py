@@ -87,7 +87,12 @@ def small() -> Table:
             encoder="e",
             quoted_from="SBERT",
             traits=EncoderTraits(
-                "SimCSE", "BERT-base", "nli", languages=("deu", "eng", "xxx"), license="MIT"
+                "SimCSE",
+                "BERT-base",
+                "nli",
+                languages=("deu", "eng", "xxx"),
+                license="MIT",
+                is_open=True,
             ),
         ),
         Row(label="second", cells={"a": TableCell(published=TableNumber(60.0))}),
@@ -232,6 +237,7 @@ def test_rows_say_what_filters_ask_for():
         "data-supervision": "nli",
         "data-license": "mit",
         "data-languages": "German English xxx",
+        "data-weights": "open",
         "data-side": "published",
     }
     tags = Reader(text).tags
@@ -241,10 +247,11 @@ def test_rows_say_what_filters_ask_for():
     assert f'<span class="facts">{facts}</span>' in text
 
 
-def test_the_page_offers_licences_and_its_search_finds_languages():
+def test_the_page_offers_licences_and_weights_and_its_search_finds_languages():
     text = render([small()], "html")
-    assert '<select id="license">' in text
-    assert re.search(r'TRAITS = \[.*"license"\]', text)
+    for name in ("license", "weights"):
+        assert f'<select id="{name}">' in text
+        assert re.search(rf'TRAITS = \[.*"{name}"', text)
     assert "line.dataset.languages" in text
 
 
@@ -258,7 +265,7 @@ def test_boards_have_measured_and_published_numbers_unless_told_otherwise():
     measured = render([table], "html", show="measured")
     traits = 'data-method="SimCSE" data-backbone="BERT-base" data-supervision="none"'
     assert f'{traits} data-parameters="109482240" data-year="2021"' in measured
-    assert 'data-license="mit" data-languages="English" data-side="measured"' in measured
+    assert 'data-license="mit" data-languages="English" data-weights="open" data-side="measured"' in measured
 
 
 def test_heads_and_regions_are_named_for_those_who_hear_the_page():

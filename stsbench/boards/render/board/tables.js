@@ -1,5 +1,5 @@
 // The tables of the page as objects: their rows are units, each with the lines below it.
-const TRAITS = ["method", "backbone", "supervision", "license"];
+const TRAITS = ["method", "backbone", "supervision", "license", "weights"];
 /** Facts that are numbers, and the unit in which they are asked for. */
 const RANGES = { parameters: 1e6, year: 1 };
 /** Columns that say how rows stand to each other. */
