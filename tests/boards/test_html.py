@@ -265,7 +265,10 @@ def test_boards_have_measured_and_published_numbers_unless_told_otherwise():
     measured = render([table], "html", show="measured")
     traits = 'data-method="SimCSE" data-backbone="BERT-base" data-supervision="none"'
     assert f'{traits} data-parameters="109482240" data-year="2021"' in measured
-    assert 'data-license="mit" data-languages="English" data-weights="open" data-side="measured"' in measured
+    assert (
+        'data-license="mit" data-languages="English" data-weights="open" data-side="measured"'
+        in measured
+    )
 
 
 def test_heads_and_regions_are_named_for_those_who_hear_the_page():
