@@ -139,7 +139,7 @@ def _print_verified(report: VerificationReport) -> None:
     for method, count in report.earlier_methods.items():
         print_text(
             f"{count} with an interval by an earlier method ({shorten(method)}); "
-            "'stsbench results update' makes it again from the items"
+            "'stsbench results update' computes intervals anew from the items"
         )
     if not (report.files_with_standing("failed") or report.has_recomputed):
         print_text("nothing could be verified")

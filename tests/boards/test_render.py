@@ -417,8 +417,9 @@ def test_a_long_table_comes_in_parts_with_heads_titles_and_caption_in_each_and_i
 
 
 def test_a_note_may_end_its_lines_within_long_words():
-    table = replace(wide(2), notes=["in " + "folder/" * 20 + "x"])
-    assert r"folder/\allowbreak{}folder/" in render([table], "latex")
+    table = replace(wide(2), notes=["in " + "folder/" * 20 + "x | y"])
+    assert r"in folder/\allowbreak{}folder/" in render([table], "latex")
+    assert r"\allowbreak{}x \textbar{} y\par" in render([table], "latex")
     assert "allowbreak" not in render([wide(2)], "latex")
 
 

@@ -284,8 +284,14 @@ def _breakable_note(note: str) -> str:
     for index, text in enumerate(LONG_WORD.split(note)):
         # The split alternates between other text and long words.
         is_long_word = index % 2 == 1
-        pieces = re.split(r"(?<=[/+=_.,:-])", text) if is_long_word else [text]
-        texts.append(r"\allowbreak{}".join(map(escape_latex, pieces)))
+        if is_long_word:
+            pieces = re.split(r"(?<=[/+=_.,:-])", text)
+            texts.append(r"\allowbreak{}".join(map(escape_latex, pieces)))
+            continue
+        # Blanks at the ends, which escaping removes, separate the text from long words.
+        before = " " if text[:1].isspace() else ""
+        after = " " if text[-1:].isspace() else ""
+        texts.append(before + escape_latex(text) + after)
     return "".join(texts)
 
 
