@@ -30,43 +30,28 @@ class CommandSource(NamedTuple):
 
 
 COMMANDS: Mapping[str, CommandSource] = {
-    "run": CommandSource("stsbench.cli.run", "Score encoders on tasks."),
-    "train": CommandSource("stsbench.cli.train", "Train an encoder by a recipe."),
-    "reproduce": CommandSource(
-        "stsbench.cli.reproduce", "Train the rows of a paper's table or figure."
-    ),
-    "sweep": CommandSource(
-        "stsbench.cli.sweep", "Train with several values of a recipe and keep the best."
-    ),
-    "texts": CommandSource(
-        "stsbench.cli.texts", "Write the sentences of tasks, for other toolkits to embed."
-    ),
-    "list": CommandSource("stsbench.cli.list", "List tasks, encoders, recipes, tables and more."),
-    "show": CommandSource(
-        "stsbench.cli.show", "Describe a task, an encoder, a recipe or another name."
-    ),
-    "doctor": CommandSource(
-        "stsbench.cli.doctor", "Show what works on this machine, and what is missing."
-    ),
-    "leaderboard": CommandSource(
-        "stsbench.cli.leaderboard", "Print a table of results, or a paper's table."
-    ),
-    "export": CommandSource("stsbench.cli.export", "Write results for other tools."),
-    "convert": CommandSource("stsbench.cli.convert", "Convert an encoder into a folder."),
-    "compare": CommandSource(
-        "stsbench.cli.compare", "Test which differences between encoders are significant."
-    ),
-    "analyze": CommandSource(
-        "stsbench.cli.analyze", "Make a figure as in the papers, as numbers and as a picture."
-    ),
-    "report": CommandSource(
-        "stsbench.cli.report", "Put results, comparisons and figures into one HTML page."
-    ),
-    "parity": CommandSource("stsbench.cli.parity", "Test whether two encoders are the same."),
-    "check": CommandSource("stsbench.cli.check", "Check new scores against old ones, for CI."),
-    "lock": CommandSource("stsbench.cli.lock", "Write scores to a lock file for 'stsbench check'."),
-    "verify": CommandSource("stsbench.cli.verify", "Recompute every score from its items."),
-    "timing": CommandSource("stsbench.cli.timing", "Time training and inference on this machine."),
+    name: CommandSource(f"stsbench.cli.{name}", summary)
+    for name, summary in {
+        "run": "Score encoders on tasks.",
+        "train": "Train an encoder by a recipe.",
+        "reproduce": "Train the rows of a paper's table or figure.",
+        "sweep": "Train with several values of a recipe and keep the best.",
+        "texts": "Write the sentences of tasks, for other toolkits to embed.",
+        "list": "List tasks, encoders, recipes, tables and more.",
+        "show": "Describe a task, an encoder, a recipe or another name.",
+        "doctor": "Show what works on this machine, and what is missing.",
+        "leaderboard": "Print a table of results, or a paper's table.",
+        "export": "Write results for other tools.",
+        "convert": "Convert an encoder into a folder.",
+        "compare": "Test which differences between encoders are significant.",
+        "analyze": "Make a figure as in the papers, as numbers and as a picture.",
+        "report": "Put results, comparisons and figures into one HTML page.",
+        "parity": "Test whether two encoders are the same.",
+        "check": "Check new scores against old ones, for CI.",
+        "lock": "Write scores to a lock file for 'stsbench check'.",
+        "verify": "Recompute every score from its items.",
+        "timing": "Time training and inference on this machine.",
+    }.items()
 }
 """The commands of ``stsbench``."""
 DATA_COMMANDS: Mapping[str, CommandSource] = {
@@ -81,21 +66,21 @@ DATA_COMMANDS: Mapping[str, CommandSource] = {
 }
 """The commands of ``stsbench data``."""
 NEW_COMMANDS: Mapping[str, CommandSource] = {
-    "task": CommandSource("stsbench.cli.new", "Draft the card of a task from your own data."),
-    "encoder": CommandSource("stsbench.cli.new", "Draft the card of an encoder."),
-    "method": CommandSource("stsbench.cli.new", "Draft a training method and its recipe."),
+    name: CommandSource("stsbench.cli.new", summary)
+    for name, summary in {
+        "task": "Draft the card of a task from your own data.",
+        "encoder": "Draft the card of an encoder.",
+        "method": "Draft a training method and its recipe.",
+    }.items()
 }
 """The commands of ``stsbench new``."""
 RESULTS_COMMANDS: Mapping[str, CommandSource] = {
-    "update": CommandSource(
-        "stsbench.cli.results", "Compute the intervals of stored results anew."
-    ),
-    "pack": CommandSource(
-        "stsbench.cli.results", "Write the per-item columns of results without gold scores."
-    ),
-    "unpack": CommandSource(
-        "stsbench.cli.results", "Complete packed per-item columns by the data."
-    ),
+    name: CommandSource("stsbench.cli.results", summary)
+    for name, summary in {
+        "update": "Compute the intervals of stored results anew.",
+        "pack": "Write the per-item columns of results without gold scores.",
+        "unpack": "Complete packed per-item columns by the data.",
+    }.items()
 }
 """The commands of ``stsbench results``."""
 

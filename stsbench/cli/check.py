@@ -27,6 +27,7 @@ from stsbench.cli.wording import describe_error_line
 from stsbench.core import settings
 from stsbench.core.errors import StsbenchError, look_up
 from stsbench.core.files import append_line, write_atomically
+from stsbench.core.wording import format_count
 
 if TYPE_CHECKING:
     from stsbench.check.lock import CheckSide
@@ -166,10 +167,11 @@ def _write_outcome(
             encoder="stsbench check", task="check", outcome="not checked", reason=reason
         )
         report = CheckReport(verdicts=[verdict], rule="absolute")
-        # If one file cannot be written, the other one can.
-        for junit_file, summary_file in ((junit, None), (None, summary)):
-            with suppress(StsbenchError):
-                _write_reports(report, junit_file, summary_file)
+        # One file is written even if the other one cannot be.
+        with suppress(StsbenchError):
+            _write_reports(report, junit, summary=None)
+        with suppress(StsbenchError):
+            _write_reports(report, None, summary)
         if not isinstance(error, StsbenchError):
             raise
         return CheckOutcome(report, error)
@@ -270,5 +272,5 @@ def _print_check(report: CheckReport) -> None:
             )
     reasons = Counter(verdict.not_verified for verdict in report.verdicts if verdict.not_verified)
     for reason, count in reasons.items():
-        print_paragraph(f"not verified: {count} cell{'s' * (count != 1)}: {reason}")
+        print_paragraph(f"not verified: {format_count(count, 'cell')}: {reason}")
     print_paragraph(f"{report.summary}; scores are times 100")

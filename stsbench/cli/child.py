@@ -71,7 +71,7 @@ def continue_in_child(executor: str) -> None:
     if end.is_interrupted:
         # While Ray is shut down, it may end the child before the child reports the interruption.
         raise KeyboardInterrupt
-    _explain(end.exit_code)
+    _end_as_child(end.exit_code)
 
 
 def report_exit_code(exit_code: int) -> None:
@@ -114,7 +114,7 @@ def _wait(child: int, awaited: set[signal.Signals]) -> ChildEnd:
             os.kill(child, received.si_signo)
 
 
-def _explain(exit_code: int) -> NoReturn:
+def _end_as_child(exit_code: int) -> NoReturn:
     """End this process as the child has ended, or raise an error.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from stsbench.cli import options as opt
 from stsbench.cli.option_values import resolve_spec
@@ -52,25 +52,26 @@ def convert_command(
     print_text(f"wrote {out}; run it with: stsbench run --encoder {out}{run_options}")
 
 
-def _convert_published(
-    source: Path, out: Path, version: int | None = None, vectors_file: str = ""
-) -> None:
-    """Convert published weights, of Skip-Thoughts if there is no version of InferSent.
+def _convert_skip_thoughts(source: Path, out: Path) -> None:
+    """Convert the published weights of Skip-Thoughts, in a folder, into the folder ``out``."""
+    from stsbench.encoders.words.convert import convert_skip_thoughts
+
+    convert_skip_thoughts(source, out)
+
+
+def _convert_infersent(source: Path, out: Path, version: Literal[1, 2], vectors_file: str) -> None:
+    """Convert the published weights of InferSent.
 
     Args:
-        source: The released file or folder.
+        source: The released file.
         out: The folder to write.
-        version: InferSent's version, 1 or 2; None for Skip-Thoughts.
-        vectors_file: The path of InferSent's file of word vectors; empty for the one that it was
-            trained with.
+        version: InferSent's version.
+        vectors_file: The path of its file of word vectors; empty for the one that it was trained
+            with.
     """
-    from stsbench.encoders.words.convert import convert_infersent, convert_skip_thoughts
+    from stsbench.encoders.words.convert import convert_infersent
 
-    if version is None:
-        convert_skip_thoughts(source, out)
-    else:
-        # The option allows 1 and 2 only; its type is int, and the function's the two literals.
-        convert_infersent(source, out, version=1 if version == 1 else 2, vectors_file=vectors_file)
+    convert_infersent(source, out, version=version, vectors_file=vectors_file)
 
 
 def _expand_vocabulary(source: Path, out: Path, vectors_file: str, limit: int | None) -> None:
@@ -141,8 +142,8 @@ class Conversion(NamedTuple):
 
 
 CONVERSIONS: Mapping[str, Conversion] = {
-    "infersent": Conversion(_convert_published, ("--version", "--vectors")),
-    "skip_thoughts": Conversion(_convert_published),
+    "infersent": Conversion(_convert_infersent, ("--version", "--vectors")),
+    "skip_thoughts": Conversion(_convert_skip_thoughts),
     "expand": Conversion(_expand_vocabulary, ("--vectors", "--limit")),
     "onnx-int8": Conversion(_quantise),
     "openvino-int8": Conversion(_quantise, ("--text", "--corpora")),

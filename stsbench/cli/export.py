@@ -17,6 +17,7 @@ from stsbench.cli.printing import (
     select_trusted,
 )
 from stsbench.core.errors import DataError, StsbenchError, look_up
+from stsbench.core.wording import format_count
 
 if TYPE_CHECKING:
     from stsbench.core.catalogue import Catalogue
@@ -101,8 +102,8 @@ def _write_mteb(
         print_text(f"skipped: {line}")
     if len(export.omitted) > MAX_LISTED:
         print_text(f"skipped: {len(export.omitted) - MAX_LISTED} more; --json lists them")
-    n_files = len(export.paths)
-    print_text(f"wrote {n_files} file{'s' * (n_files != 1)}; mteb.ResultCache('{out}') reads them")
+    n_files = format_count(len(export.paths), "file")
+    print_text(f"wrote {n_files}; mteb.ResultCache('{out}') reads them")
 
 
 def _write_one_file(

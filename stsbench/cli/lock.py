@@ -12,6 +12,7 @@ from stsbench.cli.check import read_cells
 from stsbench.cli.printing import print_json, print_text
 from stsbench.core.errors import DataError, OutputError
 from stsbench.core.files import write_atomically
+from stsbench.core.wording import format_count
 
 if TYPE_CHECKING:
     from stsbench.check.lock import LockedCell
@@ -80,7 +81,7 @@ def _describe_lock(report: Mapping[str, Any]) -> str:
         report: The file and the numbers of cells, with the keys of ``--json``.
     """
     n_cells = report["cells"]
-    text = f"locked {n_cells} cell{'' if n_cells == 1 else 's'} in {report['lock']}"
+    text = f"locked {format_count(n_cells, 'cell')} in {report['lock']}"
     if report["without_items"]:
         text += (
             f"; {report['without_items']} without what a paired test needs, "

@@ -144,8 +144,8 @@ def _check_arguments(arguments: Sequence[str]) -> None:
                 f"no value is given after '{subject}'; is a variable of the shell empty?"
             )
         # Names become part of results, which are text.
-        is_surrogate = ("\ud800" <= character <= "\udfff" for character in argument)
-        if "\0" in argument or any(is_surrogate):
+        has_surrogate = any("\ud800" <= character <= "\udfff" for character in argument)
+        if "\0" in argument or has_surrogate:
             raise StsbenchError(
                 f"'{argument}' is not text: names and paths are UTF-8 without NUL; rename the file"
             )

@@ -206,22 +206,19 @@ def _item_records(task: str, split: Split, matches: OverlapMatches) -> Iterator[
     Yields:
         The cells of a row of the file, with the keys of ``ITEM_COLUMNS``.
     """
-    items = zip(
-        zip(*split.sides, strict=True),
-        matches.kinds_by_item(split),
-        matches.is_paired(split),
-        matches.is_graded(split),
-        strict=True,
-    )
-    for index, (sentences, kinds, is_paired, is_graded) in enumerate(items):
+    sentences_by_item = list(zip(*split.sides, strict=True))
+    paired_items = list(matches.is_paired(split))
+    graded_items = list(matches.is_graded(split))
+    for index, kinds in enumerate(matches.kinds_by_item(split)):
         if not any(kinds):
             continue
         # A row of training text may have both sentences, and may have a score or label for them.
         pair = ""
-        if is_graded:
+        if graded_items[index]:
             pair = "graded"
-        elif is_paired:
+        elif paired_items[index]:
             pair = "text"
+        sentences = sentences_by_item[index]
         has_second = len(sentences) > 1
         yield {
             "task": task,

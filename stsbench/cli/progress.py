@@ -28,7 +28,13 @@ from stsbench.cli.printing import (
 from stsbench.cli.wording import describe_error_line
 from stsbench.core.errors import EXIT_BUG, EXIT_USER_ERROR, SourceError, StsbenchError
 from stsbench.core.files import append_line, write_atomically
-from stsbench.core.wording import escape_controls, format_duration, format_some, join_lines
+from stsbench.core.wording import (
+    escape_controls,
+    format_count,
+    format_duration,
+    format_some,
+    join_lines,
+)
 
 if TYPE_CHECKING:
     from stsbench.recipes.train_plan import TrainPlan
@@ -124,7 +130,7 @@ class RunProgress:
         ]
         if self.n_seeds > 1:
             counts.append((self.n_seeds, "seed"))
-        size = " x ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts)
+        size = " x ".join(format_count(count, noun) for count, noun in counts)
         origin = describe_origin(known_results, self.out)
         self._report(
             "planned",
@@ -394,12 +400,13 @@ def train_progress(plan: TrainPlan, prefix: str = "") -> Iterator[OnProgress]:
     with show_work(f"{label}: loading") as display:
 
         def on_progress(progress: TrainingProgress) -> None:
-            if display.bars is None and plan.processes.rank != 0:
+            is_on_terminal = display.bars is not None
+            if not is_on_terminal and plan.processes.rank != 0:
                 return
             score = _describe_development_score(progress)
             time_left = display.describe_time_left("work", progress.step, progress.steps)
             # The point of the training curve is set after a validation only.
-            if display.bars is None and progress.point is not None:
+            if not is_on_terminal and progress.point is not None:
                 losses = [
                     f"{name.replace('_', ' ')} {value:.4g}"
                     for name, value in progress.point.items()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
-from stsbench.cli.option_values import find_data_folder
 from stsbench.cli.printing import print_errors, print_json, print_text, show_count
 from stsbench.cli.tables import print_records
 from stsbench.core.errors import EXIT_USER_ERROR
+from stsbench.core.wording import format_count
 
 if TYPE_CHECKING:
     from stsbench.check.sharing import ColumnTransfer
@@ -93,7 +92,7 @@ def _print_update(update: IntervalUpdate, lock: Path | None) -> None:
     ]
     if rows:
         print_records(rows, right=["score", "earlier interval", "interval"])
-    count = "1 interval" if len(rows) == 1 else f"{len(rows)} intervals"
+    count = format_count(len(rows), "interval")
     print_text(f"{count} computed anew, {update.n_current} up to date")
     for reason, n_results in Counter(update.unknown).items():
         print_text(f"{n_results} left as they are: {reason}")
@@ -153,19 +152,12 @@ def unpack_command(
     Example: stsbench results unpack packed --results results/project --data DIR
     """
     from stsbench.check.sharing import unpack_columns
-    from stsbench.cli.verify import read_local_data
+    from stsbench.cli.verify import make_data_reader
 
     catalogue = opt.read_cards(cards)
-    folder = find_data_folder(data)
-    # Several results are on one split, which is read once.
-    read_data = cache(read_local_data)
+    read_data = make_data_reader(catalogue, data)
     with show_count("results done") as progress:
-        transfer = unpack_columns(
-            results,
-            packed,
-            lambda result: read_data(result.task, result.split, catalogue, folder),
-            progress,
-        )
+        transfer = unpack_columns(results, packed, read_data, progress)
     return _print_transfer(
         transfer, f"completed in {results}", "that had their columns already", as_json
     )
@@ -196,16 +188,11 @@ def _print_transfer(
         )
         return exit_code
     print_errors("failed", problems)
-    print_text(f"{_count_results(len(transfer.written))} {action}")
+    print_text(f"{format_count(len(transfer.written), 'result')} {action}")
     if transfer.n_skipped:
-        print_text(f"{_count_results(transfer.n_skipped)} {skipped_reason}")
+        print_text(f"{format_count(transfer.n_skipped, 'result')} {skipped_reason}")
     n_missing_by_task = Counter(result.task for result in transfer.missing)
     if n_missing_by_task:
         counts = ", ".join(f"{task} {count}" for task, count in n_missing_by_task.items())
         print_text(f"packed columns or data are missing: {counts}")
     return exit_code
-
-
-def _count_results(n_results: int) -> str:
-    """Return a number with its noun."""
-    return "1 result" if n_results == 1 else f"{n_results} results"

@@ -247,16 +247,21 @@ def _min_table_width(columns: Sequence[PrintedColumn], gap: int, *, break_words:
 def _widen_columns(
     columns: Sequence[PrintedColumn], max_width: int, *, break_words: bool
 ) -> list[PrintedColumn]:
-    """Wrap columns to their least widths, and share the spare width among those that need it."""
+    """Return the columns wrapped so that together they are as wide as they may be.
+
+    Each has at least its least width. The spare width goes to columns with longer lines, one
+    character to each in turn.
+    """
     widths = [column.min_width(break_words=break_words) for column in columns]
     spare = max_width - _min_table_width(columns, NARROW_GAP, break_words=break_words)
     while spare > 0:
-        narrow = [index for index, column in enumerate(columns) if widths[index] < column.width]
-        if not narrow:
+        too_narrow = [index for index, column in enumerate(columns) if widths[index] < column.width]
+        widened = too_narrow[:spare]
+        if not widened:
             break
-        for index in narrow[:spare]:
+        for index in widened:
             widths[index] += 1
-        spare -= len(narrow[:spare])
+        spare -= len(widened)
     return [
         column.wrap(width, break_words=break_words)
         for column, width in zip(columns, widths, strict=True)
@@ -314,8 +319,8 @@ def _draw_table(
     from rich.table import Table
 
     widths = widths or [column.width for column in columns]
-    # rich itself puts a blank between two columns. The others are to the right of a cell, the first
-    # of them, and to its left.
+    # rich itself puts one blank between two columns. Of the other blanks, the first is to the right
+    # of a cell, the rest to the left of the next one.
     padding_right, padding_left = min(gap - 1, 1), max(gap - 2, 0)
     table = Table(
         box=box.SIMPLE_HEAD,

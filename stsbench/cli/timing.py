@@ -26,6 +26,7 @@ from stsbench.cli.tables import print_table
 from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.errors import CardError, look_up
 from stsbench.core.provenance import processor, versions
+from stsbench.core.wording import format_count
 
 if TYPE_CHECKING:
     from stsbench.boards.tables.layout import Layout, TableLine
@@ -306,19 +307,20 @@ def _time_inference(
     """
     # The first batch, which takes longer, is not timed.
     n_dimensions = encoder.encode(sentences[:batch_size]).shape[1]
-    batched_seconds_of_rounds: list[float] = []
-    at_once_seconds_of_rounds: list[float] = []
-    encode_at_once = _measure_seconds(encoder.encode, at_once_seconds_of_rounds)
+    seconds_in_batches: list[float] = []
+    seconds_at_once: list[float] = []
+    # Each call of these functions appends its duration to the list.
+    encode_at_once = _measure_seconds(encoder.encode, seconds_at_once)
     for _ in range(rounds):
         seconds_of_batches: list[float] = []
         encode_batch = _measure_seconds(encoder.encode, seconds_of_batches)
         for start in range(0, len(sentences), batch_size):
             encode_batch(sentences[start : start + batch_size])
-        batched_seconds_of_rounds.append(sum(seconds_of_batches))
+        seconds_in_batches.append(sum(seconds_of_batches))
         encode_at_once(sentences)
     return {
-        "inference": median(batched_seconds_of_rounds),
-        "at_once": median(at_once_seconds_of_rounds),
+        "inference": median(seconds_in_batches),
+        "at_once": median(seconds_at_once),
         "size": n_dimensions,
     }
 
@@ -419,7 +421,7 @@ def _legend(report: Record) -> Iterator[str]:
         for name in ("python", "stsbench", "torch", "transformers")
         if name in report["versions"]
     ]
-    threads = f"{report['threads']} thread{'s' if report['threads'] > 1 else ''}"
+    threads = format_count(report["threads"], "thread")
     yield (
         f"Machine: {report['processor']}, device {report['device']}, {threads}; "
         f"{', '.join(packages)}; {report['created'][:10]}."

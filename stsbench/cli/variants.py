@@ -180,40 +180,29 @@ def _make_rows(results_by_variant: Mapping[str, Sequence[Sequence[Result]]]) -> 
         results_by_variant: The results of each variant by task, one per seed; the same tasks for
             all.
     """
-    types: dict[str, str] = {}
-    dimensions: dict[str, int | None] = {}
-    sizes: dict[str, int | None] = {}
+    rows: dict[str, VariantRow] = {}
     for variant, results_by_task in results_by_variant.items():
         _, params = split_all_params(variant)
         embedding_type = str(params.get("embeddings", FLOAT_TYPE))
         n_dimensions = results_by_task[0][0].run.get("dimensions")
-        types[variant] = embedding_type
-        dimensions[variant] = n_dimensions
-        sizes[variant] = None
+        n_bytes = None
         if n_dimensions is not None:
-            sizes[variant] = EMBEDDING_TYPES[embedding_type].bytes(n_dimensions)
+            n_bytes = EMBEDDING_TYPES[embedding_type].bytes(n_dimensions)
+        task_means = [fmean(result.score for result in seeds) for seeds in results_by_task]
+        rows[variant] = VariantRow(
+            embedding_type, n_dimensions, n_bytes, score=fmean(task_means), change=None
+        )
     # max returns the first of several equally large variants.
-    largest = max(results_by_variant, key=lambda variant: sizes[variant] or 0)
+    largest = max(rows, key=lambda variant: rows[variant].bytes or 0)
     # The variant to compare with has to be the first.
     largest_first = {largest: results_by_variant[largest], **results_by_variant}
-    differences = compute_differences_from(largest, largest_first)
-    changes = {
-        variant: ScoreChange(difference.difference, *difference.interval())
-        for variant, difference in differences.items()
-    }
-    rows = []
-    for variant, results_by_task in results_by_variant.items():
-        task_means = [fmean(result.score for result in seeds) for seeds in results_by_task]
-        row = VariantRow(
-            type=types[variant],
-            dimensions=dimensions[variant],
-            bytes=sizes[variant],
-            score=fmean(task_means),
-            change=changes.get(variant),
-        )
-        rows.append(row)
+    for variant, difference in compute_differences_from(largest, largest_first).items():
+        change = ScoreChange(difference.difference, *difference.interval())
+        rows[variant] = rows[variant]._replace(change=change)
     type_order = list(EMBEDDING_TYPES)
-    return sorted(rows, key=lambda row: (type_order.index(row.type), -(row.dimensions or 0)))
+    return sorted(
+        rows.values(), key=lambda row: (type_order.index(row.type), -(row.dimensions or 0))
+    )
 
 
 def _print_variant_rows(variants: Sequence[VariantRow], tasks: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from stsbench.check.verify import LocalData, VerificationReport
     from stsbench.core.catalogue import Catalogue
     from stsbench.evaluators.belief import VerifiedFile
+    from stsbench.results.record import Result
 
 
 def verify_command(
@@ -35,23 +37,35 @@ def verify_command(
     from stsbench.check.verify import verify
 
     catalogue = opt.read_cards(cards)
-    folder = find_data_folder(data)
-    # Several results are on one split, which is read once. The cache is that of this call: nothing
-    # is held after it.
-    read_data = cache(read_local_data)
+    read_data = make_data_reader(catalogue, data)
     with show_count("results verified") as progress:
-        report = verify(
-            results,
-            catalogue,
-            lambda result: read_data(result.task, result.split, catalogue, folder),
-            progress,
-        )
+        report = verify(results, catalogue, read_data, progress)
     if as_json:
         rows = [_file_to_json(file) for file in report.files]
         print_json({"exit": report.exit_code, "summary": report.summary, "results": rows})
     else:
         _print_verified(report)
     return report.exit_code
+
+
+def make_data_reader(
+    catalogue: Catalogue, data: Path | None
+) -> Callable[[Result], LocalData | None]:
+    """Return a function that reads the local data of a result, see :func:`read_local_data`.
+
+    Several results are on one split, which is read once. Nothing is cached after the function's
+    own life.
+
+    Args:
+        catalogue: The cards of tasks.
+        data: The data folder; None for the user's.
+
+    Raises:
+        SourceError: The folder does not exist.
+    """
+    folder = find_data_folder(data)
+    read_split = cache(read_local_data)
+    return lambda result: read_split(result.task, result.split, catalogue, folder)
 
 
 def read_local_data(

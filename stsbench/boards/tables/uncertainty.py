@@ -23,7 +23,7 @@ from stsbench.boards.tables.table import (
 )
 from stsbench.core.errors import DataError, ProtocolError, Remedy
 from stsbench.core.files import cached_values
-from stsbench.core.wording import format_some
+from stsbench.core.wording import format_count, format_some
 from stsbench.results.folder import describe_missing_columns, format_rerun_command
 from stsbench.results.record import Result
 
@@ -289,7 +289,7 @@ def _describe_ranks(
     """Yield the notes on what ranks and letters mean, and on rows that need care."""
     from stsbench.significance.ranks import MAX_GROUPS
 
-    pairs = f"{standings.tests} {'pair' if standings.tests == 1 else 'pairs'}"
+    pairs = format_count(standings.tests, "pair")
     yield (
         "Rank: by the mean among the rows measured here; "
         f"all hold at once ({STANDINGS_METHOD}, {100 * (1 - standings.level):g}%)"
