@@ -329,5 +329,5 @@ def test_one_of_several_encoders_that_breaks_is_skipped_and_kept_as_a_failure():
 def test_wrong_arguments_of_the_interface_are_one_line():
     with pytest.raises(StsbenchError, match="evaluate 'protocl'.* 'protocol'"):
         public.evaluate("minilm", "quickstart-en", protocl="simcse")
-    with pytest.raises(StsbenchError, match="Results are taken by place"):
+    with pytest.raises(StsbenchError, match="Results are taken by index"):
         public.Results([])["minilm"]

@@ -151,7 +151,8 @@ class NameResolver:
 
         Args:
             name: The name, with or without parameters behind it.
-            is_of_results: Whether results have the name; then its encoder has a card.
+            is_of_results: Whether the name is one that results have. Their encoders have cards, so
+                that rows of tables without a card are no candidates.
 
         Raises:
             StsbenchError: The name is a row of tables of several encoders, or of none.
@@ -297,7 +298,9 @@ def _group_encoders_by_label(title_by_id: dict[str, str]) -> dict[str, set[str]]
     rows = read_published_rows()
     for row in rows.values():
         paper = read_sources().papers[row.paper].name
-        for label in {row.row, title_by_id.get(row.encoder, row.row)}:
+        label_in_paper = row.row
+        title = title_by_id.get(row.encoder, label_in_paper)
+        for label in {label_in_paper, title}:
             encoders_by_label.setdefault(label, set()).add(row.encoder)
             encoders_by_label.setdefault(f"{label} ({paper})", set()).add(row.encoder)
     for card in map(read_table_card, list_tables()):
@@ -305,7 +308,8 @@ def _group_encoders_by_label(title_by_id: dict[str, str]) -> dict[str, set[str]]
             for row_card in list_rows(group):
                 # A table of ours may print another label than the paper.
                 if row_card.label:
-                    row = rows[f"{card.paper}/{card.table}/{row_card.row}"]
+                    published_row_key = f"{card.paper}/{card.table}/{row_card.row}"
+                    row = rows[published_row_key]
                     encoders_by_label.setdefault(row_card.label, set()).add(row.encoder)
     return encoders_by_label
 

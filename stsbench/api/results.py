@@ -82,17 +82,16 @@ class GridColumn(NamedTuple):
         results_by_task = [
             [result for result in results if compared_part(result) == part] for part in self.parts
         ]
-        # For each seed the mean over the tasks.
-        means = seed_means(results_by_task)
-        if not means:
+        mean_by_seed = seed_means(results_by_task)
+        if not mean_by_seed:
             return None
-        is_single_result = len(results_by_task) == 1 and len(results_by_task[0]) == 1
-        interval = (
-            results_by_task[0][0].interval
-            if is_single_result
-            else compute_mean_interval(results_by_task)
-        )
-        return GridCell(*mean_and_deviation(means), interval)
+        results_of_column = [result for of_task in results_by_task for result in of_task]
+        if len(results_of_column) == 1:
+            interval: tuple[float, float] | None = results_of_column[0].interval
+        else:
+            interval = compute_mean_interval(results_by_task)
+        mean, deviation = mean_and_deviation(mean_by_seed)
+        return GridCell(mean, deviation, interval)
 
 
 def make_grid_columns(
@@ -165,11 +164,14 @@ def _mean_columns(parts: Sequence[ComparedPart], catalogue: Catalogue) -> Iterat
 
 
 def _group_averageable(parts: Sequence[ComparedPart]) -> list[list[ComparedPart]]:
-    """Group the first parts of signatures: those of one group may have a common mean.
+    """Group what tasks were scored by, so that the tasks of one group may have a common mean.
 
     A group has one name of a protocol and one split. The fields of the protocol may differ in a
     group, because tasks may fix some of them. But if a task was scored twice by protocols of one
     name, only their fields distinguish these, and the parts of a group have equal fields.
+
+    Args:
+        parts: The task, split, protocol, data and card of each column of scores.
     """
     counts = Counter((part.task, part.protocol_name) for part in parts)
     ambiguous_names = {name for (_, name), count in counts.items() if count > 1}
@@ -406,8 +408,8 @@ class Results(Sequence[Result]):
         """Return a Result by its index, or a slice as Results."""
         if isinstance(index, str):
             raise StsbenchError(
-                "Results are taken by place; those of one encoder or task: "
-                f"[one for one in results if one.encoder == {index!r}]"
+                "Results are taken by index; those of one encoder or task: "
+                f"[result for result in results if result.encoder == {index!r}]"
             )
         selected = self._results[index]
         if isinstance(selected, tuple):

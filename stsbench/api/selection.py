@@ -351,12 +351,14 @@ def parse_added_rows(
             part_counts = part_counts | resolver.title_part_counts.get(first_part, set())
         for candidate in iter_joined_parts(parts, start, part_counts):
             if added_row := _parse_added_row(candidate.text, encoders, resolver):
+                added_rows.append(added_row)
+                # The next name begins behind the last part of this one.
+                start = candidate.end
                 break
         else:
+            # Neither the first part nor a longer text stands for results.
             name = first_part.rpartition(":")[0] or first_part
             raise _no_results_error(name, encoders.names, location)
-        added_rows.append(added_row)
-        start = candidate.end
     return added_rows
 
 

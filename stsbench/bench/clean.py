@@ -83,7 +83,9 @@ class CleanScorer:
         self._text_by_encoder: dict[str, SearchedText] = {}
         text_by_settings: dict[CleanScoreSettings, SearchedText] = {}
         for encoder_plan in encoder_plans:
+            # They name the text of the encoder's own recipe in place of ``own``.
             settings_of_encoder = self._resolve_own_text(encoder_plan.name)
+            # Encoders with the same text share one search of it.
             if settings_of_encoder not in text_by_settings:
                 text_by_settings[settings_of_encoder] = self._search(settings_of_encoder)
             self._text_by_encoder[encoder_plan.name] = text_by_settings[settings_of_encoder]
@@ -166,7 +168,7 @@ class CleanScorer:
         other_scores = [score for score in result.clean if score.name != clean_score.name]
         cleaned = msgspec.structs.replace(result, clean=[*other_scores, clean_score])
         if cleaned.clean != result.clean:
-            # The file of its per-item columns exists already.
+            # The file of its per-item columns exists already, and is not written without columns.
             without_columns = msgspec.structs.replace(cleaned, per_item={})
             write_result(without_columns, self._plan.results_folder)
         return cleaned

@@ -178,9 +178,9 @@ def load_fitting_texts(
     sentences: list[str] = []
     sentence_keys: set[bytes] = set()
     digest = ""
-    for task in tasks:
+    for index, task in enumerate(tasks):
         # Texts that are the same for all tasks are read for the first one only.
-        if differ_by_task or not sentences:
+        if differ_by_task or index == 0:
             try:
                 sentences = read_texts_to_fit(
                     texts_name, task=task.task, catalogue=plan.catalogue, data=plan.data_folder
@@ -195,7 +195,9 @@ def load_fitting_texts(
             sentence_keys = set(map(text_key, sentences))
             digest = digest_texts(sentences)
         has_task_sentences = not sentence_keys.isdisjoint(map(text_key, task.texts()))
-        texts_by_task[task.name] = FittingTexts(sentences, digest, has_task_sentences)
+        texts_by_task[task.name] = FittingTexts(
+            sentences=sentences, digest=digest, has_task_sentences=has_task_sentences
+        )
     return texts_by_task
 
 
@@ -386,7 +388,8 @@ class TaskEmbedder:
         """Count the distinct sentences that :meth:`prepare` would embed.
 
         Those that were counted for an earlier encoder of the run, with the same base, are not
-        counted again: they will be in the store by then.
+        counted again: they will be in the store by then. If the sentences are unknown before the
+        encoder is fitted, so is their number.
 
         Args:
             tasks: The tasks that are to be scored.
@@ -394,8 +397,8 @@ class TaskEmbedder:
         shared = self._plannable_engine
         if shared is None:
             # Without tasks a fitted encoder with its own store is not even fitted.
-            needs_no_sentence = self._base_engine is None and not tasks
-            return MissingSentences(0 if needs_no_sentence else None, tokens=None)
+            is_never_fitted = self._base_engine is None and not tasks
+            return MissingSentences(0 if is_never_fitted else None, tokens=None)
         uncounted = set(self._required_texts(tasks)) - shared.counted_sentences
         shared.counted_sentences.update(uncounted)
         encoder = shared.engine.encoder
@@ -601,15 +604,11 @@ class TaskEmbedder:
         monitor = self.drift_monitor(task)
         encoder = self.encoder.encoder
         # The base's stored embeddings say nothing of what a user's class does with them.
-        is_changed_by_user_code = base_encoder(encoder) is not encoder and not is_own_class(
-            type(encoder)
-        )
-        if (
-            origin is not None
-            and is_changed_by_user_code
-            and origin.code != self._current_origin.code
-        ):
-            return False
+        has_base = base_encoder(encoder) is not encoder
+        is_changed_by_user_code = has_base and not is_own_class(type(encoder))
+        if origin is not None and is_changed_by_user_code:
+            if origin.code != self._current_origin.code:
+                return False
         # None if no embeddings are stored, so that there is nothing to compare with.
         matches_stored = monitor.matches_stored(origin) if monitor is not None else None
         if matches_stored is not None:

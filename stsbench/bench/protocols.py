@@ -96,6 +96,10 @@ class ProtocolRequest(NamedTuple):
     """The fields of the protocol to replace; empty for the protocol as it is."""
 
 
+_BARE_WORD = re.compile(r"=\s*(?!(?:true|false)\s*(?:,|$))([A-Za-z][\w-]*)\s*(?=,|$)")
+"""A word without quotes that is the value of a field, and neither ``true`` nor ``false``."""
+
+
 def parse_protocols(protocol: str | Sequence[str] | None) -> dict[str, ProtocolRequest]:
     """Parse a comma list of protocols, and return the requests by the name of the protocol.
 
@@ -119,9 +123,7 @@ def parse_protocols(protocol: str | Sequence[str] | None) -> dict[str, ProtocolR
                 "is named twice; run once for each", parameter="protocol", value=name
             )
         # Fields are a TOML inline table whose bare words need no quotes: optimiser=rmsprop.
-        toml_fields = re.sub(
-            r"=\s*(?!(?:true|false)\s*(?:,|$))([A-Za-z][\w-]*)\s*(?=,|$)", r'= "\1"', match[2] or ""
-        )
+        toml_fields = _BARE_WORD.sub(r'= "\1"', match[2] or "")
         try:
             fields = tomllib.loads(f"fields = {{{toml_fields}}}")["fields"]
         except ValueError as error:

@@ -349,11 +349,10 @@ class RayRun:
             sentences_per_job=ceil(n_missing / n_jobs),
         )
         yield embedding_jobs
+        seconds = sum(job.result.embedding_seconds for job in embedding_jobs)
         encoder_jobs.embedding_fields = {
             "device": embedding_jobs[-1].result.device,
-            "embedding_seconds": round(
-                sum(job.result.embedding_seconds for job in embedding_jobs), 3
-            ),
+            "embedding_seconds": round(seconds, 3),
             "embedding_workers": n_jobs,
             "embedding_tries": max(job.tries for job in embedding_jobs),
         }
@@ -466,7 +465,9 @@ class RayRun:
             self._start_next_step(encoder_jobs)
 
     def _report_failure(self, job: Job, error: Exception) -> None:
-        """Report a failed job; unless it scores a single task, the encoder has failed too.
+        """Report a failed job, and count the cells that fail with it.
+
+        A job that scores a single task fails alone; with any other job its encoder has failed.
 
         Args:
             job: The job.
@@ -477,7 +478,9 @@ class RayRun:
         encoder_name = encoder_jobs.encoder_plan.name
         label = f"{encoder_name} on {job.single_task}" if job.single_task else encoder_name
         self.context.callbacks.on_failure(label, error)
-        self.tracker.failed_cells += len(job.cells or encoder_jobs.cells_to_score)
+        # A job that scores nothing itself embeds or compares for all cells of its encoder.
+        failed_cells = job.cells or encoder_jobs.cells_to_score
+        self.tracker.failed_cells += len(failed_cells)
 
     def accept_result(self, job: Job, job_result: workers.JobResult) -> None:
         """Write and report what a job has brought about, and keep it as the job's ``result``.

@@ -234,6 +234,7 @@ class RunContext:
             cells: Its cells; those of tasks that cannot be read or embedded are omitted.
         """
         embedder = self.make_embedder(encoder, self.select_tasks(cells))
+        # The embedder has no tasks whose texts to fit on are not available.
         task_by_cell = {
             cell: self.tasks[cell.task]
             for cell in cells
@@ -247,6 +248,7 @@ class RunContext:
                 )
                 if result is not None:
                     current_results[cell] = result
+        # Without those that their items contradict.
         current_results = self._select_believed(current_results)
         tasks_to_score = dict.fromkeys(
             task for cell, task in task_by_cell.items() if cell not in current_results

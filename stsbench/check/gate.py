@@ -88,25 +88,28 @@ def _compare_suite_mean(
     """
     if not verdict_by_task.keys() >= set(suite.tasks):
         return None
-    cells = [verdict_by_task[task] for task in suite.tasks]
-    pools = [pool for cell in cells for pool in cell.pools]
+    tolerance_verdicts = [verdict_by_task[task] for task in suite.tasks]
+    verdicts = [tolerance_verdict.verdict for tolerance_verdict in tolerance_verdicts]
+    # One pool for each task, because its cells were compared.
+    pools = [pool for tolerance_verdict in tolerance_verdicts for pool in tolerance_verdict.pools]
     new_by_task = _select_common_seeds([pool.new for pool in pools])
     old_by_task = _select_common_seeds([pool.old for pool in pools])
-    if not new_by_task[0] or not old_by_task[0]:
+    has_common_seeds = bool(new_by_task[0] and old_by_task[0])
+    if not has_common_seeds:
         return None
-    n_cells = len(cells)
-    tolerance_names = list(dict.fromkeys(str(cell.verdict.tolerance) for cell in cells))
+    n_cells = len(verdicts)
+    tolerance_names = list(dict.fromkeys(str(verdict.tolerance) for verdict in verdicts))
     tolerance = Tolerance(
         name=tolerance_names[0] if len(tolerance_names) == 1 else "several",
-        points=sum((cell.verdict.points or 0.0) ** 2 for cell in cells) ** 0.5 / n_cells,
+        points=sum((verdict.points or 0.0) ** 2 for verdict in verdicts) ** 0.5 / n_cells,
         reason=f"the mean of {n_cells} cells, each with a tolerance of its own",
     )
     common_pools = [
         pool._replace(new=new, old=old)
         for pool, new, old in zip(pools, new_by_task, old_by_task, strict=True)
     ]
-    first = cells[0].verdict
-    verdict = replace(
+    first = verdicts[0]
+    mean_verdict = replace(
         # Encoder, protocol and seeds are those of all its cells.
         first,
         task=f"mean of {suite.name}",
@@ -118,7 +121,7 @@ def _compare_suite_mean(
         is_mean=True,
         not_verified="",
     )
-    return ToleranceVerdict(apply_tolerance(verdict, tolerance, n_cells), common_pools)
+    return ToleranceVerdict(apply_tolerance(mean_verdict, tolerance, n_cells), common_pools)
 
 
 def mean_score(cells: Sequence[LockedCell]) -> float:
@@ -551,12 +554,15 @@ def _pool_seeds(new: Iterable[LockedCell], old: Iterable[LockedCell]) -> list[Ce
         old: The old ones.
     """
     # The encoder, which a group's key begins with, may have another name on the old side.
-    old_by_conditions = {key[1:]: cells for key, cells in group_seeds(old).items()}
-    return [
-        CellPool(cells, old_by_conditions[key[1:]], is_by_seed=True)
-        for key, cells in group_seeds(new).items()
-        if key[1:] in old_by_conditions
-    ]
+    old_by_conditions = {
+        tuple(conditions): cells for (_, *conditions), cells in group_seeds(old).items()
+    }
+    pools = []
+    for (_, *new_conditions), new_cells in group_seeds(new).items():
+        conditions = tuple(new_conditions)
+        if conditions in old_by_conditions:
+            pools.append(CellPool(new_cells, old_by_conditions[conditions], is_by_seed=True))
+    return pools
 
 
 def _report_missing_encoders(

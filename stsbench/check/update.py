@@ -89,6 +89,7 @@ def update_intervals(
         if file.problems:
             problems.append(Problem(file.path, f"{file.path}: {'; '.join(file.problems)}"))
         elif file.recomputed is None:
+            # The reasons why nothing could be recomputed.
             unknown += file.unknown
         elif not file.has_earlier_interval:
             current.append(result)

@@ -63,7 +63,8 @@ def _split_at_commas(text: str) -> list[str]:
     A bracket that is never closed encloses nothing.
     """
     comma_positions: list[int] = []
-    # Each with the number of commas before it: those inside the brackets are dropped later.
+    # Each opening bracket with the number of commas before it. When the bracket is closed, later
+    # commas lie inside it, and are dropped.
     open_brackets: list[tuple[str, int]] = []
     position = 0
     while position < len(text):

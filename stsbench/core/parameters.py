@@ -312,6 +312,8 @@ def copy_arguments_of(
 
         return_annotation = inspect.signature(function).return_annotation
         vars(call)["__signature__"] = signature.replace(return_annotation=return_annotation)
-        return validate_arguments(**vars(template)["kinds"])(call)
+        # The attribute that validate_arguments has set on the template.
+        kinds_of_arguments = vars(template)["kinds"]
+        return validate_arguments(**kinds_of_arguments)(call)
 
     return decorate

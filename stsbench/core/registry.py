@@ -149,11 +149,15 @@ def _importable_current_folder() -> Iterator[None]:
     The folder is removed afterwards, so that no later import looks for modules there.
     """
     current_folder = str(Path.cwd())
-    is_added = not sys.flags.safe_path and {"", current_folder}.isdisjoint(sys.path)
-    sys.path += [current_folder] * is_added  # nothing is added if it is there already
+    # An empty entry of sys.path stands for the current folder too.
+    is_importable_already = current_folder in sys.path or "" in sys.path
+    is_added = not is_importable_already and not sys.flags.safe_path
+    if is_added:
+        sys.path.append(current_folder)
     try:
         yield
     finally:
+        # The imported module may have removed it already.
         if is_added and current_folder in sys.path:
             sys.path.remove(current_folder)
 

@@ -174,9 +174,10 @@ def find_key_problem(params: Mapping[str, object]) -> str:
             )
     # The name of a variable that is set may have any spelling; an unset one only the usual one.
     variable = params.get("key_variable")
-    if variable and not (
-        isinstance(variable, str) and (variable in os.environ or _VARIABLE_NAME.fullmatch(variable))
-    ):
+    names_variable = isinstance(variable, str) and (
+        variable in os.environ or _VARIABLE_NAME.fullmatch(variable) is not None
+    )
+    if variable and not names_variable:
         return (
             "key_variable names no environment variable that is set, and may be the key itself; "
             f"{_KEY_BELONGS}"
@@ -255,7 +256,7 @@ def package_folder(package: str) -> Path | None:
     Raises:
         CardError: The name is not that of a top-level package.
     """
-    # Looking up a.b would import a; no folder's name is longer than 200 characters.
+    # find_spec imports a to look up a.b, and fails on __main__ and on names too long for a folder.
     if not package.isidentifier() or package == "__main__" or len(package) > 200:
         raise CardError(
             f"package '{package[:40]}' is not the name of an installed package; "

@@ -85,7 +85,12 @@ def _first_non_finite_key(value: Any, key: str = "") -> str:  # noqa: ANN401 - a
 
 
 def _explain(message: str, record: type[msgspec.Struct]) -> str:
-    """Return the message of msgspec in the words of cards, with suggestions."""
+    """Return the message of msgspec in the words of cards, with suggestions.
+
+    Args:
+        message: The message, such as ``Expected `int`, got `str` - at `$.loop.epochs` ``.
+        record: The class of the record that was converted, whose keys are suggested.
+    """
     # TOML has no null: a key that may be None is left out there.
     problem, _, location = message.replace(" | null", "").partition(" - at `")
     location = location.removesuffix("`").removeprefix("$").removeprefix(".")
@@ -97,6 +102,7 @@ def _explain(message: str, record: type[msgspec.Struct]) -> str:
         return f"key '{missing_key[1]}' is missing{location_text}"
     key = f"key '{location}': " if location else ""
     if wrong_value := re.match(r"Invalid enum value (.*)", problem):
+        # The annotation of the key, a Literal, is found by following its path into the record.
         hint: Any = record
         for name in location.split("."):
             hint = get_type_hints(hint).get(name) if isinstance(hint, type) else None

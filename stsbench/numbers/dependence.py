@@ -87,15 +87,20 @@ def merge_chains(sentences: IntArray) -> IntArray:
     from scipy import sparse
     from scipy.sparse import csgraph
 
-    numbers, rows = np.unique(sentences, return_inverse=True)
-    rows = rows.reshape(n, m)
+    # Each sentence as its index among the distinct ones, (n, m).
+    distinct_sentences, sentence_indices = np.unique(sentences, return_inverse=True)
+    sentence_indices = sentence_indices.reshape(n, m)
+    # The first sentence of an item is linked to each of its sentences.
+    first_of_item = np.repeat(sentence_indices[:, 0], m)
+    n_distinct = len(distinct_sentences)
     links = sparse.coo_array(
-        (np.ones(n * m), (np.repeat(rows[:, 0], m), rows.ravel())), shape=2 * numbers.shape
+        (np.ones(n * m), (first_of_item, sentence_indices.ravel())), shape=(n_distinct, n_distinct)
     )
     _, chain_by_sentence = csgraph.connected_components(links, directed=False)
-    # Numbers are sorted, so that the first sentence of a chain is the lowest one.
+    # The distinct sentences are sorted, so that the first one of a chain has the lowest number.
     _, first_by_chain = np.unique(chain_by_sentence, return_index=True)
-    lowest: IntArray = numbers[first_by_chain[chain_by_sentence[rows[:, :1]]]]
+    chain_by_item = chain_by_sentence[sentence_indices[:, :1]]
+    lowest: IntArray = distinct_sentences[first_by_chain[chain_by_item]]
     return lowest
 
 
@@ -153,12 +158,14 @@ class _Groups(NamedTuple):
             return selected
         from scipy import sparse
 
-        # Ten times as fast as numpy's reduceat.
-        row_stops = np.append(self.starts, n_items)
-        indicators = sparse.csr_array(
-            (np.ones(n_items), np.arange(n_items), row_stops), shape=(len(self.starts), n_items)
+        # A matrix (groups, items) of ones where an item is in a group; ten times as fast as
+        # numpy's reduceat.
+        n_groups = len(self.starts)
+        stops = np.append(self.starts, n_items)
+        is_in_group = sparse.csr_array(
+            (np.ones(n_items), np.arange(n_items), stops), shape=(n_groups, n_items)
         )
-        return np.asarray(indicators @ selected)
+        return np.asarray(is_in_group @ selected)
 
 
 class DifferenceVariances(NamedTuple):
@@ -351,6 +358,9 @@ def _difference_sums(
     row_pairs: Sequence[tuple[slice, slice]] | None,
 ) -> Float64Array:
     """Return the squared sums of every two rows' difference, added up over groups, (k, k).
+
+    With a and b the sums of two rows in a group, that is the sum over groups of (a - b)², computed
+    as those of a² and b² less twice that of a b.
 
     Args:
         groups: The groups of items.

@@ -111,11 +111,12 @@ def variance_estimators(
     n_effective = dependence.effective_sample_size(weights)
     if n_effective < 2:
         return []
-    estimators = [VarianceEstimator(dependence.variance, n_effective)]
-    if not (dependence.are_independent or dependence.has_dominant_component(weights)):
-        n_components = float(weights.sum()) ** 2 / dependence.component_variance(weights)
-        estimators.append(VarianceEstimator(dependence.component_variance, n_components))
-    return estimators
+    by_sentences = VarianceEstimator(dependence.variance, n_effective)
+    if dependence.are_independent or dependence.has_dominant_component(weights):
+        return [by_sentences]
+    # As many independent items would give the weights the same variance.
+    n_components = float(weights.sum()) ** 2 / dependence.component_variance(weights)
+    return [by_sentences, VarianceEstimator(dependence.component_variance, n_components)]
 
 
 def standard_errors(

@@ -453,7 +453,13 @@ def _with_exact_test(difference: Difference, test: PairedTest) -> Difference:
 
 
 def _compare_without_test(cells: ResultsByEncoder, first: str, second: str) -> Difference:
-    """Return the difference of the mean scores on one task, without a test."""
+    """Return the difference of two encoders' mean scores on one task, without a test.
+
+    Args:
+        cells: Each encoder's results on the task, one per seed.
+        first: The encoder whose mean is subtracted.
+        second: The other encoder.
+    """
     first_mean = mean_and_deviation([result.score for result in cells[first]])
     second_mean = mean_and_deviation([result.score for result in cells[second]])
     deviations = None
@@ -479,6 +485,7 @@ def _compare_without_test(cells: ResultsByEncoder, first: str, second: str) -> D
 
 
 def _count_training_seeds(results: Sequence[Result]) -> int:
+    """Count the training seeds of an encoder's results; 0 if they name none."""
     return len({result.train_seed for result in results} - {None})
 
 
@@ -604,7 +611,11 @@ def _corrected(
 
 
 def _with_margin_verdict(difference: Difference, settings: TestSettings) -> Difference:
-    """Return a difference with the judgement by the margin, by the procedure of its interval."""
+    """Return a difference with the judgement by the margin, by the procedure of its interval.
+
+    That is Tango's interval for shares that McNemar's test has compared, and else Student's t.
+    Without a margin, or a test, the difference is returned as it is.
+    """
     estimate = difference.estimate
     if estimate is None or settings.margin is None:
         return difference

@@ -102,9 +102,11 @@ def one_per_seed(results: Sequence[Result]) -> list[Result]:
             result.eval_seed,
         ),
     )
-    # From the last to the first, so that the first result of equal ones is kept.
-    result_by_key = {(result.train_seed, result.items): result for result in reversed(ordered)}
-    return list(result_by_key.values())[::-1]
+    first_results: dict[tuple[int | None, str], Result] = {}
+    for result in reversed(ordered):
+        # Results of equal items replace each other; the last of these is the first in order.
+        first_results[result.train_seed, result.items] = result
+    return list(first_results.values())[::-1]
 
 
 def has_one_training_seed(results: Iterable[Result]) -> bool:
@@ -139,17 +141,23 @@ def pair_items(
     paired = make_paired_test(first_result, columns, score_name)
     if paired is None:
         return None
+    samples = {
+        row: average_by_seed(paired.scores(index), paired.influences(index), results)
+        for index, (row, results) in enumerate(encoders.items())
+    }
     sentences = _find_sentences(columns) if dependence == "sentences" else None
+    # The items of a recall are images.
+    are_images = "recall" in columns[0][0]
+    knows_sentences = sentences is not None or are_images
+    if sentences is None:
+        sentences = own_numbers(len(paired.weights))
     return TaskItems(
         task=first_result.task,
         paired=paired,
-        samples={
-            row: average_by_seed(paired.scores(index), paired.influences(index), results)
-            for index, (row, results) in enumerate(encoders.items())
-        },
+        samples=samples,
         weights=paired.weights,
-        sentences=own_numbers(len(paired.weights)) if sentences is None else sentences,
-        knows_sentences=sentences is not None or "recall" in columns[0][0],
+        sentences=sentences,
+        knows_sentences=knows_sentences,
     )
 
 
@@ -278,8 +286,9 @@ def _least_error(
         paired = items.paired
         if isinstance(paired, PairedCorrelation):
             paired = replace(paired, metric="pearson")
-        row_order = list(items.samples)
-        first, second = (paired.influences(row_order.index(row)).mean(axis=0) for row in rows)
+        # The rows of a task have the order of its samples.
+        row_indices = [list(items.samples).index(row) for row in rows]
+        first, second = (paired.influences(index).mean(axis=0) for index in row_indices)
         influences.append(weight * (second - first))
     joined = join_items(tasks, task_weights)
     errors = standard_errors(np.concatenate(influences), joined.dependence, joined.weights)
@@ -317,17 +326,20 @@ def estimate_seed_spread(
         average_samples([items.samples[row] for items in tasks], dependence)
         for row in (first, second)
     ]
-    errors = [seed_error(sample, dependence) for sample in samples]
-    seed_variances = [
-        error.error**2 * len(sample.scores)
-        for error, sample in zip(errors, samples, strict=True)
-        if error is not None
-    ]
-    if len(seed_variances) < len(samples):
-        return None
-    influences = samples[1].mean_influences - samples[0].mean_influences
+    seed_variances = []
+    for sample in samples:
+        error_of_mean = seed_error(sample, dependence)
+        if error_of_mean is None:
+            return None
+        # The variance of a single seed's score is that of the mean over seeds, times their number.
+        n_seeds = len(sample.scores)
+        seed_variances.append(error_of_mean.error**2 * n_seeds)
+    first_sample, second_sample = samples
+    influences = second_sample.mean_influences - first_sample.mean_influences
     item_errors = standard_errors(influences, dependence, item_weights)
-    return SeedSpread(widest_first(item_errors)[0], float(np.mean(seed_variances)) ** 0.5)
+    return SeedSpread(
+        items=widest_first(item_errors)[0], deviation=float(np.mean(seed_variances)) ** 0.5
+    )
 
 
 class TestedColumn(NamedTuple):
@@ -363,10 +375,21 @@ def find_tested_column(
 
 
 def make_paired_test(result: Result, columns: AllColumns, score_name: str) -> Paired | None:
-    """Return the paired test of a score; None if the results' columns do not make the score."""
+    """Return the paired test of a score; None if the results' columns do not make the score.
+
+    Args:
+        result: One of the results; all have its protocol.
+        columns: The per-item columns of each encoder's results.
+        score_name: The score: ``f1``, a metric such as ``pearson``, or a metric and an aggregation
+            such as ``pearson.mean``; empty for the results' own score.
+
+    Raises:
+        DataError: The columns are not of the same items.
+    """
     first_columns = columns[0][0]
     if score_name == "f1":
         return _make_paired_f1(columns)
+    # The protocol by which the requested score is computed.
     protocol = dict(result.protocol)
     metric, _, aggregation = score_name.partition(".")
     if metric:

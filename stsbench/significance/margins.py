@@ -93,7 +93,15 @@ def smallest_detectable(
 
 @lru_cache(maxsize=4096)
 def _smallest_noncentrality(df: float, level: float, power: float) -> float:
-    """Compute the noncentrality at which Student's statistic exceeds its quantile with power."""
+    """Compute the noncentrality at which Student's statistic exceeds its quantile with power.
+
+    It is the true difference in units of the error of its estimate.
+
+    Args:
+        df: The degrees of freedom of the error.
+        level: The level of the two-sided test.
+        power: The share of samples in which the statistic exceeds the quantile.
+    """
     from scipy import optimize, special
 
     if df > NORMAL_DF:

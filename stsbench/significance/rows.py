@@ -273,9 +273,10 @@ class InfluenceCache:
             record["has_sentences"] = influences.has_sentences
             record["influences"] = influences.influences
         # Another process may have written in between.
-        earlier = self._read()
-        earlier = earlier[~np.isin(earlier["items"], new_records["items"])]
-        write_array(self._name, np.concatenate([earlier, new_records])[-self.MAX_RECORDS :])
+        earlier_records = self._read()
+        is_replaced = np.isin(earlier_records["items"], new_records["items"])
+        records = np.concatenate([earlier_records[~is_replaced], new_records])
+        write_array(self._name, records[-self.MAX_RECORDS :])
 
 
 class RowInfluences(RowTasks[RowKey, TaskSamples[RowKey]]):
