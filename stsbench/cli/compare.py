@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from stsbench.cli.printing import (
 )
 from stsbench.cli.tables import print_rows
 from stsbench.cli.typed_options import TypedOptions
+from stsbench.cli.wording import word_notes
 from stsbench.core.errors import StsbenchError, look_up
 
 if TYPE_CHECKING:
@@ -85,6 +87,7 @@ def compare_command(
         plan=plan,
         all_pairs=all_pairs,
     )
+    comparison = replace(comparison, notes=word_notes(comparison.notes))
     if plot is not None:
         # The line about the file is printed where stdout is for people, not beside JSON or CSV.
         emit(draw_comparison(comparison), plot, silent=fmt != TERMINAL and out is None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from stsbench.cli.printing import (
 )
 from stsbench.cli.tables import print_table
 from stsbench.cli.typed_options import TypedOptions
+from stsbench.cli.wording import word_notes
 from stsbench.core.errors import StsbenchError
 from stsbench.plots.labels import FIGURES
 
@@ -124,7 +126,10 @@ def leaderboard_command(
     print_errors("skipped", table_set.omitted)
     for notice in filter(None, [*table_set.advice, directory.describe_omitted(selection.results)]):
         print_error(notice)
-    tables = table_set.tables
+    tables = [
+        replace(board, measured_notes=word_notes(board.measured_notes))
+        for board in table_set.tables
+    ]
     if rows_only and add:
         tables = keep_added_rows(tables)
     if fmt == TERMINAL:

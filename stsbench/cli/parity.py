@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,6 +20,7 @@ from stsbench.cli.printing import (
     show_work,
 )
 from stsbench.cli.tables import print_rows
+from stsbench.cli.wording import word_notes
 from stsbench.core.errors import EXIT_DIFFERENCE, EXIT_USER_ERROR, StsbenchError
 
 if TYPE_CHECKING:
@@ -127,6 +129,7 @@ def _compare_encoders(specs: Sequence[str], plan: RunPlan, *, margin: float) -> 
         spec: measurement.results for spec, measurement in zip(specs, measurements, strict=True)
     }
     score_comparison = compare(results_by_spec)
+    score_comparison = replace(score_comparison, notes=word_notes(score_comparison.notes))
     return compare_embeddings(
         first, second, kinds_and_texts, comparison=score_comparison, margin=margin
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +20,7 @@ from stsbench.cli.printing import (
     show_count,
     show_work,
 )
-from stsbench.cli.wording import describe_error_line
+from stsbench.cli.wording import describe_error_line, word_notes
 from stsbench.core.errors import DataError, StsbenchError
 from stsbench.core.names import split_names
 
@@ -87,6 +88,7 @@ def report_command(
             comparison = compare(
                 trusted.by_encoder, settings=TestSettings(all_pairs=True), suites=suites
             )
+            comparison = replace(comparison, notes=word_notes(comparison.notes))
     print_errors("not in the report", missing)
     if trusted.notice:
         print_error(trusted.notice)
@@ -126,7 +128,10 @@ def _make_boards(
         )
         table_set = request.make_boards(suite)
         missing.extend(table_set.omitted)
-        return table_set.tables
+        return [
+            replace(table, measured_notes=word_notes(table.measured_notes))
+            for table in table_set.tables
+        ]
     return []
 
 

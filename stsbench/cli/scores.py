@@ -13,13 +13,14 @@ from stsbench.boards.tables.layout import build_layout
 from stsbench.boards.tables.table import OVERLAP_LEGENDS, OVERLAP_SYMBOLS
 from stsbench.cli.printing import fold_lines, format_points, print_paragraph, print_text
 from stsbench.cli.tables import print_rows, print_table
+from stsbench.cli.wording import describe_remedy
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.data.task import suites_within
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.results.folder import (
     describe_missing_columns,
-    format_rerun_command,
+    make_rescore_remedy,
     without_columns,
 )
 from stsbench.results.groups import group_by_encoder, seed_means, suite_mean
@@ -307,7 +308,9 @@ def print_missing_columns(results: Sequence[Result], need: str) -> None:
     """
     if incomplete := without_columns(results):
         missing = describe_missing_columns(incomplete)
-        print_paragraph(f"{missing}, which {need}; run: {format_rerun_command(incomplete)}")
+        print_paragraph(
+            f"{missing}, which {need}; {describe_remedy(make_rescore_remedy(incomplete))}"
+        )
 
 
 def _print_notes(results: Sequence[Result], *, has_symbols: bool) -> None:

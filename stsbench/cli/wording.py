@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from stsbench.core.errors import Remedy, StsbenchError
+from stsbench.core.errors import AdvisingNote, Remedy, StsbenchError
 from stsbench.core.wording import join_lines
 
 OPTIONS: Mapping[str, str] = {
@@ -23,6 +23,7 @@ OPTIONS: Mapping[str, str] = {
 """The option of each parameter that is not called as its parameter."""
 COMMANDS: Mapping[str, str] = {
     "score": "'stsbench run{options}' makes it",
+    "rescore": "run: {commands}",
     "fill": "to fill it: stsbench run{options}",
     "train": "'stsbench train{options}' trains it",
     "list": "'stsbench list{options}' lists them",
@@ -31,15 +32,22 @@ COMMANDS: Mapping[str, str] = {
     "make": "'stsbench data make{options}' makes it",
     "convert-coco": "'stsbench data convert-coco{options}' reads the published pickles",
 }
-"""What to do on the command line, by the action of a remedy."""
+"""What to do on the command line, by the action of a remedy.
+
+To score results again may take several commands, which are put in place of ``{commands}``.
+"""
 ARGUMENTS: Mapping[str, frozenset[str]] = {
     "fill": frozenset({"encoder"}),
+    "rescore": frozenset({"encoder"}),
     "train": frozenset({"recipe"}),
     "list": frozenset({"kind"}),
     "make": frozenset({"corpus"}),
 }
 """The parameters of a remedy that are arguments of its command, not options."""
-REMEDY_OPTIONS: Mapping[tuple[str, str], str] = {("train", "seed"): "--seeds"}
+REMEDY_OPTIONS: Mapping[tuple[str, str], str] = {
+    ("train", "seed"): "--seeds",
+    ("rescore", "seed"): "--seeds",
+}
 """The options that a command calls otherwise than :data:`OPTIONS`, by action and parameter."""
 _PARAMETER = re.compile(r"`(?P<name>[a-z_]+)(=(?P<value>[^`]*))?`")
 
@@ -70,17 +78,36 @@ def describe_remedy(remedy: Remedy) -> str:
         remedy: An action of ``COMMANDS``, and the values of its command's parameters: texts, or for
             ``params`` the values by key.
     """
-    words = ""
+    if remedy.action == "rescore":
+        commands = [
+            f"stsbench run --fresh{_word_arguments(run)}" for run in (remedy, *remedy.further)
+        ]
+        return COMMANDS[remedy.action].format(commands=" && ".join(commands))
+    return COMMANDS[remedy.action].format(options=_word_arguments(remedy))
+
+
+def _word_arguments(remedy: Remedy) -> str:
+    """Return the arguments and options of a remedy's command, each with a blank before it."""
+    text = ""
     for name, value in remedy.arguments.items():
         option = REMEDY_OPTIONS.get((remedy.action, name), option_name(name))
         if isinstance(value, Mapping):
             for key, new_value in value.items():
-                words += f" {option} {shlex.quote(f'{key}={new_value}')}"
-        elif name in ARGUMENTS.get(remedy.action, ()):
-            words += f" {shlex.quote(value)}"
-        else:
-            words += f" {option} {shlex.quote(value)}"
-    return COMMANDS[remedy.action].format(options=words)
+                text += f" {option} {shlex.quote(f'{key}={new_value}')}"
+            continue
+        values = [value] if isinstance(value, str) else value
+        words = " ".join(map(shlex.quote, values))
+        is_argument = name in ARGUMENTS.get(remedy.action, ())
+        text += f" {words}" if is_argument else f" {option} {words}"
+    return text
+
+
+def word_notes(notes: Iterable[str]) -> list[str]:
+    """Return notes with commands in place of remedies in the words of a Python user."""
+    return [
+        f"{note.reason}; {describe_remedy(note.remedy)}" if isinstance(note, AdvisingNote) else note
+        for note in notes
+    ]
 
 
 class ErrorText(NamedTuple):

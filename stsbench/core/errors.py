@@ -19,7 +19,7 @@ from __future__ import annotations
 import copyreg
 import difflib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -36,17 +36,27 @@ class Remedy(NamedTuple):
 
     action: str
     """A key of :data:`ACTIONS`; the command line has words of its own for each."""
-    arguments: Mapping[str, str | Mapping[str, Any]] = MappingProxyType({})
+    arguments: Mapping[str, str | Sequence[str] | Mapping[str, Any]] = MappingProxyType({})
     """Values by parameter, for example ``{"encoder": "minilm", "params": {"pooling": "max"}}``."""
+    further: tuple[Remedy, ...] = ()
+    """The same action with other arguments, if one call cannot do it all."""
 
     def __str__(self) -> str:
         """Return the remedy in the words of a Python user."""
-        arguments = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
-        return f"{ACTIONS[self.action]}({arguments})"
+        calls = []
+        for remedy in (self, *self.further):
+            arguments = dict(remedy.arguments)
+            # No function of Python's has it: results are saved in it.
+            results_folder = arguments.pop("results_folder", None)
+            words = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+            call = f"{ACTIONS[remedy.action]}({words})"
+            calls.append(call if results_folder is None else f"{call} in {results_folder!r}")
+        return "; ".join(calls)
 
 
 ACTIONS: Mapping[str, str] = {
     "score": "call stsbench.evaluate",
+    "rescore": "score them again, and save the results of stsbench.evaluate",
     "fill": "to fill it, call stsbench.evaluate",
     "train": "call stsbench.train",
     "list": "see stsbench.Catalogue",
@@ -56,6 +66,31 @@ ACTIONS: Mapping[str, str] = {
     "convert-coco": "call stsbench.data.coco.convert_coco",
 }
 """What to do in Python, by the action of a remedy."""
+
+
+class AdvisingNote(str):
+    """A note for the user with a remedy; its text has the remedy in the words of a Python user.
+
+    The command line words the remedy with its own commands.
+
+    Attributes:
+        reason: The note without the remedy.
+        remedy: An action that the user can take.
+    """
+
+    reason: str
+    remedy: Remedy
+
+    def __new__(cls, reason: str, remedy: Remedy) -> AdvisingNote:
+        """Compose the text of the note, and store its parts."""
+        note = super().__new__(cls, f"{reason}; {remedy}")
+        note.reason = reason
+        note.remedy = remedy
+        return note
+
+    def __getnewargs__(self) -> tuple[str, Remedy]:  # type: ignore[override]
+        """Return the arguments with which a copy is made, in another process too."""
+        return self.reason, self.remedy
 
 
 class StsbenchError(Exception):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -546,25 +545,30 @@ def describe_missing_columns(results: Sequence[Result]) -> str:
     return f"no per-item columns of {first.encoder} on {first.task}{suffix}"
 
 
-def format_rerun_command(results: Sequence[Result]) -> str:
-    """Return the command that scores Results again, and so writes their per-item columns.
+def make_rescore_remedy(results: Sequence[Result]) -> Remedy:
+    """Return the remedy that scores Results again, and so writes their per-item columns.
 
-    A run has one split for all tasks, so Results of a split that is not the usual one need a
-    command of their own. If the encoders are more than ``MAX_LISTED``, the command has a
-    placeholder for one.
+    A run has one split for all tasks, so Results of a split that is not the usual one need a run of
+    their own. If the encoders are more than ``MAX_LISTED``, a placeholder stands for one of them.
+
+    Args:
+        results: The Results, at least one.
     """
     results_by_split: dict[str, list[Result]] = {}
     for result in results:
         split = "" if result.split in ("test", "all") else result.split
         results_by_split.setdefault(split, []).append(result)
-    return " && ".join(
-        _format_command(split, results_of_split)
+    remedy, *further = [
+        Remedy("rescore", _collect_rescore_arguments(split, results_of_split))
         for split, results_of_split in results_by_split.items()
-    )
+    ]
+    return remedy._replace(further=tuple(further))
 
 
-def _format_command(split: str, results: Sequence[Result]) -> str:
-    """Return the command that scores Results of one split again.
+def _collect_rescore_arguments(
+    split: str, results: Sequence[Result]
+) -> dict[str, str | Sequence[str]]:
+    """Return the arguments of a run that scores Results of one split again.
 
     Args:
         split: The split; empty if it is the usual one of all tasks.
@@ -574,18 +578,18 @@ def _format_command(split: str, results: Sequence[Result]) -> str:
     if len(encoders) > MAX_LISTED:
         encoders = ["ENCODER"]
     tasks = dict.fromkeys(result.task for result in results)
-    words = ["stsbench", "run", "--fresh", *encoders, "--tasks", ",".join(tasks)]
+    arguments: dict[str, str | Sequence[str]] = {"encoder": encoders, "tasks": ",".join(tasks)}
     protocols = dict.fromkeys(str(result.protocol["name"]) for result in results)
     if not set(protocols) <= set(DEFAULT_PROTOCOLS):
-        words += ["--protocol", ",".join(protocols)]
+        arguments["protocol"] = ",".join(protocols)
     seeds = sorted({result.eval_seed for result in results})
     if seeds != [0]:
-        words += ["--seeds", ",".join(map(str, seeds))]
+        arguments["seed"] = ",".join(map(str, seeds))
     if split:
-        words += ["--split", split]
+        arguments["split"] = split
     folders = {result.path.parent.parent for result in results if result.path is not None}
-    # The default needs no option; for results of several folders no command fits.
+    # The default folder is not named; results of several folders need several runs.
     folders -= {Path("results")}
     if len(folders) == 1:
-        words += ["--results", str(folders.pop())]
-    return shlex.join(words)
+        arguments["results_folder"] = str(folders.pop())
+    return arguments

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stsbench.core.errors import DataError
+from stsbench.core.errors import AdvisingNote, DataError
 from stsbench.numbers.dependence import DOMINANT_COMPONENT_NOTE
 from stsbench.numbers.intervals import StandardError
 from stsbench.numbers.statistics import mean_and_deviation
-from stsbench.results.folder import describe_missing_columns, format_rerun_command, without_columns
+from stsbench.results.folder import describe_missing_columns, make_rescore_remedy, without_columns
 from stsbench.results.record import Result
 from stsbench.results.signature import (
     ComparedPart,
@@ -262,8 +262,8 @@ def compare(
     ]
     if lacking := without_columns(all_results):
         raise DataError(
-            f"{describe_missing_columns(lacking)}, which tests need; "
-            f"run: {format_rerun_command(lacking)}"
+            f"{describe_missing_columns(lacking)}, which tests need",
+            remedy=make_rescore_remedy(lacking),
         )
     on_tasks: list[MeasuredDifference] = []
     means: list[MeasuredDifference] = []
@@ -314,9 +314,9 @@ def _describe_unknown_sentences(
     ]
     if not unknown:
         return []
-    command = format_rerun_command([result for result in results if result.task in unknown])
+    remedy = make_rescore_remedy([result for result in results if result.task in unknown])
     reason = "taken as independent, for no result says which items share a sentence"
-    return [f"{', '.join(unknown)}: {reason}; run: {command}"]
+    return [AdvisingNote(f"{', '.join(unknown)}: {reason}", remedy)]
 
 
 def _describe_dominant_components(

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from stsbench.cli.wording import describe_remedy
 from stsbench.core.cards import task_digest
 from stsbench.core.errors import DataError, ProtocolError
 from stsbench.results.folder import (
     ResultFolder,
     describe_missing_columns,
-    format_rerun_command,
     has_columns,
+    make_rescore_remedy,
     read_item_columns,
     read_result,
     without_columns,
@@ -185,19 +186,23 @@ def test_columns_are_in_the_result_or_beside_its_file(tmp_path):
 
 def test_the_command_names_what_is_not_usual(tmp_path):
     two = [make_result("minilm", "sts12"), make_result("minilm+pooling=wk(2)", "sts13")]
-    assert (
-        format_rerun_command(two)
-        == "stsbench run --fresh minilm 'minilm+pooling=wk(2)' --tasks sts12,sts13"
-    )
+    of_two = "stsbench run --fresh minilm 'minilm+pooling=wk(2)' --tasks sts12,sts13"
+    assert describe_remedy(make_rescore_remedy(two)) == f"run: {of_two}"
     other = make_result(protocol={**SIMCSE, "name": "wmean"}, eval_seed=3, split="validation")
-    assert format_rerun_command([other]) == (
-        "stsbench run --fresh minilm --tasks sts12 --protocol wmean --seeds 3 --split validation"
+    assert describe_remedy(make_rescore_remedy([other])) == (
+        "run: stsbench run --fresh minilm --tasks sts12 --protocol wmean --seeds 3 --split validation"
     )
-    assert format_rerun_command([*two, make_result("minilm", "stsb", split="validation")]) == (
-        f"{format_rerun_command(two)} && stsbench run --fresh minilm --tasks stsb --split validation"
+    both = make_rescore_remedy([*two, make_result("minilm", "stsb", split="validation")])
+    assert describe_remedy(both) == (
+        f"run: {of_two} && stsbench run --fresh minilm --tasks stsb --split validation"
+    )
+    assert str(both) == (
+        "score them again, and save the results of "
+        "stsbench.evaluate(encoder=['minilm', 'minilm+pooling=wk(2)'], tasks='sts12,sts13'); "
+        "score them again, and save the results of "
+        "stsbench.evaluate(encoder=['minilm'], tasks='stsb', split='validation')"
     )
     kept = read_result(write_result(make_result(), tmp_path))
-    assert (
-        format_rerun_command([kept])
-        == f"stsbench run --fresh minilm --tasks sts12 --results {tmp_path}"
+    assert describe_remedy(make_rescore_remedy([kept])) == (
+        f"run: stsbench run --fresh minilm --tasks sts12 --results {tmp_path}"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from collections.abc import Sequence
 from dataclasses import replace as replace_fields
 from pathlib import Path
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 from scipy import stats
 
 from stsbench.api.selection import select_results
+from stsbench.cli.wording import word_notes
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, ProtocolError, UnknownName
 from stsbench.numbers.statistics import CORRELATIONS
@@ -160,8 +162,14 @@ def test_pairs_that_share_a_sentence_err_together_unless_asked_otherwise():
     assert alone.differences == without_texts.differences and alone.notes == []
     assert without_texts.notes == [
         "sts12: taken as independent, for no result says which items share a sentence; "
+        "score them again, and save the results of "
+        "stsbench.evaluate(encoder=['a', 'b'], tasks='sts12')"
+    ]
+    assert word_notes(without_texts.notes) == [
+        "sts12: taken as independent, for no result says which items share a sentence; "
         "run: stsbench run --fresh a b --tasks sts12"
     ]
+    assert pickle.loads(pickle.dumps(without_texts.notes[0])).remedy.action == "rescore"
     assert alone.differences[0].interval != found.interval
 
 
@@ -565,8 +573,8 @@ def test_broken_items_are_one_clear_line(tmp_path):
     known = read_folder(tmp_path).results
     with pytest.raises(
         DataError,
-        match="^no per-item columns of b on sts12, which tests need; "
-        "run: stsbench run --fresh b --tasks sts12 --results",
+        match="^no per-item columns of b on sts12, which tests need; score them again, and save "
+        r"the results of stsbench.evaluate\(encoder=\['b'\], tasks='sts12'\) in '",
     ):
         compare({name: results_of(name, known) for name in "ab"}, settings=FEW)
     items_path(b.path_in(tmp_path)).write_text("no columns")

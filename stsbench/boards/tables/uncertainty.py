@@ -21,10 +21,10 @@ from stsbench.boards.tables.table import (
     Table,
     add_standings,
 )
-from stsbench.core.errors import DataError, ProtocolError, Remedy
+from stsbench.core.errors import AdvisingNote, DataError, ProtocolError, Remedy
 from stsbench.core.files import cached_values
 from stsbench.core.wording import format_count, format_some
-from stsbench.results.folder import describe_missing_columns, format_rerun_command
+from stsbench.results.folder import describe_missing_columns, make_rescore_remedy
 from stsbench.results.record import Result
 
 if TYPE_CHECKING:
@@ -94,8 +94,9 @@ def _describe_missing_intervals(
     """
     if labels_and_results:
         labels = list(dict.fromkeys(label for label, _ in labels_and_results))
-        command = format_rerun_command([result for _, result in labels_and_results])
-        yield f"no 95% interval of the mean of {format_some(labels)}: {reason}; run: {command}"
+        problem = f"no 95% interval of the mean of {format_some(labels)}: {reason}"
+        remedy = make_rescore_remedy([result for _, result in labels_and_results])
+        yield AdvisingNote(problem, remedy)
 
 
 def _score_name(spec: ColumnSpec) -> str:
@@ -192,7 +193,10 @@ def rank_tables(tables: Sequence[Table], progress: ProgressCallback | None = Non
             ranked_tables.append(rank_table(table, progress=progress))
         except DataError as error:
             errors.append(error)
-            ranked_tables.append(_add_measured_notes(table, [f"Rank: {error.problem}"]))
+            note = f"Rank: {error.problem}"
+            if error.remedy is not None and error.remedy.action == "rescore":
+                note = AdvisingNote(note, error.remedy)
+            ranked_tables.append(_add_measured_notes(table, [note]))
     if errors and len(errors) == len(tables):
         raise errors[0]
     return ranked_tables
@@ -253,8 +257,8 @@ def _no_ranks_error(table: Table, standings: Standings[int]) -> DataError:
     if not results:
         return DataError(f"'{table.name}' has no measured row to rank", remedy=Remedy("score"))
     return DataError(
-        f"{describe_missing_columns(results)}, which ranks need; "
-        f"run: {format_rerun_command(results)}"
+        f"{describe_missing_columns(results)}, which ranks need",
+        remedy=make_rescore_remedy(results),
     )
 
 
@@ -262,7 +266,8 @@ def _describe_lacking_columns(standings: Standings[int]) -> Iterator[str]:
     """Yield a note on results without per-item columns, if there are any."""
     results = standings.results_without_columns
     if results:
-        yield f"Rank: {describe_missing_columns(results)}; run: {format_rerun_command(results)}"
+        problem = f"Rank: {describe_missing_columns(results)}"
+        yield AdvisingNote(problem, make_rescore_remedy(results))
 
 
 def _averaged_specs(table: Table) -> list[ColumnSpec]:
@@ -323,10 +328,11 @@ def _describe_independence(standings: Standings[int]) -> Iterator[str]:
     results = standings.results_without_sentences
     if results:
         tasks = ", ".join(dict.fromkeys(result.task for result in results))
-        yield (
+        problem = (
             f"Rank: items of {tasks} are taken as independent, for the results do not tell "
-            f"which share a sentence; run: {format_rerun_command(results)}"
+            "which share a sentence"
         )
+        yield AdvisingNote(problem, make_rescore_remedy(results))
 
 
 def _add_measured_notes(table: Table, notes: Sequence[str]) -> Table:
