@@ -134,12 +134,9 @@ def test_scoring_and_training_do_not_know_each_other(above, below):
 COMMAND_LINE = re.compile(r"(?<![\w-])--[a-z][a-z-]+|\bstsbench [a-z]{3,}\b")
 """An option, or the name of the program and a command."""
 WITH_COMMANDS = {
-    "stsbench/results/folder.py": "the command that scores results again, for notes of tables",
     "stsbench/encoders/runs.py": "the command that resumes an unfinished run, which its record holds",
     "stsbench/studies/trials.py": "the command of a trial, which its record holds",
     "stsbench/check/reports.py": "the title of the report of this command",
-    "stsbench/data/task_draft.py": "the first line of a drafted card says which command drafted it",
-    "stsbench/encoders/encoder_draft.py": "the same",
 }
 """Files outside ``cli`` that compose or name whole commands, each with its reason."""
 NO_COMMAND = ("this stsbench ", "an earlier stsbench ", "as stsbench ", "stsbench sets ")

@@ -73,7 +73,13 @@ def task_command(
         card_name = name or suggest_card_name(Path(f"{dataset_name}.hub"))
     location = locate_card(out, kind="tasks", name=card_name)
     draft = draft_task(
-        data, location, columns=roles, labels=labels, scores=scores, language=language
+        data,
+        location,
+        columns=roles,
+        labels=labels,
+        scores=scores,
+        language=language,
+        made_by="'stsbench new task'",
     )
     _write(draft, location, f"stsbench run -t {location.name}", force=force)
 
@@ -94,7 +100,8 @@ def encoder_command(
 
     location = locate_card(out, kind="baselines", name=name or suggest_card_name(source))
     command = f"stsbench run -e {location.name} -t quickstart"
-    _write(draft_encoder(source, location), location, command, force=force)
+    draft = draft_encoder(source, location, made_by="'stsbench new encoder'")
+    _write(draft, location, command, force=force)
 
 
 def method_command(

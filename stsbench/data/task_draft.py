@@ -99,6 +99,7 @@ def draft_task(
     labels: bool = False,
     scores: ScoreSettings = ScoreSettings(),  # noqa: B008 - immutable
     language: str = "",
+    made_by: str = "stsbench",
 ) -> Draft:
     """Draft the card of a task from a file, a folder with a file per split, or a Hub dataset.
 
@@ -111,6 +112,7 @@ def draft_task(
         labels: Whether the target is a label, whatever it looks like.
         scores: How scores are read.
         language: The codes of the languages as a comma list; empty to find them.
+        made_by: What makes the draft, as the first line of the card names it.
 
     Raises:
         CardError: The given columns contradict each other.
@@ -150,7 +152,7 @@ def draft_task(
         note="; ".join(reading),
     )
     return Draft(
-        files={location.path: _card_text(card, location, doubts, doubt_by_key)},
+        files={location.path: _card_text(card, location, doubts, doubt_by_key, made_by)},
         findings=[
             f"{location.path}: {_describe_task(recognised, sections, params)}",
             *reading,
@@ -463,6 +465,7 @@ def _card_text(
     location: CardLocation,
     doubts: Sequence[str],
     doubt_by_key: Mapping[str, str],
+    made_by: str,
 ) -> str:
     """Return the text of the card's file.
 
@@ -471,12 +474,13 @@ def _card_text(
         location: The location of the file.
         doubts: Lines for the top of the file.
         doubt_by_key: Doubts about a key, which replace its usual comment.
+        made_by: What makes the draft, as the first line names it.
     """
     tables = {**strip_defaults(card), "note": card.note}
     if card.local is not None:
         tables["local"]["folder"] = relative_path(Path(card.local.folder), location.path.parent)
     lines = [
-        "# A draft of 'stsbench new task'; docs/tasks.md explains every key. "
+        f"# A draft of {made_by}; docs/tasks.md explains every key. "
         f"'{UNKNOWN}' is yours to fill in."
     ]
     lines += [f"# unsure: {doubt}" for doubt in doubts]

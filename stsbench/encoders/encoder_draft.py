@@ -36,7 +36,7 @@ class _CardDraft(NamedTuple):
     doubts: dict[str, str]
 
 
-def draft_encoder(source: Path, location: CardLocation) -> Draft:
+def draft_encoder(source: Path, location: CardLocation, made_by: str = "stsbench") -> Draft:
     """Draft the card of a checkpoint's folder or a file of word vectors.
 
     What the files do not tell is ``UNKNOWN``, for the author to fill in; a guess is marked as
@@ -45,6 +45,7 @@ def draft_encoder(source: Path, location: CardLocation) -> Draft:
     Args:
         source: The folder or file.
         location: The name of the new card and the path to write it to; nothing is written here.
+        made_by: What makes the draft, as the first line of the card names it.
 
     Raises:
         EncoderError: There is no such folder or file, or the checkpoint cannot be used.
@@ -74,7 +75,7 @@ def draft_encoder(source: Path, location: CardLocation) -> Draft:
     missing = [key for key, value in values.items() if value in (UNKNOWN, "")]
     comments = _add_doubts(KEY_COMMENTS, doubts)
     lines = [
-        f"# A draft of 'stsbench new encoder'. '{UNKNOWN}' is yours to fill in.",
+        f"# A draft of {made_by}. '{UNKNOWN}' is yours to fill in.",
         *card_lines(values, comments),
         "",
         "[params]",
