@@ -48,7 +48,7 @@ class Remedy(NamedTuple):
             arguments = dict(remedy.arguments)
             # No function of Python's has it: results are saved in it.
             results_folder = arguments.pop("results_folder", None)
-            words = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+            words = ", ".join(f"{name}={_join_names(value)!r}" for name, value in arguments.items())
             call = f"{ACTIONS[remedy.action]}({words})"
             calls.append(call if results_folder is None else f"{call} in {results_folder!r}")
         return "; ".join(calls)
@@ -66,6 +66,11 @@ ACTIONS: Mapping[str, str] = {
     "convert-coco": "call stsbench.data.coco.convert_coco",
 }
 """What to do in Python, by the action of a remedy."""
+
+
+def _join_names(value: str | Sequence[str] | Mapping[str, Any]) -> str | Mapping[str, Any]:
+    """Return a list of names as the comma list that functions accept; another value unchanged."""
+    return value if isinstance(value, str | Mapping) else ",".join(value)
 
 
 class AdvisingNote(str):

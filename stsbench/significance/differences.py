@@ -273,30 +273,42 @@ def _error_of_unequal_seeds(
     n_seeds = has_seed.sum(axis=1)
     if n_seeds.max(initial=0) < 2:
         return None
-    is_shared = has_seed[:, None, :] * has_seed[None, :, :]
-    n_shared = is_shared.sum(axis=2)
-    # W, (k, k).
+    # n_tu and W_tu, (k, k).
+    n_shared = (has_seed[:, None, :] * has_seed[None, :, :]).sum(axis=2)
     pair_weights = np.outer(weights, weights) * n_shared / np.maximum(np.outer(n_seeds, n_seeds), 1)
-    # M, (k, k, seeds, seeds): subtracts the mean over the shared seeds from two tasks' scores.
-    identity = is_shared[..., None] * np.eye(len(seeds))
-    mean = is_shared[..., None] * is_shared[:, :, None] / np.maximum(n_shared, 1)[..., None, None]
-    centring = (identity - mean) / np.maximum(n_shared - 1, 1)[..., None, None]
-    # C, (k, k).
+    # C_tu, (k, k): the sum over seeds s and v of the centred product of t with s and of u with v.
     products = _unexplained_products(samples, dependence, seeds)
-    covariances = np.einsum("tusv,tsuv->tu", centring, products)
+    matrices = _covariance_matrices(has_seed)
+    covariances = np.einsum("tusv,tsuv->tu", matrices, products)
     variances = np.where(n_seeds > 1, np.maximum(np.diag(covariances), 0.0), 0.0)
     variances[n_seeds == 1] = variances[n_seeds > 1].mean()
-    # B, (k, k).
+    # B_tu, (k, k).
     deviations = np.sqrt(variances)
     bounds = np.outer(deviations, deviations)
     variance = float(np.sum(pair_weights * np.where(n_shared > 1, covariances, bounds)))
     # Q, (seeds, seeds).
-    quadratic_form = np.einsum("tu,tusv->sv", pair_weights * bounds, centring)
+    quadratic_form = np.einsum("tu,tusv->sv", pair_weights * bounds, matrices)
     if quadratic_form.any():
         df = np.trace(quadratic_form) ** 2 / np.sum(quadratic_form**2)
     else:
         df = n_seeds[n_seeds > 1].min() - 1
     return StandardError(max(variance, 0.0) ** 0.5, float(df))
+
+
+def _covariance_matrices(has_seed: Float64Array) -> Float64Array:
+    """Return the matrix M for every two of k tasks, (k, k, seeds, seeds).
+
+    The covariance of two tasks' scores x and y over the seeds that both have is x' M y: M is
+    (I - 1 / n) / (n - 1) on these n seeds, and 0 on others.
+
+    Args:
+        has_seed: 1 if a task has a seed and 0 if not, (k, seeds).
+    """
+    is_shared = has_seed[:, None, :] * has_seed[None, :, :]
+    n_shared = is_shared.sum(axis=2)[..., None, None]
+    identity = is_shared[..., None] * np.eye(has_seed.shape[1])
+    mean = is_shared[..., None] * is_shared[:, :, None] / np.maximum(n_shared, 1)
+    return np.asarray((identity - mean) / np.maximum(n_shared - 1, 1))
 
 
 def _unexplained_products(

@@ -488,25 +488,18 @@ def _test_row_pairs(
     dependence, weights = join_items(items_by_task)
     scores, influences = _average_over_tasks(items_by_task, keys)
     seed_variances = _seed_variances(items_by_task, keys, dependence)
-    is_pair = np.zeros((len(keys), len(keys)), dtype=bool)
-    for row_block, column_block in row_pairs:
-        is_pair[row_block, column_block] = True
-    # A row is not compared with itself, and no two rows twice: of a pair in both orders only that
-    # above the diagonal counts.
-    is_repeated = is_pair.T & np.tri(len(keys), dtype=bool)
-    is_same_row = np.eye(len(keys), dtype=bool)
-    is_pair &= ~is_repeated & ~is_same_row
-    firsts, seconds = np.nonzero(is_pair)
+    firsts, seconds = _list_pairs(row_pairs, len(keys))
     differences = scores[seconds] - scores[firsts]
+    n_all_pairs = len(keys) * (len(keys) - 1) // 2
+    matrices_by_estimator = dependence.variances_of_differences(
+        influences, None if len(firsts) == n_all_pairs else row_pairs
+    )
     estimators = variance_estimators(dependence, weights)
     p_values = np.zeros(len(firsts)) if estimators else np.ones(len(firsts))
-    are_all_pairs = len(firsts) == len(keys) * (len(keys) - 1) // 2
-    all_variances = dependence.variances_of_differences(
-        influences, None if are_all_pairs else row_pairs
-    )
-    for estimator, item_variances_of_all in zip(estimators, all_variances, strict=False):
+    # There may be no estimator for the second of the two matrices.
+    for estimator, variance_matrix in zip(estimators, matrices_by_estimator, strict=False):
         item_df = estimator.n_items - 1
-        item_variances = item_variances_of_all[firsts, seconds] * estimator.n_items / item_df
+        item_variances = variance_matrix[firsts, seconds] * estimator.n_items / item_df
         of_seeds = seed_variances.variances
         variances = item_variances + of_seeds[firsts] + of_seeds[seconds]
         # Equal influences of all items are no proof that shares differ by a constant.
@@ -517,6 +510,26 @@ def _test_row_pairs(
         estimator_p = _two_sided_p(differences, variances, satterthwaite_sums, item_df)
         p_values = np.maximum(p_values, estimator_p)
     return _ListedTests(firsts, seconds, differences, p_values)
+
+
+def _list_pairs(row_pairs: Sequence[tuple[slice, slice]], k: int) -> tuple[IntArray, IntArray]:
+    """Return the positions of the first and of the second row of each pair, (pairs,) each.
+
+    A row forms no pair with itself, and two rows form one pair: if they are in the blocks in both
+    orders, that with the lower position first counts.
+
+    Args:
+        row_pairs: Blocks of first and second rows, by their positions among the k rows.
+        k: The number of rows.
+    """
+    is_pair = np.zeros((k, k), dtype=bool)
+    for row_block, column_block in row_pairs:
+        is_pair[row_block, column_block] = True
+    # Below the diagonal the first row has the higher position.
+    is_reversed_too = is_pair.T & np.tri(k, dtype=bool)
+    is_same_row = np.eye(k, dtype=bool)
+    firsts, seconds = np.nonzero(is_pair & ~is_reversed_too & ~is_same_row)
+    return firsts, seconds
 
 
 def _two_sided_p(

@@ -198,9 +198,9 @@ def test_the_command_names_what_is_not_usual(tmp_path):
     )
     assert str(both) == (
         "score them again, and save the results of "
-        "stsbench.evaluate(encoder=['minilm', 'minilm+pooling=wk(2)'], tasks='sts12,sts13'); "
+        "stsbench.evaluate(encoder='minilm,minilm+pooling=wk(2)', tasks='sts12,sts13'); "
         "score them again, and save the results of "
-        "stsbench.evaluate(encoder=['minilm'], tasks='stsb', split='validation')"
+        "stsbench.evaluate(encoder='minilm', tasks='stsb', split='validation')"
     )
     kept = read_result(write_result(make_result(), tmp_path))
     assert describe_remedy(make_rescore_remedy([kept])) == (

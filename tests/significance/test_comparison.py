@@ -163,7 +163,7 @@ def test_pairs_that_share_a_sentence_err_together_unless_asked_otherwise():
     assert without_texts.notes == [
         "sts12: taken as independent, for no result says which items share a sentence; "
         "score them again, and save the results of "
-        "stsbench.evaluate(encoder=['a', 'b'], tasks='sts12')"
+        "stsbench.evaluate(encoder='a,b', tasks='sts12')"
     ]
     assert word_notes(without_texts.notes) == [
         "sts12: taken as independent, for no result says which items share a sentence; "
@@ -574,14 +574,14 @@ def test_broken_items_are_one_clear_line(tmp_path):
     with pytest.raises(
         DataError,
         match="^no per-item columns of b on sts12, which tests need; score them again, and save "
-        r"the results of stsbench.evaluate\(encoder=\['b'\], tasks='sts12'\) in '",
+        r"the results of stsbench.evaluate\(encoder='b', tasks='sts12'\) in '",
     ):
         compare({name: results_of(name, known) for name in "ab"}, settings=FEW)
     items_path(b.path_in(tmp_path)).write_text("no columns")
     with pytest.raises(DataError, match="sts12.*items.parquet: "):
         compare({name: results_of(name, known) for name in "ab"}, settings=FEW)
     bare = msgspec.structs.replace(a, per_item={})
-    with pytest.raises(DataError, match=" a on sts12, .* sts12$"):
+    with pytest.raises(DataError, match=r" a on sts12, .*, tasks='sts12'\)$"):
         compare({"a": [bare], "b": [b]}, settings=FEW)
 
 
