@@ -589,8 +589,9 @@ class TaskEmbedder:
         """Return whether a Result is of the embeddings that the encoder makes now.
 
         A fingerprint does not cover everything that embeddings depend on, so their origin is
-        compared too. Results of earlier versions, which record no origin, count as current unless
-        embeddings were archived.
+        compared too: the hashes of environment and user's code, and a sketch of the embeddings of
+        probe sentences. Results of earlier versions, which record no origin, count as current
+        unless embeddings were archived.
 
         Args:
             result: A Result of the task with the encoder's fingerprint.
@@ -598,7 +599,7 @@ class TaskEmbedder:
 
         Returns:
             None if this is known only after embedding the probe sentences, and the embedder is
-            read-only.
+            read-only, so that it must not embed.
         """
         origin = Origin.from_run(result.run)
         monitor = self.drift_monitor(task)

@@ -177,10 +177,11 @@ class _PassedEncoder(NamedTuple):
 
 
 def _list_encoders(encoders: EncodersLike, name: str | None) -> list[_PassedEncoder]:
-    """Return the encoders that a program has passed in any of the ways, at least one.
+    """Return the encoders that a program has passed, at least one, each with its name if given.
 
     Args:
-        encoders: As for :func:`_resolve_encoders`.
+        encoders: One encoder, a list of them, a dict by their names in results, or a text of names
+            with commas.
         name: The name in results of a single encoder; None for its own.
 
     Raises:

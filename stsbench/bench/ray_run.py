@@ -260,22 +260,34 @@ class RayRun:
             current_results = list(
                 select_current(embedder, earlier_results, self.context.callbacks).values()
             )
+        self._accept_current_results(encoder_plan, current_results)
+        encoder_jobs.cells_to_score = [
+            cell for cell in encoder_plan.cells if cell not in self.result_by_cell
+        ]
+        # Cells whose results turned out not to be current are scored too.
+        n_additional = len(encoder_jobs.cells_to_score) - len(encoder_plan.missing_cells)
+        self.tracker.total_cells += n_additional
+
+    def _accept_current_results(
+        self, encoder_plan: EncoderPlan, current_results: Sequence[Result]
+    ) -> None:
+        """Add the current results of an encoder to ``result_by_cell``.
+
+        One that has changed is written: an origin of the embeddings was added to it.
+
+        Args:
+            encoder_plan: The encoder, with the results of its cells before that was checked.
+            current_results: Those of its results that are current.
+        """
         current_by_key = {(result.task, result.eval_seed): result for result in current_results}
         for cell, earlier_result in encoder_plan.current_results.items():
             current_result = current_by_key.get((cell.task, cell.seed))
             if current_result is None:
                 continue
             self.result_by_cell[cell] = current_result
-            # The selection has added the origin of the embeddings to a result without one.
             is_changed = current_result.run != earlier_result.run
             if is_changed:
                 write_result(current_result, self.context.plan.results_folder)
-        encoder_jobs.cells_to_score = [
-            cell for cell in encoder_plan.cells if cell not in self.result_by_cell
-        ]
-        self.tracker.total_cells += len(encoder_jobs.cells_to_score) - len(
-            encoder_plan.missing_cells
-        )
 
     def _must_embed_to_compare(
         self,

@@ -93,6 +93,7 @@ class RunContext:
         An encoder that cannot be loaded is reported and omitted.
         """
         seen_encoders = SeenEncoders()
+        # The cells of one encoder follow each other in the plan.
         for spec, cells_of_spec in groupby(self.plan.cells, key=lambda cell: cell.encoder):
             cells = list(cells_of_spec)
             encoder_plan = None

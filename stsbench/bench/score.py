@@ -154,9 +154,9 @@ def is_name_taken(folder: Path, name: str, named_encoder: NamedEncoder) -> bool:
         folder_digest = named_encoder.folder_digest
         return folder_digest is not None and result.run.get("folder") == folder_digest
 
-    return bool(results) and not any(
-        is_of_encoder(result) for result in results if result.encoder == name
-    )
+    results_of_name = [result for result in results if result.encoder == name]
+    has_own_results = any(map(is_of_encoder, results_of_name))
+    return bool(results) and not has_own_results
 
 
 def score_tasks(

@@ -171,12 +171,14 @@ def spearman_with_influence(x: Float64Array, y: Float64Array) -> CorrelationWith
     """Return Spearman's correlation and the influence of each item on it, (n,); NaN if one is flat.
 
     With u and v the ranks of x and y, centred and divided by n, and average ranks for ties, the
-    correlation is c / sqrt(a b): c is the mean of u v, a the mean of u², b the mean of v². An item
-    moves the mean of a product of two ranks in three ways: by its own product; by raising the first
-    rank of all items above it in the first variable; and the same with the second. The mean of each
-    of the three over all items is the mean of the product itself, so that less three times that
-    mean they are an influence, which adds up to 0. The influence on the correlation is
-    dc / sqrt(a b) - c / sqrt(a b) (da / a + db / b) / 2, with dc, da and db the three influences.
+    correlation is the covariance, the mean of u v, over the root of the product of the variances,
+    the means of u² and of v². An item moves the mean of a product of two ranks in three ways: by
+    its own product; by raising the first rank of all items above it in the first variable; and the
+    same with the second. The mean of each of the three over all items is the mean of the product
+    itself, so that less three times that mean they are an influence, which adds up to 0. Those on
+    covariance and variances make the influence on the correlation, by the rule for quotients:
+    covariance_influence / scale
+    - correlation (u_influence / variance_u + v_influence / variance_v) / 2.
 
     The correlation may differ from that of :func:`spearman` by rounding.
 
@@ -206,28 +208,28 @@ def kendall_influence(x: Float64Array, y: Float64Array) -> Float64Array:
     """Return the influence of each item on Kendall's tau-b, (n,); NaN if that is NaN.
 
     For item i, c_i is the mean over all items j of sign(x_i - x_j) sign(y_i - y_j), and a_i and b_i
-    are the shares of items j whose x and whose y differ from those of i. With C, A and B their
-    means over i and s = sqrt(A B), tau-b is C / s, and the influence of i is
-    2 (c_i / s - tau) - tau (a_i / A + b_i / B - 2). It takes n x n steps.
+    are the shares of items j whose x and whose y differ from those of i. With s the root of
+    mean(a) mean(b), tau-b is mean(c) / s, and the influence of i is
+    2 (c_i / s - tau) - tau (a_i / mean(a) + b_i / mean(b) - 2). It takes n x n steps.
     """
     n = len(x)
-    concordance, untied_share_x, untied_share_y = np.empty((3, n))
+    c, a, b = np.empty((3, n))
     block_rows = max(1, KENDALL_BLOCK // n)
     for start in range(0, n, block_rows):
         block = slice(start, start + block_rows)
         signs_x = np.sign(x[block, None] - x)
         signs_y = np.sign(y[block, None] - y)
-        concordance[block] = np.einsum("bn,bn->b", signs_x, signs_y) / n
-        untied_share_x[block] = np.count_nonzero(signs_x, axis=1) / n
-        untied_share_y[block] = np.count_nonzero(signs_y, axis=1) / n
-    untied_x = untied_share_x.mean()
-    untied_y = untied_share_y.mean()
-    if not (untied_x > 0 and untied_y > 0):
+        c[block] = np.einsum("bn,bn->b", signs_x, signs_y) / n
+        a[block] = np.count_nonzero(signs_x, axis=1) / n
+        b[block] = np.count_nonzero(signs_y, axis=1) / n
+    mean_a = a.mean()
+    mean_b = b.mean()
+    if not (mean_a > 0 and mean_b > 0):
         return np.full(n, np.nan)
-    scale = np.sqrt(untied_x * untied_y)
-    tau = concordance.mean() / scale
-    ties_influence = untied_share_x / untied_x + untied_share_y / untied_y - 2
-    return np.asarray(2 * (concordance / scale - tau) - tau * ties_influence)
+    s = np.sqrt(mean_a * mean_b)
+    tau = c.mean() / s
+    ties_influence = a / mean_a + b / mean_b - 2
+    return np.asarray(2 * (c / s - tau) - tau * ties_influence)
 
 
 def _standardised(x: Float64Array) -> Float64Array:
@@ -389,8 +391,9 @@ def correlation_with_influences(
 ) -> CorrelationWithInfluence:
     """Return a correlation, or its average over subsets, and how much each item moves it, (n,).
 
-    A correlation that is NaN counts as 0, and so does the influence on it; influences are NaN in a
-    subset of fewer than ``MIN_ITEMS`` items.
+    With the weight w of a subset of m items and the influence i of an item on the subset's
+    correlation, the item moves the average by w i / m. A correlation that is NaN counts as 0, and
+    so does the influence on it. Influences are NaN in a subset of fewer than ``MIN_ITEMS`` items.
 
     Args:
         metric: A key of ``CORRELATIONS``.

@@ -430,22 +430,22 @@ def _make_paired_f1(columns: AllColumns) -> PairedF1 | None:
 def average_by_seed(
     scores: Float64Array, influences: npt.NDArray[Any], results: Sequence[Result]
 ) -> ScoreSample:
-    """Return an encoder's scores by seed.
+    """Return an encoder's scores and influences by seed.
 
-    If there are several training seeds, the evaluation seeds of each are averaged; otherwise the
-    seeds are the evaluation seeds.
+    If there are several training seeds, the seeds are these, and the evaluation seeds of each are
+    averaged. If there is only one, or none, the seeds are the evaluation seeds.
 
     Args:
         scores: The score of each result, (number of results,).
         influences: How much each of n items moves each score, (number of results, n).
         results: The results, one per seed.
     """
-    is_trained_often = len({result.train_seed for result in results}) > 1
+    has_several_trainings = len({result.train_seed for result in results}) > 1
     seed_by_result = [
-        result.train_seed if is_trained_often else result.eval_seed for result in results
+        result.train_seed if has_several_trainings else result.eval_seed for result in results
     ]
     seeds = tuple(dict.fromkeys(seed_by_result))
-    kind = "training" if is_trained_often else "evaluation"
+    kind = "training" if has_several_trainings else "evaluation"
     # By these the seeds of different tasks are matched.
     seed_keys: tuple[tuple[str, int | None], ...] = tuple((kind, seed) for seed in seeds)
     if len(seeds) == 1:
@@ -464,20 +464,28 @@ def average_by_seed(
 
 
 def _stack(columns: AllColumns, name: str) -> list[Float64Array]:
-    """Stack one column of each encoder's results, (s, n) each; raise DataError if items differ."""
-    values_by_encoder = [
-        [
-            np.asarray(result_columns[name], dtype=np.float64)
-            for result_columns in columns_by_seed
-            if name in result_columns
-        ]
+    """Return one column of each encoder's results by seed, (s, n) each.
+
+    Args:
+        columns: The columns of each encoder's results.
+        name: The name of the column.
+
+    Raises:
+        DataError: A result lacks the column, or has it for another number of items.
+    """
+    all_columns = [
+        result_columns for columns_by_seed in columns for result_columns in columns_by_seed
+    ]
+    shapes = {
+        np.asarray(result_columns[name]).shape if name in result_columns else None
+        for result_columns in all_columns
+    }
+    if len(shapes) != 1 or None in shapes:
+        raise DataError(f"the results' per-item columns '{name}' are not of the same items")
+    return [
+        np.array([result_columns[name] for result_columns in columns_by_seed], dtype=np.float64)
         for columns_by_seed in columns
     ]
-    shapes = {values.shape for values_by_seed in values_by_encoder for values in values_by_seed}
-    has_all = list(map(len, values_by_encoder)) == list(map(len, columns))
-    if len(shapes) != 1 or not has_all:
-        raise DataError(f"the results' per-item columns '{name}' are not of the same items")
-    return [np.array(values_by_seed) for values_by_seed in values_by_encoder]
 
 
 def _subset_weights(

@@ -33,7 +33,9 @@ def margin_verdict(
 ) -> MarginVerdict:
     """Judge a difference by a margin, with one-sided tests by Student's t.
 
-    If the error is 0, the difference itself is compared with the margin.
+    Their statistics are (difference + margin) / error, which is high if the difference is above
+    -margin and low if it is below, and (difference - margin) / error, which is low if it is below
+    margin. If the error is 0, the difference itself is compared with the margin.
 
     Args:
         estimate: The difference, second minus first, with its error.

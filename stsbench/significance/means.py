@@ -146,6 +146,7 @@ def compute_mean_intervals(
     }
     if len(cached_intervals) == len(cache_keys):
         return MeanIntervals(cached_intervals)
+    # The encoder is the only row, with the key 0.
     row = RowItems({0: results_by_task}, score_names=score_names)
     intervals = {}
     for tasks, key in cache_keys.items():

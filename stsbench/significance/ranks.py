@@ -300,6 +300,7 @@ def rank_rows(
     influences = RowInfluences(rows, settings.dependence, progress)
     keys = [key for key in rows if influences.common_tasks(key)]
     tests = _cached_tests(influences, keys, rows, settings)
+    # A difference is positive where the column's row is better than the row's.
     n_above = np.sum(tests.differences > TIE_TOLERANCE, axis=1)
     is_different = _significant_differences(tests.p_values, settings.level)
     best_first = sorted(range(len(keys)), key=lambda index: int(n_above[index]))
@@ -475,9 +476,9 @@ def _test_row_pairs(
 ) -> _ListedTests:
     """Test pairs of rows by their means over tasks, as ``EstimatedDifference.estimate`` does one.
 
-    The variance of a difference is that over items plus those of both rows over seeds. It is
-    estimated in one or two ways over items, and the larger p-value counts; without any of them,
-    with too few items, it is 1.
+    The variance of the difference of two rows is that over items plus that of either row over
+    seeds. The variance over items is estimated in one or two ways, each of which gives a p-value,
+    and the larger one counts. With too few items there is no estimate, and all p-values are 1.
 
     Args:
         items_by_task: The samples of each task, which all these rows have.
@@ -497,17 +498,17 @@ def _test_row_pairs(
     estimators = variance_estimators(dependence, weights)
     p_values = np.zeros(len(firsts)) if estimators else np.ones(len(firsts))
     # There may be no estimator for the second of the two matrices.
+    seed_variance = seed_variances.variances
+    seed_sum = seed_variances.satterthwaite_sums
     for estimator, variance_matrix in zip(estimators, matrices_by_estimator, strict=False):
         item_df = estimator.n_items - 1
-        item_variances = variance_matrix[firsts, seconds] * estimator.n_items / item_df
-        of_seeds = seed_variances.variances
-        variances = item_variances + of_seeds[firsts] + of_seeds[seconds]
+        item_variance = variance_matrix[firsts, seconds] * estimator.n_items / item_df
+        variance = item_variance + seed_variance[firsts] + seed_variance[seconds]
         # Equal influences of all items are no proof that shares differ by a constant.
-        variances = np.where(variances == 0, least_share_error(item_df) ** 2, variances)
-        sums_of_seeds = seed_variances.satterthwaite_sums
-        item_sums = item_variances**2 / item_df
-        satterthwaite_sums = item_sums + sums_of_seeds[firsts] + sums_of_seeds[seconds]
-        estimator_p = _two_sided_p(differences, variances, satterthwaite_sums, item_df)
+        variance = np.where(variance == 0, least_share_error(item_df) ** 2, variance)
+        item_sum = item_variance**2 / item_df
+        satterthwaite_sum = item_sum + seed_sum[firsts] + seed_sum[seconds]
+        estimator_p = _two_sided_p(differences, variance, satterthwaite_sum, item_df)
         p_values = np.maximum(p_values, estimator_p)
     return _ListedTests(firsts, seconds, differences, p_values)
 
