@@ -68,7 +68,7 @@ def printed_notices() -> Iterator[None]:
             else:
                 show_warning(message, category, filename, lineno, file, line)
 
-        warnings.showwarning = show  # type: ignore[assignment]  # the place is passed on as it is
+        warnings.showwarning = show
         yield
 
 
