@@ -319,8 +319,10 @@ class MtebBoard:
             size = TableNumber(facts.parameters, text=format_parameters(facts.parameters))
             cells[SIZE] = TableCell(published=size)
         if facts and facts.trained_on is not None:
-            percent = 100 * (1 - len(list_trained_tasks(facts, self.tasks)) / len(self.tasks))
-            zero_shot_share = TableNumber(percent, text=f"{percent:.0f}%")
+            n_unseen = len(self.tasks) - len(list_trained_tasks(facts, self.tasks))
+            # MTEB rounds the percentage down.
+            text = f"{100 * n_unseen // len(self.tasks)}%"
+            zero_shot_share = TableNumber(100 * n_unseen / len(self.tasks), text=text)
             cells[ZERO_SHOT] = TableCell(published=zero_shot_share)
         return cells
 

@@ -141,6 +141,9 @@ def test_models_trained_on_a_task_are_marked_and_have_their_zero_shot_share():
     assert trained.overlap == "text"
     zero_shot = trained.cells["zero_shot"].published
     assert zero_shot and zero_shot.text == "50%"
+    seen_three_of_nine = find_row(build_board("MTEB(eng, v2)"), "ByteDance-Seed/Seed1.5-Embedding")
+    zero_shot = seen_three_of_nine.cells["zero_shot"].published
+    assert zero_shot and zero_shot.text == "66%"
     assert find_row(table, "intfloat/multilingual-e5-small").overlap == ""
 
 
