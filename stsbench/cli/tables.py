@@ -372,10 +372,13 @@ def print_table(layout: Layout) -> None:
         if len(parts) == 1:
             break
     if len(parts) > 1:
-        # Each part gets about as many columns as the others.
+        # Each part gets about as many columns as the others, if all fit so.
         part_size = math.ceil((len(columns) - 1) / len(parts))
         starts = range(1, len(columns), part_size)
-        parts = [[columns[0], *columns[start : start + part_size]] for start in starts]
+        even_parts = [[columns[0], *columns[start : start + part_size]] for start in starts]
+        widths = [_min_table_width(part, gap, break_words=False) for part in even_parts]
+        if max(widths) <= console.width:
+            parts = even_parts
     for part in parts:
         _draw_board(console, layout, columns=part, gap=gap)
         print_text("")

@@ -45,6 +45,12 @@ def test_a_wide_table_comes_in_parts_that_lose_no_column(stsbench):
     assert len([word for words in line for word in words[1:]]) == 21
 
 
+def test_parts_of_unlike_columns_fit_into_the_terminal(stsbench):
+    words = ("--suite", "mteb-nld-v1-sts", "--show", "published", "--top", "3")
+    out = stsbench.fine("leaderboard", *words)
+    assert max(map(len, out.splitlines())) <= 80
+
+
 def test_measured_and_published_stand_side_by_side(stsbench, folder):
     out = stsbench.fine("leaderboard", "--table", "simcse-5", "--results", folder)
     after = out[out.index("SimCSE-BERT-base ") :].splitlines()
