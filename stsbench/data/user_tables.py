@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -15,26 +15,14 @@ from stsbench.data.readers.columns import GOLD_NAMES, ColumnRoles, plain_name
 from stsbench.data.readers.text import format_field, has_decimal_commas, is_missing
 from stsbench.data.recognition import DataColumn, SplitTables
 
-LANGUAGE_BY_SCRIPT: Mapping[str, str] = {
-    "HIRAGANA": "ja",
-    "KATAKANA": "ja",
-    "HANGUL": "ko",
-    "CJK": "zh",
-    "THAI": "th",
-    "GREEK": "el",
-    "HEBREW": "he",
-    "GEORGIAN": "ka",
-    "ARMENIAN": "hy",
-    "TAMIL": "ta",
-    "TELUGU": "te",
-    "KANNADA": "kn",
-    "MALAYALAM": "ml",
-    "GUJARATI": "gu",
-    "SINHALA": "si",
-    "KHMER": "km",
-    "LAO": "lo",
-    "MYANMAR": "my",
-}
+LANGUAGE_BY_SCRIPT = dict(
+    script_and_language.split(":")
+    for script_and_language in """
+    HIRAGANA:ja KATAKANA:ja HANGUL:ko CJK:zh THAI:th GREEK:el HEBREW:he GEORGIAN:ka ARMENIAN:hy
+    TAMIL:ta TELUGU:te KANNADA:kn MALAYALAM:ml GUJARATI:gu SINHALA:si KHMER:km LAO:lo
+    MYANMAR:my
+    """.split()
+)
 """The one language of today that a script is for, by the first word of its letters' names."""
 MIN_LETTER_SHARE = 2 / 3
 """The share of letters of one language from which texts are taken to be in it."""

@@ -30,18 +30,13 @@ VERSION_LABELS = {
     "task_card": "task card's hash",
 }
 """The fields of a score that another version of its task may change, with their labels."""
-SHORT_LABELS = {
-    "signature": "#",
-    "tasks": "t",
-    "protocol": "p",
-    "metric": "m",
-    "aggregation": "a",
-    "similarity": "s",
-    "prompt": "pr",
-    "dtype": "dt",
-    "version": "v",
-    "cut": "cut",
-}
+SHORT_LABELS = dict(
+    field_and_label.split(":")
+    for field_and_label in """
+    signature:# tasks:t protocol:p metric:m aggregation:a similarity:s prompt:pr dtype:dt
+    version:v cut:cut
+    """.split()
+)
 """The fields of a short signature, with their labels."""
 
 

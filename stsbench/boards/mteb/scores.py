@@ -30,16 +30,7 @@ from stsbench.data.mteb.facts import (
 METRIC = "cosine_spearman"
 META_FILE = "model_meta.json"
 TABLE_FILE = Path(__file__).parent / "scores.csv.gz"
-TABLE_COLUMNS = (
-    "model",
-    "revision",
-    "task",
-    "data_revision",
-    "mteb_version",
-    "split",
-    "subset",
-    "score",
-)
+TABLE_COLUMNS = "model revision task data_revision mteb_version split subset score".split()
 SCORE_DIGITS = 6
 UNKNOWN = "unknown"
 """A data revision or version of MTEB that a file does not name."""

@@ -177,30 +177,13 @@ METRICS: dict[str, Metric] = {
     # ``spearman_max`` is the best of four similarities, as early sentence-transformers reported it;
     # ``mixed`` is a mean over tasks that are scored in different ways.
     **dict.fromkeys(
-        (
-            "matthews",
-            "spearman_max",
-            "accuracy",
-            "f1",
-            "mean_recall",
-            "auc",
-            "map",
-            "mrr@10",
-            "mixed",
-        ),
-        Metric(),
+        "matthews spearman_max accuracy f1 mean_recall auc map mrr@10 mixed".split(), Metric()
     ),
     **dict.fromkeys(("spearman_change", "spearman_edit_distance"), Metric(better="")),
     **dict.fromkeys(
-        (
-            "mse",
-            "training_seconds",
-            "inference_seconds",
-            "milliseconds",
-            "gigabytes",
-            "alignment",
-            "uniformity",
-        ),
+        """
+        mse training_seconds inference_seconds milliseconds gigabytes alignment uniformity
+        """.split(),
         Metric("low", in_points=False),
     ),
     **dict.fromkeys(

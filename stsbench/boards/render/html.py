@@ -330,15 +330,16 @@ def _distinguish(texts_by_row: Sequence[Sequence[str]]) -> list[RowDistinction]:
         texts_by_row: The same kinds of text for each row; the first kind is the group's title.
     """
     n_rows = len(texts_by_row)
-    kinds = list(zip(*texts_by_row, strict=True))
-    titles = kinds[0]
-    differing_kinds = [kind for kind in kinds if len(set(kind)) > 1]
-    for kind in differing_kinds:
-        if len(set(kind)) == n_rows and all(kind):
-            return [RowDistinction(text, is_group_title=kind == titles) for text in kind]
+    # For each kind, the texts of all rows.
+    texts_by_kind = list(zip(*texts_by_row, strict=True))
+    titles = texts_by_kind[0]
+    differing = [texts for texts in texts_by_kind if len(set(texts)) > 1]
+    for texts in differing:
+        if len(set(texts)) == n_rows and all(texts):
+            return [RowDistinction(text, is_group_title=texts == titles) for text in texts]
     joined_texts = []
     for row in range(n_rows):
-        row_texts = [kind[row] for kind in differing_kinds if kind[row]]
+        row_texts = [texts[row] for texts in differing if texts[row]]
         joined_texts.append(", ".join(dict.fromkeys(row_texts)))
     if len(set(joined_texts)) < n_rows or not all(joined_texts):
         joined_texts = [

@@ -48,38 +48,41 @@ MARKDOWN_SPECIAL = re.compile(
     # follows ends with a semicolon.
     r"|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)"
 )
-LATEX_ESCAPES = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
+LATEX_ESCAPES = dict(
+    line.split()
     # A bracket at the start of a line would be taken for an option of the line break above.
-    "[": "{[}",
-    "]": "{]}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "|": r"\textbar{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "†": r"\textsuperscript{\dag}",
-    "‡": r"\textsuperscript{\ddag}",
-    "§": r"\textsuperscript{\S}",
-    "¶": r"\textsuperscript{\P}",
-    "*": r"\textsuperscript{*}",
-    "±": r"$\pm$",
-    "−": "$-$",
-    "–": "--",
-    "Δ": r"$\Delta$",
-    "≈": r"\textsuperscript{$\approx$}",
-    "…": r"\ldots{}",
-    "°": r"\textsuperscript{$\circ$}",
-    "`": r"\textasciigrave{}",
-    '"': r"\char34{}",
-}
+    for line in r"""
+    \ \textbackslash{}
+    & \&
+    % \%
+    $ \$
+    # \#
+    _ \_
+    { \{
+    } \}
+    [ {[}
+    ] {]}
+    ~ \textasciitilde{}
+    ^ \textasciicircum{}
+    | \textbar{}
+    < \textless{}
+    > \textgreater{}
+    † \textsuperscript{\dag}
+    ‡ \textsuperscript{\ddag}
+    § \textsuperscript{\S}
+    ¶ \textsuperscript{\P}
+    * \textsuperscript{*}
+    ± $\pm$
+    − $-$
+    – --
+    Δ $\Delta$
+    ≈ \textsuperscript{$\approx$}
+    … \ldots{}
+    ° \textsuperscript{$\circ$}
+    ` \textasciigrave{}
+    " \char34{}
+    """.strip().splitlines()
+)
 _CHARACTER = re.compile(r"([-',])(?=\1)|.")
 """One character; the group is the first of two that LaTeX would set as another one."""
 

@@ -163,10 +163,9 @@ def _select_columns(
         if column.kind == omitted_average or (table.is_board and is_empty):
             continue
         columns.append(column)
-        has_interval = column.kind in ("average", "exact") and any(
-            _has_interval(cell, show) for cell in cells
-        )
-        if with_intervals and has_interval:
+        is_average = column.kind in ("average", "exact")
+        if with_intervals and is_average and any(_has_interval(cell, show) for cell in cells):
+            # The interval is in the cells of the average, so its column has the same key.
             columns.append(
                 TableColumn(key=column.key, head="95% interval", kind="interval", better="")
             )
@@ -421,15 +420,14 @@ def _describe_misprints(columns: Sequence[TableColumn], block: LayoutBlock) -> I
     If several rows of a column are wrong for the same reason, there is one note for all of them.
     """
     # The head of the column and the reason of each misprinted number, for each line.
-    misprints_by_line: list[list[tuple[str, str]]] = []
-    for line in block.lines:
-        misprints_by_line.append(
-            [
-                (column.head, line.row.cell(column.key).misprint)
-                for column, cell in zip(columns, line.cells, strict=True)
-                if cell.symbol == MISPRINT
-            ]
-        )
+    misprints_by_line = [
+        [
+            (column.head, line.row.cell(column.key).misprint)
+            for column, cell in zip(columns, line.cells, strict=True)
+            if cell.symbol == MISPRINT
+        ]
+        for line in block.lines
+    ]
     counts = Counter(chain(*misprints_by_line))
     described: set[tuple[str, str]] = set()
     for line, misprints in zip(block.lines, misprints_by_line, strict=True):
@@ -439,11 +437,13 @@ def _describe_misprints(columns: Sequence[TableColumn], block: LayoutBlock) -> I
         if MISPRINT in line.symbols:
             yield f"{MISPRINT} {label}: {line.row.misprint}"
         for head, reason in misprints:
-            if (head, reason) not in described:
-                described.add((head, reason))
-                # A note on several rows names their block.
-                row_label = block.title if counts[head, reason] > 1 else label
-                yield f"{MISPRINT} {', '.join(filter(None, (row_label, head)))}: {reason}"
+            if (head, reason) in described:
+                continue
+            described.add((head, reason))
+            # A note on several rows names their block in place of a row.
+            is_of_several_rows = counts[head, reason] > 1
+            location = ", ".join(filter(None, (block.title if is_of_several_rows else label, head)))
+            yield f"{MISPRINT} {location}: {reason}"
 
 
 def shorten_labels(layout: Layout, *, max_length: int = MAX_LENGTH_WITH_PARAMS) -> Layout:

@@ -9,33 +9,19 @@ from typing import NamedTuple
 from stsbench.core.errors import CardError
 from stsbench.data.readers.table import ColumnKey, format_names
 
-PAIR_NAMES = (
-    ("sentence1", "sentence2"),
-    ("sentencea", "sentenceb"),
-    ("s1", "s2"),
-    ("sent1", "sent2"),
-    ("sent0", "sent1"),
-    ("text1", "text2"),
-    ("texta", "textb"),
-    ("question1", "question2"),
-    ("q1", "q2"),
-    ("premise", "hypothesis"),
-    ("anchor", "positive"),
-    ("first", "second"),
-    ("a", "b"),
-)
+PAIR_NAMES = [
+    pair.split("+")
+    for pair in """
+    sentence1+sentence2 sentencea+sentenceb s1+s2 sent1+sent2 sent0+sent1 text1+text2
+    texta+textb question1+question2 q1+q2 premise+hypothesis anchor+positive first+second a+b
+    """.split()
+]
 """Usual names of the two columns of a pair, as :func:`plain_name` writes them."""
 SENTENCE_NAMES = ("sentence", "text", "review", "question", "tweet", "document")
 """Usual names of the column of single sentences."""
-GOLD_NAMES = (
-    "score",
-    "gold",
-    "goldscore",
-    "similarity",
-    "similarityscore",
-    "relatedness",
-    "relatednessscore",
-)
+GOLD_NAMES = """
+    score gold goldscore similarity similarityscore relatedness relatednessscore
+""".split()
 """Usual names of the column of gold scores."""
 LABEL_NAMES = ("label", "class", "category", "target")
 """Usual names of the column of labels."""

@@ -165,19 +165,18 @@ def normalise_text(
     return content
 
 
-def read_text(path: Path, *, encoding: str = "utf-8", mixed_ends: bool = False) -> str:
+def read_text(path: Path, *, encoding: str = "utf-8") -> str:
     """Return a file's text, with its line ends as :func:`normalise_text` leaves them.
 
     Args:
         path: The file.
         encoding: The encoding of the text.
-        mixed_ends: Accept both line ends in one file.
 
     Raises:
         DataError: The file is missing, empty, or no valid text.
     """
     content = read_bytes(path)
-    return normalise_text(path, content, encoding=encoding, mixed_ends=mixed_ends).decode(encoding)
+    return normalise_text(path, content, encoding=encoding).decode(encoding)
 
 
 def read_lines(path: Path, *, encoding: str = "utf-8") -> list[str]:
