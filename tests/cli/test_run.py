@@ -198,7 +198,7 @@ def test_what_is_no_encoder_is_one_line(stsbench, spec, message):
 def test_set_on_a_card_names_the_card_and_on_what_is_made_is_refused(stsbench, tmp_path):
     own = make_own(tmp_path)
     run = ["run", "--tasks", "table", *own.options(), "--set", "sise=3", "--encoder"]
-    message = f"mine: {own.cards}/baselines/mine.toml: [params] and --set: unknown key 'sise'; did you mean 'size'?"
+    message = f"mine: {own.cards}/baselines/mine.toml: [params] and --set: unknown key 'sise'; did you mean 'size'?; known: size, name"
     assert stsbench.refused(*run, "mine") == message
     assert "is made already; it takes no parameters (sise)" in stsbench.refused(
         *run, "own_encoders:ready"
