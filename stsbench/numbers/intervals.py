@@ -246,11 +246,12 @@ def agreement_interval(
     """
     if not all(1 - abs(correlation) <= ZERO_ERROR for correlation in correlations):
         return -1.0, 1.0
-    n_pairs = max(math.floor(n_items / 2 + ZERO_ERROR), 1)
-    discordant = 1 - ((1 - LEVEL) / 2) ** (1 / n_pairs)
-    tau = 1 - 2 * discordant
-    least = (3 * tau - 1) / 2 if tau >= 0 else (tau**2 + 2 * tau - 1) / 2
-    return max(score - (1 - least), -1.0), min(score + (1 - least), 1.0)
+    m = max(math.floor(n_items / 2 + ZERO_ERROR), 1)
+    q = 1 - ((1 - LEVEL) / 2) ** (1 / m)
+    t = 1 - 2 * q
+    least_correlation = (3 * t - 1) / 2 if t >= 0 else (t**2 + 2 * t - 1) / 2
+    distance = 1 - least_correlation
+    return max(score - distance, -1.0), min(score + distance, 1.0)
 
 
 def spearman_interval(correlation: float, n: int) -> tuple[float, float]:

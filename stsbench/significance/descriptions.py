@@ -260,6 +260,7 @@ def _describe_insignificant(
 
 
 def _describe_mean(mean: Difference) -> str:
+    """Return the sentence on the difference of a pair's means over tasks."""
     better = mean.second if mean.difference > 0 else mean.first
     points = f"{100 * abs(mean.difference):.2f} points"
     p = f"{HOLM_P} {describe_p(mean.p_corrected)}"

@@ -151,6 +151,7 @@ class PairedCorrelation(Paired):
         return np.array([self._score(values) for values in self.values[encoder]])
 
     def _score(self, values: Float64Array) -> float:
+        """Return the weighted mean of the subsets' correlations; that of equal values is 0."""
         metric = CORRELATIONS[self.metric]
         weighted_correlations = [
             weight * metric(values[indices], self.gold[indices])
