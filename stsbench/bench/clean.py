@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -22,6 +22,7 @@ from stsbench.data.corpora.overlap import (
     find_overlap_matches,
     load_searched_text,
 )
+from stsbench.data.quality import DataToCheck, find_fold_copies, find_leaks
 from stsbench.evaluators.base import Evaluator
 from stsbench.evaluators.registry import make_task_evaluator
 from stsbench.numbers.dependence import (
@@ -40,6 +41,10 @@ from stsbench.results.record import MIN_SUBSET_PAIRS, CleanScore, Result, digest
 
 OWN_TEXT = "own"
 """Stands for the training text that an encoder's recipe names."""
+COPIES = "copies"
+"""Stands for the items of a task that have a copy in another split, or in another fold."""
+Sentences = tuple[str, ...]
+"""One sentence, or all sentences of an item."""
 
 
 class SearchedText(NamedTuple):
@@ -149,34 +154,95 @@ class CleanScorer:
         is reported and the Result returned as it is.
         """
         text = self._text_by_encoder[result.encoder]
-        excluded_sentences = [
-            sentence
+        excluded = [
+            (sentence,)
             for sentence in self._sentences_by_split[result.task, result.split]
             if sentence in text.matches.kind_by_text
         ]
-        try:
-            evaluator = make_task_evaluator(
-                result.task, self._catalogue.task(result.task), result.protocol
-            )
-            clean_score = compute_clean_score(
-                result, excluded_sentences, evaluator, text.settings, text.digest
-            )
-        except StsbenchError as error:
-            label = f"clean score of {result.encoder} on {result.task}"
-            self._callbacks.on_failure(label, error)
+        return _add_clean_score(
+            result, excluded, text.settings, text.digest, self._plan, self._callbacks
+        )
+
+
+class CopyScorer:
+    """Adds a score without copies to each Result of a task that has some."""
+
+    def __init__(
+        self, data_by_task: Mapping[str, DataToCheck], plan: RunPlan, callbacks: RunCallbacks
+    ) -> None:
+        """Find the scored items with a copy in another split, or in a split of folds.
+
+        Args:
+            data_by_task: The splits of the tasks.
+            plan: The settings of the run.
+            callbacks: ``on_failure`` is called if a score cannot be computed.
+        """
+        self._plan = plan
+        self._callbacks = callbacks
+        self._copies_by_task: dict[str, list[Sentences]] = {}
+        self._digest_by_task: dict[str, str] = {}
+        for name, data in data_by_task.items():
+            split = data.checked_splits[data.score_split]
+            items = list(zip(*split.split.sides, strict=True))
+            positions = {*find_leaks(split).items, *find_fold_copies(split).items}
+            self._copies_by_task[name] = [items[position] for position in sorted(positions)]
+            digests = {name: split.digest for name, split in data.splits.items()}
+            self._digest_by_task[name] = digest_columns(digests)
+
+    def __call__(self, result: Result) -> Result:
+        """Return a Result with the score of the items without a copy; write it if that changes it.
+
+        A Result of a task without copies is returned as it is.
+        """
+        copies = self._copies_by_task.get(result.task)
+        if not copies:
             return result
-        other_scores = [score for score in result.clean if score.name != clean_score.name]
-        cleaned = msgspec.structs.replace(result, clean=[*other_scores, clean_score])
-        if cleaned.clean != result.clean:
-            # The file of its per-item columns exists already, and is not written without columns.
-            without_columns = msgspec.structs.replace(cleaned, per_item={})
-            write_result(without_columns, self._plan.results_folder)
-        return cleaned
+        digest = self._digest_by_task[result.task]
+        settings = CleanScoreSettings([COPIES])
+        return _add_clean_score(result, copies, settings, digest, self._plan, self._callbacks)
+
+
+def _add_clean_score(
+    result: Result,
+    excluded: Sequence[Sentences],
+    settings: CleanScoreSettings,
+    text_digest: str,
+    plan: RunPlan,
+    callbacks: RunCallbacks,
+) -> Result:
+    """Return a Result with a clean score, which replaces an earlier one of the same name.
+
+    If that changes the Result, its file is written again. If the score cannot be computed, that is
+    reported and the Result returned as it is.
+
+    Args:
+        result: The Result.
+        excluded: As for :func:`compute_clean_score`, also the next two.
+        settings: The names of the training text.
+        text_digest: The hash of the training text.
+        plan: The settings of the run.
+        callbacks: ``on_failure`` is called if the clean score cannot be computed.
+    """
+    try:
+        evaluator = make_task_evaluator(
+            result.task, plan.catalogue.task(result.task), result.protocol
+        )
+        clean_score = compute_clean_score(result, excluded, evaluator, settings, text_digest)
+    except StsbenchError as error:
+        callbacks.on_failure(f"clean score of {result.encoder} on {result.task}", error)
+        return result
+    other_scores = [score for score in result.clean if score.name != clean_score.name]
+    cleaned = msgspec.structs.replace(result, clean=[*other_scores, clean_score])
+    if cleaned.clean != result.clean:
+        # The file of its per-item columns exists already, and is not written without columns.
+        without_columns = msgspec.structs.replace(cleaned, per_item={})
+        write_result(without_columns, plan.results_folder)
+    return cleaned
 
 
 def compute_clean_score(
     result: Result,
-    excluded_sentences: Sequence[str],
+    excluded: Sequence[Sentences],
     evaluator: Evaluator,
     settings: CleanScoreSettings,
     text_digest: str,
@@ -188,7 +254,8 @@ def compute_clean_score(
 
     Args:
         result: The result, with its per-item columns or the path of its file.
-        excluded_sentences: The task's sentences that the training text holds.
+        excluded: The task's sentences that the training text holds, one each; or all sentences of
+            each item to exclude.
         evaluator: Computes the score from the columns of the remaining items.
         settings: The names of the training text, which the clean score records.
         text_digest: The hash of the training text.
@@ -210,9 +277,7 @@ def compute_clean_score(
         interval=None,
     )
     sentence_ids = _item_sentence_ids(result, columns, evaluator)
-    excluded_ids = sentence_columns(excluded_sentences)[SENTENCE_COLUMNS[0]]
-    # An item is kept if none of its one or two sentences is excluded.
-    is_kept: npt.NDArray[np.bool_] = np.logical_not(np.isin(sentence_ids, excluded_ids).any(axis=1))
+    is_kept = ~_are_excluded(sentence_ids, excluded)
     if is_kept.all():
         return msgspec.structs.replace(
             clean_score, n=result.n, score=result.score, interval=result.interval
@@ -234,6 +299,23 @@ def compute_clean_score(
                 clean_score, score=scores.score, interval=scores.interval
             )
     return clean_score
+
+
+def _are_excluded(sentence_ids: IntArray, excluded: Sequence[Sentences]) -> npt.NDArray[np.bool_]:
+    """Return whether each item holds an excluded sentence, or is an excluded item, (n,).
+
+    Args:
+        sentence_ids: The ids of each item's sentences, (n, m).
+        excluded: As for :func:`compute_clean_score`.
+    """
+    excluded_columns = sentence_columns(*zip(*excluded, strict=True))
+    if len(excluded_columns) == 1:
+        (excluded_ids,) = excluded_columns.values()
+        is_excluded: npt.NDArray[np.bool_] = np.isin(sentence_ids, excluded_ids).any(axis=1)
+        return is_excluded
+    columns = [ids.tolist() for ids in excluded_columns.values()]
+    excluded_items = set(zip(*columns, strict=True))
+    return np.array([tuple(ids) in excluded_items for ids in sentence_ids.tolist()], dtype=bool)
 
 
 def _item_sentence_ids(result: Result, columns: Arrays, evaluator: Evaluator) -> IntArray:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
-from stsbench.bench.clean import CleanScorer
+from stsbench.bench.clean import COPIES, CleanScorer, CopyScorer
 from stsbench.bench.embedder import SharedState, TaskEmbedder
 from stsbench.bench.plan import Cell, EncoderPlan, RunPlan, expand_seeds
 from stsbench.bench.progress import ProgressTracker, RunCallbacks
@@ -30,6 +30,7 @@ from stsbench.core.names import split_all_params
 from stsbench.core.provenance import read_versions
 from stsbench.core.registry import Registry
 from stsbench.core.wording import format_repr
+from stsbench.data.quality import DataToCheck, check_data, load_local_splits
 from stsbench.encoders.load import FILE_PREFIX, load_named
 from stsbench.encoders.named import NamedEncoder, shared_suffixes
 from stsbench.evaluators.belief import NO_COLUMNS_REASON, believe
@@ -298,6 +299,32 @@ class RunContext:
             for task in load_tasks(self.plan.planned_tasks, self.callbacks.on_failure)
         }
 
+    @cached_property
+    def data_to_check(self) -> dict[str, DataToCheck]:
+        """The splits of the user's own tasks, or of all if their copies are excluded, by task.
+
+        Splits that no score needs are among them if their files are on this machine.
+        """
+        checks_all = self.plan.clean is not None and COPIES in self.plan.clean.corpora
+        data_by_task: dict[str, DataToCheck] = {}
+        for name, task in self.tasks.items():
+            if not checks_all and not self.plan.catalogue.is_own("tasks", name):
+                continue
+            splits = dict(task.splits)
+            # What no score needs may be broken.
+            with suppress(StsbenchError):
+                splits |= load_local_splits(task.task)
+            data_by_task[name] = DataToCheck(splits=splits, score_split=task.split)
+        return data_by_task
+
+    def report_data_problems(self) -> None:
+        """Give a notice on each of the user's own tasks whose data are wrong in some way."""
+        for name, data in self.data_to_check.items():
+            findings = check_data(data, only_quick=True)
+            if findings and self.plan.catalogue.is_own("tasks", name):
+                problems = "; ".join(f"{finding.share} {finding.message}" for finding in findings)
+                self.callbacks.on_notice(f"items of {name} ({data.score_split}): {problems}")
+
     def select_tasks(self, cells: Iterable[Cell]) -> list[PlannedTask]:
         """Return the tasks of cells, each once, without those whose data cannot be read."""
         return [
@@ -416,7 +443,8 @@ def run(
     All encoders are loaded and all data read before the first batch, and ``on_plan`` is called
     with the plans. Current results of the folder are yielded without scoring them again, and each
     Result is recorded as the current one of its cell. If the plan has ``clean``, each gets a clean
-    score. An encoder or task that fails is reported to the callbacks, and the run continues.
+    score; so do Results of a user's own tasks that have copies across splits or folds. An encoder
+    or task that fails is reported to the callbacks, and the run continues.
 
     Args:
         plan: The settings of the run.
@@ -432,19 +460,25 @@ def run(
     plan.cells  # noqa: B018 - unknown names are refused before anything else
     check_writable(plan.results_folder)
     encoder_plans = list(context.encoder_plans())
-    add_clean_score = None
-    if plan.clean is not None:
-        add_clean_score = CleanScorer(
-            settings=plan.clean,
-            plan=plan,
-            tasks=context.tasks.values(),
-            encoder_plans=encoder_plans,
-            callbacks=callbacks,
+    context.report_data_problems()
+    clean_scorers: list[Callable[[Result], Result]] = [
+        CopyScorer(context.data_to_check, plan, callbacks)
+    ]
+    corpora = [name for name in plan.clean.corpora if name != COPIES] if plan.clean else []
+    if plan.clean is not None and corpora:
+        clean_scorers.append(
+            CleanScorer(
+                settings=replace(plan.clean, corpora=corpora),
+                plan=plan,
+                tasks=context.tasks.values(),
+                encoder_plans=encoder_plans,
+                callbacks=callbacks,
+            )
         )
     callbacks.on_plan(encoder_plans)
     for result in executor(context, encoder_plans):
         record_current(result, plan.results_folder)
-        if add_clean_score is not None:
+        for add_clean_score in clean_scorers:
             result = add_clean_score(result)
         yield result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,22 +45,13 @@ def task_command(
     Example: stsbench new task --hub mteb/biosses-sts
     """
     from stsbench.data.card_draft import locate_card, suggest_card_name
-    from stsbench.data.task_draft import ROLES, draft_task
+    from stsbench.data.task_draft import draft_task
     from stsbench.data.user_tables import ScoreSettings
 
     if (source is None) == (not hub):
         raise StsbenchError("give a file or folder, or --hub OWNER/NAME, not both")
     TypedOptions.from_context(context).forbid_without("--hub", "--revision", "--subset")
-    pairs = [pair for text in columns for pair in split_names(text)]
-    roles = parse_pairs(
-        "--columns", pairs, expected="what it holds and its name, such as gold=score"
-    )
-    for role in roles:
-        look_up("role in --columns", role, dict.fromkeys(ROLES))
-    if labels and "gold" in roles:
-        raise StsbenchError(
-            "--labels and gold in --columns contradict each other; leave out one of them"
-        )
+    roles = parse_roles(columns, labels=labels)
     if hub and drop_unscored:
         raise StsbenchError("--drop-unscored needs a file or folder; leave it out with --hub")
     scores = ScoreSettings(parse_scale(scale), drop_unscored)
@@ -82,6 +74,31 @@ def task_command(
         made_by="'stsbench new task'",
     )
     _write(draft, location, f"stsbench run -t {location.name}", force=force)
+
+
+def parse_roles(columns: Sequence[str], *, labels: bool) -> dict[str, str]:
+    """Return the columns of ``--columns`` by their role.
+
+    Args:
+        columns: The values of the option, comma lists of ``role=column``.
+        labels: Whether ``--labels`` was typed.
+
+    Raises:
+        StsbenchError: A value is of no role, or contradicts ``--labels``.
+    """
+    from stsbench.data.task_draft import ROLES
+
+    pairs = [pair for text in columns for pair in split_names(text)]
+    roles = parse_pairs(
+        "--columns", pairs, expected="what it holds and its name, such as gold=score"
+    )
+    for role in roles:
+        look_up("role in --columns", role, dict.fromkeys(ROLES))
+    if labels and "gold" in roles:
+        raise StsbenchError(
+            "--labels and gold in --columns contradict each other; leave out one of them"
+        )
+    return roles
 
 
 def encoder_command(
@@ -123,4 +140,5 @@ def _write(draft: Draft, location: CardLocation, command: str, *, force: bool) -
     """Write a draft, and print what is in it and the command that uses its card."""
     draft.write(force=force)
     print_paragraph(*draft.findings, *(f"unsure: {doubt}" for doubt in draft.doubts))
+    print_paragraph(*(f"check the data: {problem}" for problem in draft.problems))
     print_text(f"{command} --cards {shlex.quote(str(location.cards))}")

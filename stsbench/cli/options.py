@@ -206,7 +206,10 @@ Variants = Annotated[
 ]
 CleanScores = Annotated[
     list[str],
-    _names("Also score without items in these corpora or files; 'own': the recipe's corpus."),
+    _names(
+        "Also score without items in these corpora or files; 'own': the recipe's corpus; 'copies': in "
+        "another split or fold."
+    ),
 ]
 MinSimilarity = Annotated[
     float | None,
@@ -453,7 +456,7 @@ BoardFormat = Annotated[
     _output("terminal, markdown, latex, html, csv, json, or a figure: svg, png or pdf", "--format"),
 ]
 CompareFormat = Annotated[str, _output("terminal, markdown, latex, csv or json", "--format")]
-TimingFormat = Annotated[str, _output("terminal, markdown or json", "--format")]
+PlainFormat = Annotated[str, _output("terminal, markdown or json", "--format")]
 ExportFormat = Annotated[
     str, _output("mteb, model-index, eval-results or every-eval-ever", "--format")
 ]
@@ -495,6 +498,13 @@ NamesToFetch = Annotated[list[str], _argument("Tasks, suites or corpora.")]
 NamesToVerify = Annotated[
     list[str], _arguments("Tasks or suites; default all whose data are in a folder.")
 ]
+LintedSources = Annotated[
+    list[str],
+    _arguments(
+        "Tasks, suites, and files or folders of data that are no task yet.", complete=task_names
+    ),
+]
+IgnoredChecks = Annotated[list[str], _names("Do not make these checks, comma list.", "--ignore")]
 CorpusArguments = Annotated[
     list[str],
     _arguments(

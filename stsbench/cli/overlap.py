@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from stsbench.data.corpora.corpus import Corpus
     from stsbench.data.corpora.overlap import MatchKind, OverlapMatches
     from stsbench.data.splits import Split
+    from stsbench.data.task import Task
 
 KINDS: Sequence[MatchKind] = ("exact", "normalised", "near")
 """How training text may contain a sentence."""
@@ -70,7 +71,10 @@ def overlap_command(
         TypedOptions.from_context(context).forbid("without a CORPUS", "--near", "--corpora")
     if out is not None and out.suffix not in (".csv", ".json"):
         raise StsbenchError(f"--out '{out}': give a file that ends in .csv or .json")
-    splits = _load_splits(tasks, data, catalogue)
+    splits = {
+        task.name: task.load(task.card.score_split)
+        for task in load_tasks(tasks or "", data, catalogue)
+    }
     if corpora_named:
         loaded_corpora = [
             load_searched_text(name, corpora=corpora, data=data, catalogue=catalogue)
@@ -97,11 +101,11 @@ def overlap_command(
         print_text(f"wrote {out}")
 
 
-def _load_splits(tasks: str | None, data: Path | None, catalogue: Catalogue) -> dict[str, Split]:
-    """Load the scored split of the requested tasks, or of all tasks that need no network.
+def load_tasks(names: Sequence[str] | str, data: Path | None, catalogue: Catalogue) -> list[Task]:
+    """Return the tasks of these names, or all tasks that need no network.
 
     Args:
-        tasks: A comma list of tasks and suites; None for all tasks.
+        names: Tasks and suites, or a comma list of them; empty for all tasks.
         data: The folder of data; None for the default one.
         catalogue: The cards of tasks.
 
@@ -110,15 +114,15 @@ def _load_splits(tasks: str | None, data: Path | None, catalogue: Catalogue) -> 
     """
     from stsbench.data.task import expand_names, is_available_locally, load_task, tasks_in_order
 
-    names = expand_names(tasks, catalogue) if tasks else tasks_in_order(catalogue)
-    loaded_tasks = [load_task(name, data=data, catalogue=catalogue) for name in names]
+    all_names = expand_names(names, catalogue) if names else tasks_in_order(catalogue)
+    tasks = [load_task(name, data=data, catalogue=catalogue) for name in all_names]
+    if not names:
+        tasks = [task for task in tasks if is_available_locally(task.card, task.data)]
     if not tasks:
-        loaded_tasks = [task for task in loaded_tasks if is_available_locally(task.card, task.data)]
-    if not loaded_tasks:
         raise SourceError(
             "no task's data are on this machine; run 'stsbench data fetch sts', or give --data DIR"
         )
-    return {task.name: task.load(task.card.score_split) for task in loaded_tasks}
+    return tasks
 
 
 def _find_in_corpora(

@@ -59,7 +59,7 @@ def timing_command(
     steps: opt.TimedSteps = None,
     device: opt.Device = "auto",
     data: opt.Data = None,
-    output: opt.TimingFormat = "terminal",
+    output: opt.PlainFormat = "terminal",
     out: opt.TableFile = None,
     _config: opt.Config = None,
     cards: opt.Cards,

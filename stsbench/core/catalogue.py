@@ -80,6 +80,11 @@ class Catalogue:
             self._paths[kind] = paths_by_id
         return self._paths[kind]
 
+    def is_own(self, kind: str, name: str) -> bool:
+        """Return whether a card is in one of the user's own folders."""
+        path = self.paths(kind).get(name)
+        return path is not None and path.parent != card_folder(kind)
+
     def _folders(self, kind: str) -> list[Path]:
         """Return the folders of one kind of card, the project's first."""
         return [card_folder(kind), *(folder / kind for folder in self.folders)]

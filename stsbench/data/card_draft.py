@@ -30,6 +30,8 @@ class Draft:
     """What the draft is made of, one line each."""
     doubts: Sequence[str]
     """What is unsure in the draft, one line each."""
+    problems: Sequence[str] = ()
+    """What is wrong with a task's data, one line each."""
 
     def write(self, *, force: bool) -> None:
         """Write all files.

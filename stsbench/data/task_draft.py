@@ -25,6 +25,7 @@ from stsbench.core.names import split_names
 from stsbench.core.toml import toml_tables
 from stsbench.data.card_draft import UNKNOWN, CardLocation, Draft, relative_path
 from stsbench.data.hub.rows import COLUMNS, HubDataset, read_dataset
+from stsbench.data.quality import DataToCheck, check_data
 from stsbench.data.readers.columns import ColumnRoles, plain_name
 from stsbench.data.readers.table import ColumnKey, column_position, format_names
 from stsbench.data.recognition import (
@@ -91,23 +92,49 @@ class _RecognisedData(NamedTuple):
         return next(column for column in self.columns if column.key == key)
 
 
-def draft_task(
+class UserTask(NamedTuple):
+    """A task that was recognised in a user's data."""
+
+    card: TaskCard
+    """The card, with the facts of its splits."""
+    splits: dict[str, Split]
+    findings: list[str]
+    """What the data are, and how they were read if there was a choice, one line each."""
+    doubts: list[str]
+    """What is unsure in the data, one line each."""
+    doubt_by_key: dict[str, str]
+    """What is unsure in keys of the card."""
+
+    def data_to_check(self, min_similarity: float | None = None) -> DataToCheck:
+        """Return the splits for checks of their quality.
+
+        Args:
+            min_similarity: The lowest similarity of near-duplicates; None to find none.
+        """
+        # Languages that are assumed are none to hold texts to.
+        languages = () if "languages" in self.doubt_by_key else self.card.languages
+        return DataToCheck(
+            splits=self.splits,
+            score_split=self.card.score_split,
+            languages=languages,
+            min_similarity=min_similarity,
+        )
+
+
+def recognise_task(
     source: Path | HubSource,
-    location: CardLocation,
+    name: str,
     *,
     columns: Mapping[str, str],
     labels: bool = False,
     scores: ScoreSettings = ScoreSettings(),  # noqa: B008 - immutable
     language: str = "",
-    made_by: str = "stsbench",
-) -> Draft:
-    """Draft the card of a task from a file, a folder with a file per split, or a Hub dataset.
-
-    The card of a dataset pins the commit that was read.
+) -> UserTask:
+    """Recognise the task in a file, a folder with a file per split, or a Hub dataset.
 
     Args:
         source: The file, folder or dataset.
-        location: The location of the card.
+        name: The name of the task.
         columns: The columns that the user gives, by role: ``{"gold": "rating"}``.
         labels: Whether the target is a label, whatever it looks like.
         scores: How scores are read.
@@ -125,11 +152,9 @@ def draft_task(
         params["drop_unscored"] = True
     target = recognised.column(roles.target)
     reading = describe_reading(split_tables, target, scores, is_gold=roles.is_gold)
-    card = _task_card(location.name, source, recognised, params)
+    card = _task_card(name, source, recognised, params)
     # The facts of the card are those that its own reader finds.
-    splits = {
-        split: load_split(location.name, card, split, data=None).split for split in card.splits
-    }
+    splits = {split: load_split(name, card, split, data=None).split for split in card.splits}
     sections = {name: _split_section(split) for name, split in splits.items()}
     scale = _Scale(scores.scale, doubt="") if scores.scale else _guess_scale(splits)
     doubt_by_key: dict[str, str] = {}
@@ -139,11 +164,10 @@ def draft_task(
     if not languages:
         languages = find_languages(recognised.column(key).cells for key in roles.sentences)
         if languages:
-            reading.append(f"the script tells the language, {', '.join(languages)}")
+            reading.append(f"the language is {', '.join(languages)} by the texts")
     if not languages:
         languages = ["en"]
         doubt_by_key["languages"] = "English is assumed: the data do not tell their language"
-    doubts = [*split_tables.doubts, *_describe_empty_classes(sections)]
     card = msgspec.structs.replace(
         card,
         splits=sections,
@@ -151,13 +175,47 @@ def draft_task(
         languages=languages,
         note="; ".join(reading),
     )
+    return UserTask(
+        card=card,
+        splits=splits,
+        findings=[_describe_task(recognised, sections, params), *reading],
+        doubts=[*split_tables.doubts, *_describe_empty_classes(sections)],
+        doubt_by_key=doubt_by_key,
+    )
+
+
+def draft_task(
+    source: Path | HubSource,
+    location: CardLocation,
+    *,
+    made_by: str = "stsbench",
+    **settings: Any,  # noqa: ANN401 - the arguments of recognise_task
+) -> Draft:
+    """Draft the card of a task from a user's data, and check their quality.
+
+    The card of a dataset pins the commit that was read.
+
+    Args:
+        source: The file, folder or dataset.
+        location: The location of the card.
+        made_by: What makes the draft, as the first line of the card names it.
+        settings: The further arguments of :func:`recognise_task`.
+
+    Raises:
+        CardError: The given columns contradict each other.
+        DataError: The data cannot be read, they fit no task, or some scores are no numbers.
+    """
+    task = recognise_task(source, location.name, **settings)
+    description, *reading = task.findings
+    problems = [
+        f"{finding.split}: {finding.share} items {finding.message} ({finding.check})"
+        for finding in check_data(task.data_to_check())
+    ]
     return Draft(
-        files={location.path: _card_text(card, location, doubts, doubt_by_key, made_by)},
-        findings=[
-            f"{location.path}: {_describe_task(recognised, sections, params)}",
-            *reading,
-        ],
-        doubts=[*doubts, *doubt_by_key.values()],
+        files={location.path: _card_text(task, location, problems, made_by)},
+        findings=[f"{location.path}: {description}", *reading],
+        doubts=[*task.doubts, *task.doubt_by_key.values()],
+        problems=problems,
     )
 
 
@@ -461,21 +519,17 @@ def _split_section(split: Split) -> SplitSection:
 
 
 def _card_text(
-    card: TaskCard,
-    location: CardLocation,
-    doubts: Sequence[str],
-    doubt_by_key: Mapping[str, str],
-    made_by: str,
+    task: UserTask, location: CardLocation, problems: Sequence[str], made_by: str
 ) -> str:
     """Return the text of the card's file.
 
     Args:
-        card: The card.
+        task: The task, with doubts about keys that replace the keys' usual comments.
         location: The location of the file.
-        doubts: Lines for the top of the file.
-        doubt_by_key: Doubts about a key, which replace its usual comment.
+        problems: What is wrong with the data, for the top of the file.
         made_by: What makes the draft, as the first line names it.
     """
+    card = task.card
     tables = {**strip_defaults(card), "note": card.note}
     if card.local is not None:
         tables["local"]["folder"] = relative_path(Path(card.local.folder), location.path.parent)
@@ -483,8 +537,9 @@ def _card_text(
         f"# A draft of {made_by}; docs/tasks.md explains every key. "
         f"'{UNKNOWN}' is yours to fill in."
     ]
-    lines += [f"# unsure: {doubt}" for doubt in doubts]
-    key_comments = {key: f"unsure: {doubt}" for key, doubt in doubt_by_key.items()}
+    lines += [f"# unsure: {doubt}" for doubt in task.doubts]
+    lines += [f"# check the data: {problem}" for problem in problems]
+    key_comments = {key: f"unsure: {doubt}" for key, doubt in task.doubt_by_key.items()}
     return "\n".join([*lines, toml_tables(tables, {**KEY_COMMENTS, **key_comments})])
 
 

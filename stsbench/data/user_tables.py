@@ -25,11 +25,14 @@ LANGUAGE_BY_SCRIPT = dict(
 )
 """The one language of today that a script is for, by the first word of its letters' names."""
 MIN_LETTER_SHARE = 2 / 3
-"""The share of letters of one language from which texts are taken to be in it."""
+"""The share of letters, or of texts, of one language from which all are taken to be in it."""
 MIN_KANA_SHARE = 0.1
 """Texts with this share of kana are in Japanese, and their Chinese characters too."""
 MAX_LETTERS = 20_000
-"""The number of first letters by which a language is found."""
+"""The number of first letters by which a script is found."""
+MIN_TEXTS, MAX_TEXTS = 20, 200
+"""The texts of which py3langid (extra ``language``) must find most in one language; less is not
+sure."""
 
 
 class ScoreSettings(NamedTuple):
@@ -149,19 +152,22 @@ def describe_reading(
 
 
 def find_languages(columns: Iterable[Sequence[str]]) -> list[str]:
-    """Return the languages of columns of texts, if each is of a script for one language only.
+    """Return the languages of columns of texts, if each is surely of one language.
+
+    It is if most of its letters are of a script for one language, or if py3langid is installed and
+    finds most of its first texts in one.
 
     Args:
         columns: The columns of sentences.
 
     Returns:
-        The two-letter codes of the languages, each once; empty if one of them is not sure.
+        The codes of the languages, each once; empty if one of them is not sure.
     """
-    languages = [_find_language(texts) for texts in columns]
+    languages = [_find_script_language(texts) or _detect_language(texts) for texts in columns]
     return list(dict.fromkeys(languages)) if all(languages) else []
 
 
-def _find_language(texts: Sequence[str]) -> str:
+def _find_script_language(texts: Sequence[str]) -> str:
     """Return the code of the language whose script most letters of some texts are in.
 
     Empty if no such language has enough of the letters.
@@ -178,3 +184,20 @@ def _find_language(texts: Sequence[str]) -> str:
         counts["ja"] += counts.pop("zh", 0)
     language, count = max(counts.items(), key=lambda pair: pair[1], default=("", 0))
     return language if count >= MIN_LETTER_SHARE * n_letters else ""
+
+
+def _detect_language(texts: Sequence[str]) -> str:
+    """Return the code of the language of most texts, each by itself; empty if that is not sure."""
+    distinct_texts = list(islice(dict.fromkeys(texts), MAX_TEXTS))
+    try:
+        import py3langid
+    except ImportError:
+        return ""
+    if len(distinct_texts) < MIN_TEXTS:
+        return ""
+    counts = Counter(py3langid.classify(text)[0] for text in distinct_texts)
+    language, count = counts.most_common(1)[0]
+    # Its class for numbers, codes and other text in no language.
+    is_no_language = language == "zxx"
+    is_sure = count >= MIN_LETTER_SHARE * len(distinct_texts) and not is_no_language
+    return str(language) if is_sure else ""

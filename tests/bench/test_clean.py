@@ -136,7 +136,11 @@ def scored_without(result: Result, sentences: list[str]) -> CleanScore:
         else ProbeEvaluator(PROBES["senteval"])
     )
     return compute_clean_score(
-        result, sentences, evaluator, CleanScoreSettings(["a text"]), "0" * 64
+        result,
+        [(sentence,) for sentence in sentences],
+        evaluator,
+        CleanScoreSettings(["a text"]),
+        "0" * 64,
     )
 
 

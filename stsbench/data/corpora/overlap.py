@@ -118,11 +118,12 @@ class NearIndex:
         self._index = RMinHashLSH(threshold=threshold, num_perm=N_HASHES, num_bands=n_bands)
         self._index.insert_many(_minhashes(keys))
 
-    def find_near(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+    def find_near(self, keys: Sequence[bytes], *, skip_equal: bool = False) -> dict[bytes, bytes]:
         """Find the indexed sentences that have a near-duplicate among others.
 
         Args:
             keys: The other sentences, as :func:`text_key` writes them.
+            skip_equal: Do not count a sentence as a near-duplicate of itself.
 
         Returns:
             The first near-duplicate of each indexed sentence that has one.
@@ -132,7 +133,7 @@ class NearIndex:
         for key, candidates in zip(keys, candidates_by_key, strict=True):
             key_shingles = shingles(key) if candidates else set()
             for indexed in (self.keys[position] for position in candidates):
-                if indexed in near_by_indexed:
+                if indexed in near_by_indexed or (skip_equal and indexed == key):
                     continue
                 # Equal hashes only propose a pair: its similarity (Jaccard) is counted here.
                 indexed_shingles = shingles(indexed)
