@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -164,42 +165,36 @@ class CleanScorer:
         )
 
 
-class CopyScorer:
-    """Adds a score without copies to each Result of a task that has some."""
+def find_copies(data: DataToCheck) -> list[Sentences]:
+    """Return the sentences of the scored items with a copy in another split or fold."""
+    split = data.checked_splits[data.score_split]
+    positions = {*find_leaks(split).items, *find_fold_copies(split).items}
+    items = list(zip(*split.split.sides, strict=True))
+    return [items[position] for position in sorted(positions)]
 
-    def __init__(
-        self, data_by_task: Mapping[str, DataToCheck], plan: RunPlan, callbacks: RunCallbacks
-    ) -> None:
-        """Find the scored items with a copy in another split, or in a split of folds.
 
-        Args:
-            data_by_task: The splits of the tasks.
-            plan: The settings of the run.
-            callbacks: ``on_failure`` is called if a score cannot be computed.
-        """
-        self._plan = plan
-        self._callbacks = callbacks
-        self._copies_by_task: dict[str, list[Sentences]] = {}
-        self._digest_by_task: dict[str, str] = {}
-        for name, data in data_by_task.items():
-            split = data.checked_splits[data.score_split]
-            items = list(zip(*split.split.sides, strict=True))
-            positions = {*find_leaks(split).items, *find_fold_copies(split).items}
-            self._copies_by_task[name] = [items[position] for position in sorted(positions)]
-            digests = {name: split.digest for name, split in data.splits.items()}
-            self._digest_by_task[name] = digest_columns(digests)
+def score_without_copies(
+    result: Result,
+    copies_by_task: Mapping[str, Sequence[Sentences]],
+    plan: RunPlan,
+    callbacks: RunCallbacks,
+) -> Result:
+    """Return a Result with the score of the items without a copy; write it if that changes it.
 
-    def __call__(self, result: Result) -> Result:
-        """Return a Result with the score of the items without a copy; write it if that changes it.
+    A Result of a task without copies is returned as it is.
 
-        A Result of a task without copies is returned as it is.
-        """
-        copies = self._copies_by_task.get(result.task)
-        if not copies:
-            return result
-        digest = self._digest_by_task[result.task]
-        settings = CleanScoreSettings([COPIES])
-        return _add_clean_score(result, copies, settings, digest, self._plan, self._callbacks)
+    Args:
+        result: The Result.
+        copies_by_task: The sentences of the items with copies, by task.
+        plan: The settings of the run.
+        callbacks: ``on_failure`` is called if the score cannot be computed.
+    """
+    copies = copies_by_task.get(result.task)
+    if not copies:
+        return result
+    digest = digest_columns({"copies": list(chain.from_iterable(copies))})
+    settings = CleanScoreSettings([COPIES])
+    return _add_clean_score(result, copies, settings, digest, plan, callbacks)
 
 
 def _add_clean_score(
@@ -308,14 +303,16 @@ def _are_excluded(sentence_ids: IntArray, excluded: Sequence[Sentences]) -> npt.
         sentence_ids: The ids of each item's sentences, (n, m).
         excluded: As for :func:`compute_clean_score`.
     """
-    excluded_columns = sentence_columns(*zip(*excluded, strict=True))
-    if len(excluded_columns) == 1:
-        (excluded_ids,) = excluded_columns.values()
-        is_excluded: npt.NDArray[np.bool_] = np.isin(sentence_ids, excluded_ids).any(axis=1)
-        return is_excluded
-    columns = [ids.tolist() for ids in excluded_columns.values()]
-    excluded_items = set(zip(*columns, strict=True))
-    return np.array([tuple(ids) in excluded_items for ids in sentence_ids.tolist()], dtype=bool)
+    excluded_columns = sentence_columns(*zip(*excluded, strict=True)).values()
+    # Tuples of one id, or of all ids of an item.
+    excluded_ids = set(zip(*(ids.tolist() for ids in excluded_columns), strict=True))
+    return np.array(
+        [
+            tuple(ids) in excluded_ids or any((number,) in excluded_ids for number in ids)
+            for ids in sentence_ids.tolist()
+        ],
+        dtype=bool,
+    )
 
 
 def _item_sentence_ids(result: Result, columns: Arrays, evaluator: Evaluator) -> IntArray:

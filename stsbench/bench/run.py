@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
 
-from stsbench.bench.clean import COPIES, CleanScorer, CopyScorer
+from stsbench.bench.clean import COPIES, CleanScorer, find_copies, score_without_copies
 from stsbench.bench.embedder import SharedState, TaskEmbedder
 from stsbench.bench.plan import Cell, EncoderPlan, RunPlan, expand_seeds
 from stsbench.bench.progress import ProgressTracker, RunCallbacks
@@ -308,20 +308,19 @@ class RunContext:
         checks_all = self.plan.clean is not None and COPIES in self.plan.clean.corpora
         data_by_task: dict[str, DataToCheck] = {}
         for name, task in self.tasks.items():
-            if not checks_all and not self.plan.catalogue.is_own("tasks", name):
-                continue
-            splits = dict(task.splits)
-            # What no score needs may be broken.
-            with suppress(StsbenchError):
-                splits |= load_local_splits(task.task)
-            data_by_task[name] = DataToCheck(splits=splits, score_split=task.split)
+            if checks_all or self.plan.catalogue.is_own("tasks", name):
+                splits = dict(task.splits)
+                # What no score needs may be broken.
+                with suppress(StsbenchError):
+                    splits |= load_local_splits(task.task)
+                data_by_task[name] = DataToCheck(splits=splits, score_split=task.split)
         return data_by_task
 
     def report_data_problems(self) -> None:
-        """Give a notice on each of the user's own tasks whose data are wrong in some way."""
+        """Give a notice on each of the tasks to check whose data are wrong in some way."""
         for name, data in self.data_to_check.items():
             findings = check_data(data, only_quick=True)
-            if findings and self.plan.catalogue.is_own("tasks", name):
+            if findings:
                 problems = "; ".join(f"{finding.share} {finding.message}" for finding in findings)
                 self.callbacks.on_notice(f"items of {name} ({data.score_split}): {problems}")
 
@@ -462,7 +461,14 @@ def run(
     encoder_plans = list(context.encoder_plans())
     context.report_data_problems()
     clean_scorers: list[Callable[[Result], Result]] = [
-        CopyScorer(context.data_to_check, plan, callbacks)
+        partial(
+            score_without_copies,
+            copies_by_task={
+                name: find_copies(data) for name, data in context.data_to_check.items()
+            },
+            plan=plan,
+            callbacks=callbacks,
+        )
     ]
     corpora = [name for name in plan.clean.corpora if name != COPIES] if plan.clean else []
     if plan.clean is not None and corpora:

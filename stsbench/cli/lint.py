@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,8 @@ from stsbench.core.errors import look_up
 from stsbench.core.wording import format_count, format_some
 
 if TYPE_CHECKING:
-    from stsbench.data.quality import CheckedSplit, Finding
+    from stsbench.core.catalogue import Catalogue
+    from stsbench.data.quality import CheckedSplit, DataToCheck, Finding
 
 
 def lint_command(
@@ -45,7 +47,7 @@ def lint_command(
     Example: stsbench lint pairs.csv --near 0.9
     Example: stsbench lint stsb --ignore doubled,leak --json
     """
-    from stsbench.data.quality import CHECKS, DataToCheck, check_data, load_local_splits
+    from stsbench.data.quality import CHECKS, check_data
     from stsbench.data.task_draft import recognise_task
     from stsbench.data.user_tables import ScoreSettings
 
@@ -54,8 +56,8 @@ def lint_command(
     for name in ignore:
         look_up("check", name, dict.fromkeys(check.name for check in CHECKS))
     catalogue = opt.read_cards(cards)
-    task_names = {*catalogue.paths("tasks"), *catalogue.suites()}
-    paths = [name for name in sources if name not in task_names and Path(name).exists()]
+    names = {*catalogue.paths("tasks"), *catalogue.suites()}
+    paths = [source for source in sources if source not in names and Path(source).exists()]
     if not paths:
         TypedOptions.from_context(context).forbid(
             "without a file", "--columns", "--labels", "--drop-unscored", "--language"
@@ -68,34 +70,49 @@ def lint_command(
         ).data_to_check(near)
         for path in paths
     }
-    names = [name for name in sources if name not in paths]
-    for task in load_tasks(names, data, catalogue) if names or not paths else ():
-        data_by_name[task.name] = DataToCheck(
+    if len(paths) < len(sources) or not sources:
+        tasks = [source for source in sources if source not in paths]
+        data_by_name |= _load_tasks(tasks, near, data, catalogue)
+    findings_by_name = {
+        name: check_data(splits, ignored=ignore) for name, splits in data_by_name.items()
+    }
+    rows = [
+        _summarise_split(name, split, findings_by_name[name])
+        for name, splits in data_by_name.items()
+        for split in splits.checked_splits.values()
+    ]
+    exit_code = int(any(row["warnings"] for row in rows))
+    if output == "json":
+        print_json({"exit": exit_code, "splits": rows})
+    elif output == "markdown":
+        _print_markdown(rows)
+    else:
+        _print_findings(rows)
+    return exit_code
+
+
+def _load_tasks(
+    names: Sequence[str], min_similarity: float | None, data: Path | None, catalogue: Catalogue
+) -> dict[str, DataToCheck]:
+    """Load tasks, of each the splits on this machine, or all if there are none.
+
+    Args:
+        names: Tasks and suites; empty for all tasks on this machine.
+        min_similarity: The lowest similarity of near-duplicates; None to find none.
+        data: The folder of data; None for the default one.
+        catalogue: The cards of tasks.
+    """
+    from stsbench.data.quality import DataToCheck, load_local_splits
+
+    return {
+        task.name: DataToCheck(
             splits=load_local_splits(task) or {name: task.load(name) for name in task.card.splits},
             score_split=task.card.score_split,
             languages=task.card.languages,
-            min_similarity=near,
+            min_similarity=min_similarity,
         )
-    findings_by_name = {
-        name: check_data(checked, ignored=ignore) for name, checked in data_by_name.items()
+        for task in load_tasks(names, data, catalogue)
     }
-    summaries = [
-        _summarise_split(name, split, findings_by_name[name])
-        for name, checked in data_by_name.items()
-        for split in checked.checked_splits.values()
-    ]
-    findings = [finding for found in findings_by_name.values() for finding in found]
-    n_warnings = sum(finding.level == "warning" for finding in findings)
-    exit_code = int(n_warnings > 0)
-    if output == "json":
-        print_json({"exit": exit_code, "splits": summaries})
-    elif output == "markdown":
-        _print_markdown(summaries)
-    else:
-        _print_findings(findings_by_name, summaries)
-        n_notes = len(findings) - n_warnings
-        print_text(f"{format_count(n_warnings, 'warning')}, {format_count(n_notes, 'note')}")
-    return exit_code
 
 
 def _summarise_split(task: str, split: CheckedSplit, findings: Sequence[Finding]) -> dict[str, Any]:
@@ -108,62 +125,58 @@ def _summarise_split(task: str, split: CheckedSplit, findings: Sequence[Finding]
         split: The split.
         findings: What was found in all splits of the task.
     """
+    split_findings = [finding for finding in findings if finding.split == split.name]
     return {
         "task": task,
         "split": split.name,
         "n": split.split.n,
         "alone": split.split.n - len(split.copied),
+        "warnings": sum(finding.level == "warning" for finding in split_findings),
         "findings": [
-            {
-                "check": finding.check,
-                "level": finding.level,
-                "n": len(finding.items),
-                "message": finding.message,
-                "items": list(finding.items),
-            }
-            for finding in findings
-            if finding.split == split.name
+            dataclasses.asdict(finding) | {"items": list(finding.items), "share": finding.share}
+            for finding in split_findings
         ],
     }
 
 
-def _print_markdown(summaries: Sequence[Mapping[str, Any]]) -> None:
-    """Print a table in markdown with a row per split that :func:`_summarise_split` describes."""
+def _print_markdown(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print a table in markdown of rows that :func:`_summarise_split` returns."""
     from stsbench.boards.render.text import MARKDOWN
 
-    heads = ["task", "split", "items", "without a copy", "findings"]
-    print_text(MARKDOWN.row(heads))
+    print_text(MARKDOWN.row(["task", "split", "items", "without a copy", "findings"]))
     print_text(MARKDOWN.row(["---", "---", "---:", "---:", "---"]))
-    for summary in summaries:
-        findings = [f"{finding['check']} {finding['n']:,}" for finding in summary["findings"]]
-        counts = [f"{summary['n']:,}", f"{summary['alone']:,}"]
-        print_text(MARKDOWN.row([summary["task"], summary["split"], *counts, ", ".join(findings)]))
+    for row in rows:
+        findings = [f"{finding['check']} {len(finding['items']):,}" for finding in row["findings"]]
+        counts = [f"{row['n']:,}", f"{row['alone']:,}"]
+        print_text(MARKDOWN.row([row["task"], row["split"], *counts, ", ".join(findings)]))
 
 
-def _print_findings(
-    findings_by_name: Mapping[str, Sequence[Finding]], summaries: Sequence[Mapping[str, Any]]
-) -> None:
-    """Print a table of what was found, with the first items of each, and a line on copies."""
-    rows = []
-    for name, findings in findings_by_name.items():
-        for finding in findings:
-            positions = format_some([str(position) for position in finding.items[:1000]])
-            is_part = len(finding.items) < finding.n
-            rows.append(
-                {
-                    "task": name,
-                    "split": finding.split,
-                    "check": finding.check,
-                    "level": finding.level,
-                    "items": finding.share,
-                    "what": finding.message + (f" ({positions})" if is_part else ""),
-                }
-            )
-    print_records(rows, right=[])
+def _print_findings(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print what was found in splits, the first items of each finding, and a line on copies.
+
+    Args:
+        rows: The splits, as :func:`_summarise_split` returns them.
+    """
+    records = [
+        {
+            "task": row["task"],
+            "split": row["split"],
+            "check": finding["check"],
+            "level": finding["level"],
+            "items": finding["share"],
+            "what": f"{finding['message']} ({format_some([*map(str, finding['items'])])})",
+        }
+        for row in rows
+        for finding in row["findings"]
+    ]
+    print_records(records, right=[])
     counts = [
-        f"{summary['task']} {summary['split']} {summary['alone']:,} of {summary['n']:,}"
-        for summary in summaries
-        if summary["alone"] < summary["n"]
+        f"{row['task']} {row['split']} {row['alone']:,} of {row['n']:,}"
+        for row in rows
+        if row["alone"] < row["n"]
     ]
     if counts:
         print_paragraph(f"items without a copy: {', '.join(counts)}")
+    n_warnings = sum(row["warnings"] for row in rows)
+    n_notes = len(records) - n_warnings
+    print_text(f"{format_count(n_warnings, 'warning')}, {format_count(n_notes, 'note')}")

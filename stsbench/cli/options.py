@@ -207,8 +207,8 @@ Variants = Annotated[
 CleanScores = Annotated[
     list[str],
     _names(
-        "Also score without items in these corpora or files; 'own': the recipe's corpus; 'copies': in "
-        "another split or fold."
+        "Also score without items in these corpora or files; 'own': the recipe's corpus; "
+        "'copies': other splits and folds."
     ),
 ]
 MinSimilarity = Annotated[

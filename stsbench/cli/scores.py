@@ -328,8 +328,8 @@ def _print_notes(results: Sequence[Result], *, has_symbols: bool) -> None:
         print_text("majority: the accuracy of always answering the most frequent class")
     if any(result.clean for result in results):
         print_paragraph(
-            "without …: the score of those items of which that text holds no sentence; "
-            "n: how many they are"
+            "without …: the score of those items of which that text holds no sentence, or which "
+            "have no copy in another split or fold; n: how many they are"
         )
     omitted_subsets_by_label: dict[str, str] = {}
     for result in results:

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.data.corpora.overlap import NearIndex, text_key
+from stsbench.data.corpora.overlap import NearIndex
 from stsbench.data.splits import CaptionSplit, LabelledPairSplit, LabelledSplit, PairSplit, Split
 from stsbench.data.task import Task, has_files
 from stsbench.data.user_tables import find_languages
@@ -35,7 +35,7 @@ MAX_CHARACTERS = 2_000
 MIN_CUT_CHARACTERS = 60
 """Texts that were cut are at least so long: many short texts have the same length by chance."""
 MIN_CUT_TEXTS = 5
-"""So many texts of exactly the greatest length show a limit."""
+"""So many texts of exactly the greatest length show a limit; without one a single text has it."""
 MIN_NUMBERED_SHARE = 0.9
 """The share of texts that begin with a number of their own from which these number the rows."""
 
@@ -230,29 +230,21 @@ def find_near(split: CheckedSplit) -> Found:
     min_similarity = split.task.min_similarity
     if min_similarity is None or not split.is_scored:
         return Found([])
-    # Items that differ in punctuation alone have one key, and are near too.
-    items_by_key: dict[bytes, set[ItemTexts]] = {}
-    for each in (split, *split.other_splits):
-        for key, item in zip(_near_keys(each), each.sorted_items, strict=True):
-            items_by_key.setdefault(key, set()).add(item)
-    keys = _near_keys(split)
-    index = NearIndex(sorted({*keys} - {b""}), min_similarity)
-    near_keys = index.find_near(sorted(items_by_key), skip_equal=True)
+    keys_by_split = {
+        name: ["".join(item).encode() for item in checked.sorted_items]
+        for name, checked in split.task.checked_splits.items()
+    }
+    keys = keys_by_split[split.name]
+    index = NearIndex(sorted(set(keys)), min_similarity)
+    near_keys = index.find_near(sorted(set().union(*keys_by_split.values())), skip_equal=True)
     return Found(
         [
             position
             for position, key in enumerate(keys)
-            if position not in split.copied
-            and key
-            and (key in near_keys or len(items_by_key[key]) > 1)
+            if key in near_keys and position not in split.copied
         ],
         f" (similarity {min_similarity:g} or more)",
     )
-
-
-def _near_keys(split: CheckedSplit) -> list[bytes]:
-    """Return the letters and digits of each item, of its texts in sorted order."""
-    return [b"".join(map(text_key, item)) for item in split.sorted_items]
 
 
 def find_constant(split: CheckedSplit) -> Found:

@@ -52,12 +52,17 @@ def load_searched_text(
     Raises:
         StsbenchError: The text is missing or broken, or has no column of sentences.
     """
+    path = Path(name)
+    suffix = path.suffix.lower()
     try:
-        return load_corpus(name, corpora=corpora, data=data, catalogue=catalogue)
-    except DataError:
-        path = Path(name)
-        if name in catalogue.corpora() or not (path.is_dir() or path.suffix in TABLE_SUFFIXES):
+        corpus = load_corpus(name, corpora=corpora, data=data, catalogue=catalogue)
+    except StsbenchError:
+        if name in catalogue.corpora() or not (path.is_dir() or suffix in TABLE_SUFFIXES):
             raise
+    else:
+        # Lines of text with tabs are the rows of a table.
+        if not (suffix == ".txt" and path.is_file() and "\t" in corpus.column("text")[0]):
+            return corpus
     split_tables = find_tables(path)
     columns = split_tables.columns()
     target_keys: tuple[ColumnKey, ...] = ()
