@@ -221,7 +221,6 @@ def _score_encoders(
     """
     context = RunContext(plan, callbacks)
     seen_encoders = SeenEncoders()
-    context.report_data_problems()
     tasks = list(context.tasks.values())
     cells = dict.fromkeys((task, seed) for task in tasks for seed in plan.seeds)
     for encoder in encoders:

