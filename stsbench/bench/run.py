@@ -459,34 +459,38 @@ def run(
     plan.cells  # noqa: B018 - unknown names are refused before anything else
     check_writable(plan.results_folder)
     encoder_plans = list(context.encoder_plans())
-    context.report_data_problems()
-    clean_scorers: list[Callable[[Result], Result]] = [
-        partial(
-            score_without_copies,
-            copies_by_task={
-                name: find_copies(data) for name, data in context.data_to_check.items()
-            },
-            plan=plan,
-            callbacks=callbacks,
-        )
-    ]
-    corpora = [name for name in plan.clean.corpora if name != COPIES] if plan.clean else []
-    if plan.clean is not None and corpora:
-        clean_scorers.append(
-            CleanScorer(
-                settings=replace(plan.clean, corpora=corpora),
-                plan=plan,
-                tasks=context.tasks.values(),
-                encoder_plans=encoder_plans,
-                callbacks=callbacks,
-            )
-        )
+    clean_scorers = _make_clean_scorers(context, encoder_plans)
     callbacks.on_plan(encoder_plans)
     for result in executor(context, encoder_plans):
         record_current(result, plan.results_folder)
         for add_clean_score in clean_scorers:
             result = add_clean_score(result)
         yield result
+
+
+def _make_clean_scorers(
+    context: RunContext, encoder_plans: Sequence[EncoderPlan]
+) -> list[Callable[[Result], Result]]:
+    """Make the functions that add clean scores to a Result, and report problems of the data.
+
+    Args:
+        context: The run.
+        encoder_plans: Its encoders; without one no data are read.
+    """
+    if not encoder_plans:
+        return []
+    plan, callbacks = context.plan, context.callbacks
+    context.report_data_problems()
+    copies_by_task = {name: find_copies(data) for name, data in context.data_to_check.items()}
+    clean_scorers: list[Callable[[Result], Result]] = [
+        partial(score_without_copies, copies_by_task=copies_by_task, plan=plan, callbacks=callbacks)
+    ]
+    corpora = [name for name in plan.clean.corpora if name != COPIES] if plan.clean else []
+    if plan.clean is not None and corpora:
+        settings_of_text = replace(plan.clean, corpora=corpora)
+        tasks = context.tasks.values()
+        clean_scorers.append(CleanScorer(settings_of_text, plan, tasks, encoder_plans, callbacks))
+    return clean_scorers
 
 
 def check_writable(folder: Path) -> None:

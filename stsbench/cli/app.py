@@ -36,7 +36,7 @@ COMMANDS: Mapping[str, CommandSource] = {
         "train": "Train an encoder by a recipe.",
         "reproduce": "Train the rows of a paper's table or figure.",
         "sweep": "Train with several values of a recipe and keep the best.",
-        "lint": "Check data for copies, leaks, contradictions and damaged text.",
+        "lint": "Check data for copies, leaks, contradictions, damaged text.",
         "texts": "Write the sentences of tasks, for other toolkits to embed.",
         "list": "List tasks, encoders, recipes, tables and more.",
         "show": "Describe a task, an encoder, a recipe or another name.",

@@ -38,7 +38,7 @@ def lint_command(
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:
-    """Check data for copies, leaks, contradictions and damaged text.
+    """Check data for copies, leaks, contradictions, damaged text.
 
     Without a task or file it checks all tasks whose data are on this machine. The exit code is 1 if
     there is a warning: something by which a score is wrong. What is in splits that are not scored,
