@@ -38,8 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The words behind ``stsbench``; None for those of this process.
 
     Returns:
-        Its exit code: 0 if all is fine, 1 for a regression that ``check`` found or a difference
-        that ``parity`` did, 2 for a user error, 3 for a bug, 130 for Ctrl-C.
+        Its exit code: 0 if all is fine, 1 for a regression that ``check`` found, a difference that
+        ``parity`` did or a warning of ``lint``, 2 for a user error, 3 for a bug, 130 for Ctrl-C.
     """
     share_cores()
     with guarded_streams(), printed_notices():

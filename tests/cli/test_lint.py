@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stsbench.numbers.intervals import sentence_columns
+from stsbench.data.quality import CHECKS
+from stsbench.numbers.dependence import sentence_columns
 from stsbench.results.folder import read_folder, read_item_columns
 from stsbench.results.record import Result
 from tests.cli.commands import Command
@@ -204,3 +206,21 @@ def test_lint_alone_checks_all_tasks_that_are_on_this_machine(stsbench):
     assert names == {"quickstart-en", "quickstart-es-en", "quickstart-probe"}
     assert report["exit"] == 0
     assert [split["findings"] for split in report["splits"]] == [[]] * 4
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "data-quality.md").read_text(encoding="utf-8")
+
+
+def test_the_page_names_every_check_and_its_level():
+    rows = re.findall(r"^\| `(\w+)` \| (warning|note) \|", PAGE, re.M)
+    assert sorted(rows) == sorted((check.name, check.level) for check in CHECKS)
+
+
+@pytest.mark.data
+def test_the_page_has_what_lint_finds_in_our_tasks(stsbench):
+    tasks = ["sts12", "stsb", "sts17-es-en-b", "cr", "trec", "mrpc", "stsb-fr"]
+    table = stsbench("lint", *tasks, "--format", "markdown").out.splitlines()
+    # Near-duplicates take longer.
+    rows = re.sub(r"(, )?near [\d,]+(?= \||,|$)", "", PAGE).replace("| , ", "| ").splitlines()
+    assert table[:2] == rows[-86:-84]
+    assert len(table) == 15 and set(table) <= set(rows)

@@ -136,6 +136,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, masked_lm: Path) -> P
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "own_encoders", raising=False)
+    # It finds the language of the pairs where it is installed.
+    monkeypatch.setitem(sys.modules, "py3langid", None)
     return tmp_path
 
 
