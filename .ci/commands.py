@@ -20,8 +20,8 @@ All commands with their arguments and options. `python .ci/commands.py` writes t
 `stsbench COMMAND --help` prints. Commands with `--json` print their output as JSON, for programs;
 `stsbench --install-completion` lets the shell complete names.
 
-Exit codes: 0 is success, 1 a regression that `check` found, a difference that `parity` found or a warning of `lint`,
-2 a user error in one line or an answer that `check` or `parity` cannot give,
+Exit codes: 0 is success, 1 a regression that `check` found, a difference that `parity` found or a
+warning of `lint`, 2 a user error in one line or an answer that `check` or `parity` cannot give,
 3 a bug with its traceback, 130 an interruption by Ctrl-C.
 """
 WIDTH = 100
