@@ -19,6 +19,7 @@ from typing import NamedTuple
 from stsbench.boards.tables.detectable import (
     MEAN,
     Z,
+    difference_variance,
     mark_gaps,
     published_score,
     read_spread,
@@ -68,7 +69,7 @@ class Neighbours(NamedTuple):
 
 
 def estimate_errors(tasks: Mapping[str, BenchmarkTask], catalogue: Catalogue) -> TaskErrors:
-    """Estimate the errors of scores on each task of a benchmark.
+    """Estimate how far scores on each task of a benchmark may be wrong.
 
     Args:
         tasks: The subsets and splits of each task, by MTEB's name of the task.
@@ -89,7 +90,7 @@ def estimate_errors(tasks: Mapping[str, BenchmarkTask], catalogue: Catalogue) ->
 def _estimate_error(
     task: str, benchmark_task: BenchmarkTask, counts: PairCounts, least_scaled_kappa: float
 ) -> TaskError:
-    """Return the error of a task: as measured, else that of the mean of its parts.
+    """Return the measured error of a task; without one, estimate that of the mean of its parts.
 
     Args:
         task: MTEB's name of the task.
@@ -124,15 +125,14 @@ def mean_gap_bound(first: Row, second: Row, *, errors: TaskErrors, are_relatives
     variance = 0.0
     for task, error in errors.items():
         c = error.c_relatives if are_relatives else error.c_unlike
-        a, b = (
-            error.kappa * (1 - (published_score(row, task) / 100) ** 2) for row in (first, second)
-        )
-        variance += a * a + b * b - 2 * c * a * b
+        first_score = published_score(first, task)
+        second_score = published_score(second, task)
+        variance += difference_variance(first_score, second_score, error.kappa, c)
     return 100 * Z * math.sqrt(variance) / len(errors)
 
 
 def compare_neighbours(rows: Sequence[Row], errors: TaskErrors) -> list[Neighbours]:
-    """Return each two neighbours among the rows that have a mean, best first.
+    """Return the gaps between neighbours among the rows that have a mean, best first.
 
     Args:
         rows: The rows of a group of published scores.
@@ -156,16 +156,18 @@ def describe_noise(rows: Sequence[Row], errors: TaskErrors) -> str:
     if not neighbours:
         return ""
     n_near = sum(pair.gap < pair.bound for pair in neighbours)
-    bound = median(pair.bound for pair in neighbours)
+    median_bound = median(pair.bound for pair in neighbours)
     return (
-        f"noise: a test on these items sees about {bound:.2f} points between the means of two "
-        f"unlike models; {n_near} of {len(neighbours)} gaps between neighbours are smaller "
+        f"noise: a test on these items sees about {median_bound:.2f} points between the means of "
+        f"two unlike models; {n_near} of {len(neighbours)} gaps between neighbours are smaller "
         "(docs/published.md)"
     )
 
 
 def mark_near_rows(table: Table, errors: TaskErrors) -> Table:
-    """Mark each published score and mean that is too near to the next better one of its group.
+    """Return a board with each published number marked that is too near to the next better one.
+
+    Scores of tasks and means are compared within their group. A note explains the mark.
 
     Args:
         table: A board of a benchmark.

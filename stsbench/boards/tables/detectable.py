@@ -70,9 +70,6 @@ def read_spread() -> MeasuredSpread:
 def detectable_gap(first: float, second: float, kappa: float, c: float) -> float:
     """Compute the least difference of two scores that a two-sided test at 5% calls significant.
 
-    The standard error of a correlation r is ``kappa (1 - r²)``. The least difference is 1.96 times
-    the standard error of the difference of two correlated scores.
-
     Args:
         first: A correlation, or a mean of correlations, in points.
         second: The same of another encoder.
@@ -80,14 +77,28 @@ def detectable_gap(first: float, second: float, kappa: float, c: float) -> float
         c: The correlation of the two encoders' errors.
 
     Returns:
-        The difference in points.
+        The difference in points: 1.96 times its standard error.
+    """
+    return 100 * Z * math.sqrt(max(difference_variance(first, second, kappa, c), 0.0))
+
+
+def difference_variance(first: float, second: float, kappa: float, c: float) -> float:
+    """Compute the variance of the difference of two scores, of 1.
+
+    The standard error of a correlation r is ``kappa (1 - r²)``. Rounding may make the variance of
+    equal scores slightly negative.
+
+    Args:
+        first: A correlation, or a mean of correlations, in points.
+        second: The same of another encoder.
+        kappa: The standard error of a correlation on Fisher's scale.
+        c: The correlation of the two encoders' errors.
     """
     first_error = kappa * (1 - (first / 100) ** 2)
     second_error = kappa * (1 - (second / 100) ** 2)
-    variance_of_difference = (
+    return (
         first_error * first_error + second_error * second_error - 2 * c * first_error * second_error
     )
-    return 100 * Z * math.sqrt(max(variance_of_difference, 0.0))
 
 
 def mark_undetectable(table: Table) -> Table:

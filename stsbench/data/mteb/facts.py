@@ -226,16 +226,21 @@ PairCounts = Mapping[tuple[str, SplitAndSubset], int]
 
 @lru_cache(maxsize=4)
 def count_pairs(catalogue: Catalogue) -> PairCounts:
-    """Return the numbers of pairs of those parts of MTEB's tasks of which a card says it."""
+    """Return the number of pairs by MTEB's name of a task and the part of it.
+
+    Parts whose number no card has are absent.
+    """
     counts = {}
     for matched_task in list_matched_tasks(catalogue).values():
-        for split, mteb_split in matched_task.mteb_split_names.items():
-            section = catalogue.task(matched_task.our_task).splits[split]
-            n_by_subset = section.subsets
+        for our_split, mteb_split in matched_task.mteb_split_names.items():
+            split_card = catalogue.task(matched_task.our_task).splits[our_split]
+            n_pairs_by_subset = split_card.subsets
             if matched_task.mteb_subset:
-                n_by_subset = {matched_task.mteb_subset: section.n} if section.n else {}
-            for subset, n_pairs in n_by_subset.items():
-                counts[matched_task.mteb_task, SplitAndSubset(mteb_split, subset)] = n_pairs
+                # The split of our task is one subset of MTEB's.
+                n_pairs_by_subset = {matched_task.mteb_subset: split_card.n or 0}
+            for subset, n_pairs in n_pairs_by_subset.items():
+                if n_pairs:
+                    counts[matched_task.mteb_task, SplitAndSubset(mteb_split, subset)] = n_pairs
     return counts
 
 
