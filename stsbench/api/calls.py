@@ -326,7 +326,7 @@ class Leaderboard:
     table=NAME_OR_PATH, suite=NAME, protocol=NAME, show=NAME, exact=SWITCH, ranks=SWITCH,
     detectable=SWITCH, mteb=PATH, encoders=NAMES, add=NAMES, rows_only=SWITCH,
     language=NAME, max_parameters=SIZE, license=NAME, only_open=SWITCH, sort=NAME,
-    top=COUNT_OR_NONE,
+    top=COUNT_OR_NONE, columns=NAMES,
     catalogue=Catalogue,
 )  # fmt: skip
 def leaderboard(
@@ -349,6 +349,8 @@ def leaderboard(
     only_open: bool = False,
     sort: str | None = None,
     top: int | None = None,
+    columns: str | Sequence[str] = (),
+    max_ms: float | None = None,
     catalogue: Catalogue | None = None,
 ) -> Leaderboard:
     """Make the tables that ``stsbench leaderboard`` prints.
@@ -377,6 +379,9 @@ def leaderboard(
         only_open: Show only models whose weights can be had.
         sort: The column to sort the rows of each group by.
         top: The number of rows to show of each group.
+        columns: Columns to add: ``size``, ``dimensions``, ``ms`` (milliseconds to embed a sentence,
+            in batches).
+        max_ms: Show only encoders that embed a sentence in so many milliseconds.
         catalogue: The cards of your own.
 
     Raises:
@@ -426,6 +431,8 @@ def leaderboard(
             only_open=only_open,
             sort=sort,
             top=top,
+            columns=_list_names(columns),
+            max_ms=max_ms,
         ),
     )
     if table is None:

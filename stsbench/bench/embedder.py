@@ -542,6 +542,13 @@ class TaskEmbedder:
             return self._fitted_engine(task).count_encoded(task.texts())
         return self._base_engine.engine.count_encoded(task.texts())
 
+    def milliseconds_per_sentence(self) -> float | None:
+        """Return how long a sentence took to embed, in batches; None if that was not measured."""
+        engine = self._base_engine.engine if self._base_engine is not None else None
+        if engine is None or not engine.timed_texts:
+            return None
+        return round(1000 * engine.timed_seconds / engine.timed_texts, 3)
+
     def drift_monitor(self, task: PlannedTask) -> DriftMonitor | None:
         """Return the monitor of a task's stored embeddings; None if there is none."""
         if self._base_engine is not None:

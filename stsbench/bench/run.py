@@ -164,8 +164,9 @@ class RunContext:
                 the shortest end of the path first.
         """
         plan = self.plan
-        if encoder.notice:
-            self.callbacks.on_notice(encoder.notice)
+        for notice in (encoder.notice, encoder.missing_prompt(plan.catalogue)):
+            if notice:
+                self.callbacks.on_notice(notice)
         name_by_spec = self._names_of_user()
         if spec in name_by_spec:
             return replace(encoder, name=name_by_spec[spec])

@@ -217,6 +217,8 @@ def _score(
     started = time.perf_counter()
     encoder = embedder.named_encoder(task)
     scores: Scores = task.evaluator(task.splits, embed, seed=seed)
+    sentences = list(dict.fromkeys(task.texts()))
+    n_cut = count_cut(encoder.encoder, sentences)
     notes = [
         *encoder.assumptions,
         *scores.notes,
@@ -225,6 +227,9 @@ def _score(
         *embedder.notes(task),
         *_unknown_word_notes(encoder, task),
     ]
+    if n_cut:
+        share = f"{n_cut:,} of {len(sentences):,} sentences"
+        notes.append(f"{share} were cut at the encoder's maximum length")
     return Result(
         encoder=encoder.name,
         task=task.name,
@@ -252,6 +257,7 @@ def _score(
             task,
             embed,
             seconds=time.perf_counter() - started,
+            n_cut=n_cut,
             is_first_seed=is_first_seed,
         ),
         per_item=dict(scores.per_item),
@@ -284,6 +290,7 @@ def _run_block(
     task: PlannedTask,
     embed: Embed,
     seconds: float,
+    n_cut: int | None,
     *,
     is_first_seed: bool,
 ) -> dict[str, Any]:
@@ -294,6 +301,7 @@ def _run_block(
         task: The task.
         embed: The function with which the task was scored.
         seconds: The time that scoring took.
+        n_cut: The number of sentences that were cut; None if it is unknown.
         is_first_seed: Only the first seed of a task counts the sentences that were embedded; the
             others found them in the store.
     """
@@ -321,7 +329,7 @@ def _run_block(
         "device": metadata.device_used,
         "dtype": metadata.dtype,
         "prompt": describe_prompt(encoder.encoder),
-        "cut": count_cut(encoder.encoder, list(dict.fromkeys(texts))),
+        "cut": n_cut,
         "versions": provenance.versions(),
         "commit": commit,
         "dirty": dirty,
@@ -332,6 +340,7 @@ def _run_block(
         "task_superseded_by": task.task.card.superseded_by,
         "tf32": uses_tf32(),
         "folder": encoder.folder_digest,
+        "ms_per_sentence": embedder.milliseconds_per_sentence(),
         "set_aside": embedder.drift_message(task),
         "origin": msgspec.to_builtins(embedder.origin(task)),
     }

@@ -43,6 +43,7 @@ COMMANDS: Mapping[str, CommandSource] = {
         "doctor": "Show what works on this machine, and what is missing.",
         "leaderboard": "Print a table of results, or a paper's table.",
         "export": "Write results for other tools.",
+        "cite": "Print BibTeX for all that results rest on.",
         "convert": "Convert an encoder into a folder.",
         "compare": "Test which differences between encoders are significant.",
         "analyze": "Make a figure as in the papers, as numbers and as a picture.",

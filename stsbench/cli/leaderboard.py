@@ -59,6 +59,8 @@ def leaderboard_command(
     only_open: opt.OnlyOpen = False,
     sort: opt.SortedBy = None,
     top: opt.Top = None,
+    columns: opt.FactColumns,
+    max_ms: opt.MaxMilliseconds = None,
     out: opt.TableFile = None,
     _config: opt.Config = None,
     cards: opt.Cards,
@@ -89,6 +91,8 @@ def leaderboard_command(
         only_open=only_open,
         sort=sort,
         top=top,
+        columns=columns,
+        max_ms=max_ms,
     )
     # A wrong name is refused before any result is read.
     if table is not None:

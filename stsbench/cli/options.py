@@ -406,6 +406,13 @@ OnlyOpen = Annotated[bool, _option("Only models whose weights can be had.", "--o
 SortedBy = Annotated[
     str | None, _option("Sort the rows of each group by this column: average, size.", panel=ROWS)
 ]
+FactColumns = Annotated[
+    list[str], _names("Add columns: size, dimensions, ms (to embed a sentence).", panel=ROWS)
+]
+MaxMilliseconds = Annotated[
+    float | None,
+    _option("Only encoders that embed a sentence in so many ms: 50.", min=0, panel=ROWS),
+]
 Top = Annotated[int | None, _option("The first so many rows of each group.", panel=ROWS, **COUNT)]
 
 # Checks.

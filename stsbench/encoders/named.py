@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from stsbench.core.cards import EncoderCard, Overlap, TaskCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.files import strip_folders
-from stsbench.core.names import format_parameter, replaces_network
+from stsbench.core.names import format_parameter, replaces_network, split_all_params
 from stsbench.core.provenance import RUNTIME_PARAMETERS, add_texts, encoder_identity
 from stsbench.core.secrets import redact
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.kinds import find_requirement
-from stsbench.encoders.metadata import read_metadata
+from stsbench.encoders.metadata import describe_prompt, is_computed_here, read_metadata
 from stsbench.encoders.runs import TrainedRun
 
 
@@ -67,6 +68,36 @@ class NamedEncoder:
             if claimed_overlap in ("text", "gold"):
                 overlap = claimed_overlap
         return "text" if self.fitted_on_task and overlap != "gold" else overlap
+
+    def missing_prompt(self, catalogue: Catalogue) -> str:
+        """Return a warning on a known model that is run without its prompt; empty if there is none.
+
+        A model is known by the last part of its Hub id, which a folder may be called by too. Who
+        runs a card or has chosen the prompt is not warned.
+
+        Args:
+            catalogue: The cards of encoders and of families.
+        """
+        spec, params = split_all_params(self.name)
+        has_chosen_prompt = bool({"prompt", "prompt_name", "prompt_template"} & params.keys())
+        if self.card or has_chosen_prompt or not is_computed_here(self.encoder):
+            return ""
+        if describe_prompt(self.encoder) != "":
+            return ""
+        model_name = spec.casefold().rpartition("/")[2]
+        for name in catalogue.paths("baselines"):
+            card_params = catalogue.encoder(name).params
+            prompt = card_params.get("prompt") or card_params.get("prompt_name")
+            if prompt and str(card_params.get("model", "")).casefold().endswith(f"/{model_name}"):
+                return f"{self.name} runs without a prompt; the card {name} has {prompt!r}"
+        for family in catalogue.families().values():
+            model_ids = [pattern.casefold().rpartition("/")[2] for pattern in family.ids]
+            if family.prompt and any(fnmatchcase(model_name, pattern) for pattern in model_ids):
+                return (
+                    f"{self.name} runs without a prompt; its documentation puts {family.prompt!r} "
+                    f"before every sentence ({family.source}); set the parameter 'prompt'"
+                )
+        return ""
 
     def missing_languages(self, task_card: TaskCard) -> list[str]:
         """Return the languages of a task that the encoder's card does not name.

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import stsbench
+from stsbench.bench.progress import RunCallbacks
 from stsbench.core.errors import EncoderError
 from stsbench.encoders.base import WordEncoder
 from stsbench.encoders.metadata import (
@@ -24,9 +25,12 @@ from stsbench.encoders.metadata import (
     read_notes,
     sentences_without_known_words,
 )
+from stsbench.encoders.named import NamedEncoder
 from stsbench.encoders.objects import wrap_object
 from stsbench.encoders.transformer.encoder import TransformerEncoder
+from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 from tests.encoders.fakes import Neighbourly, Plain
+from tests.encoders.made_checkpoints import save
 
 
 def made(**attributes: Any) -> Any:
@@ -236,3 +240,46 @@ def test_a_prompt_is_described_by_the_text_around_a_sentence(bert):
     # A function may add a prompt of its own, and cut what it likes.
     function = wrap_object(lambda sentences: [[1.0]] * len(sentences))
     assert describe_prompt(function) is None and count_cut(function, ["a"]) is None
+
+
+def test_a_sentence_transformer_counts_what_it_cuts(bert, tmp_path):
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    save(tmp_path, Transformer(str(bert)), Pooling(16, "mean"))
+    encoder = SentenceTransformerEncoder(str(tmp_path), max_length=6)
+    assert count_cut(encoder, ["a", "a b c", "a b c a b c a b"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "warning"),
+    [
+        ("x/multilingual-e5-small", "runs without a prompt; the card multilingual-e5-small has 'q"),
+        ("e5-small-unsupervised", "runs without a prompt; its documentation puts 'query: ' before"),
+        ("e5-small-unsupervised+prompt=", ""),
+        ("someone/else", ""),
+    ],
+)
+def test_a_known_model_without_its_prompt_is_warned_of(bert, name, warning):
+    plain = NamedEncoder(name=name, encoder=TransformerEncoder(str(bert)))
+    prompted = NamedEncoder(name=name, encoder=TransformerEncoder(str(bert), prompt="query: "))
+    message = plain.missing_prompt(stsbench.Catalogue())
+    assert warning in message and bool(message) == bool(warning)
+    assert prompted.missing_prompt(stsbench.Catalogue()) == ""
+
+
+def test_a_result_notes_what_is_cut_and_how_long_a_sentence_takes(bert):
+    warnings: list[str] = []
+    (result,) = stsbench.evaluate(
+        str(bert),
+        "quickstart-en",
+        params={"max_length": 8},
+        store=None,
+        callbacks=RunCallbacks(on_notice=warnings.append),
+    )
+    assert 0 < result.run["cut"] <= 600
+    assert (
+        f"{result.run['cut']} of 600 sentences were cut at the encoder's maximum length"
+        in result.notes
+    )
+    assert result.run.get("ms_per_sentence", 1.0) > 0
+    assert warnings == []

@@ -109,6 +109,8 @@ class PublishedSources(StrictRecord, frozen=True, kw_only=True):
 
     papers: dict[str, Paper]
     extras: dict[str, str]
+    protocols: dict[str, str]
+    """The paper that describes each protocol, by the protocol's name; not every one has one."""
 
 
 @cache

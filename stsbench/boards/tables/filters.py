@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from stsbench.boards.tables.table import EncoderTraits, Row, Table, TableColumn
-from stsbench.core.errors import StsbenchError, UnknownName
+from stsbench.boards.published.encoder_facts import format_parameters
+from stsbench.boards.tables.table import (
+    EncoderTraits,
+    Row,
+    Table,
+    TableCell,
+    TableColumn,
+    TableNumber,
+)
+from stsbench.core.errors import StsbenchError, UnknownName, look_up
 
 LANGUAGES_FILE = Path(__file__).parent / "languages.json"
 MEMBER_CODES = {"zho": "cmn", "ara": "arb"}
@@ -73,6 +82,63 @@ def parse_size(text: str) -> int:
     return round(float(match["number"]) * UNIT_SIZES[match["unit"].lower()])
 
 
+MILLISECONDS = "ms"
+_fact = partial(TableColumn, kind="fact", better="", in_points=False)
+FACT_COLUMNS: Mapping[str, TableColumn] = {
+    "size": _fact(key="size", head="Size"),
+    "dimensions": _fact(key="dimensions", head="Dims", decimals=0),
+    MILLISECONDS: _fact(key=MILLISECONDS, head="ms", better="low"),
+}
+"""The columns of facts that a user may add to a table, by their names."""
+
+
+def add_fact_columns(table: Table, names: Sequence[str]) -> Table:
+    """Return a table with columns of facts of its encoders; a note says what the times are.
+
+    Args:
+        table: The table.
+        names: Keys of ``FACT_COLUMNS``; a column that the table has already is not added again.
+
+    Raises:
+        UnknownName: There is no such column.
+    """
+    requested = [look_up("column", name.lower(), FACT_COLUMNS) for name in dict.fromkeys(names)]
+    heads = {column.head for column in table.columns}
+    columns = [column for column in requested if column.head not in heads]
+
+    def add_facts(row: Row) -> Row:
+        cells = dict(row.cells)
+        for column in columns:
+            number = _find_fact(row, column.key)
+            if number is not None:
+                cell = TableCell(measured=number) if row.results else TableCell(published=number)
+                cells[column.key] = cell
+        return replace(row, cells=cells)
+
+    notes = list(table.notes)
+    if any(column.key == MILLISECONDS for column in columns):
+        runs = [result.run for row in table.rows() for result in row.results]
+        devices = sorted({str(run["device"]) for run in runs if run.get("ms_per_sentence")})
+        measured_on = f", measured on {', '.join(devices)}" if devices else ""
+        notes.append(f"ms: milliseconds to embed a sentence, in batches{measured_on}")
+    with_facts = table.map_rows(add_facts)
+    return replace(with_facts, columns=[*table.columns, *columns], notes=notes)
+
+
+def _find_fact(row: Row, name: str) -> TableNumber | None:
+    """Return the fact of a row's encoder for a column of facts; None if it is not known."""
+    if name == "size":
+        n_parameters = row.traits.parameters
+        return (
+            TableNumber(n_parameters, text=format_parameters(n_parameters))
+            if n_parameters
+            else None
+        )
+    key = "ms_per_sentence" if name == MILLISECONDS else name
+    values = [float(result.run[key]) for result in row.results if result.run.get(key)]
+    return TableNumber(statistics.median(values)) if values else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class RowFilter:
     """A choice of a table's rows, and their order.
@@ -85,8 +151,12 @@ class RowFilter:
         only_open: Show only models whose weights can be had.
         sort: The key or head of the column to sort by; empty for the table's own order.
         top: The number of rows to show of each group; None for all.
+        columns: The columns of facts to add, keys of ``FACT_COLUMNS``.
+        max_ms: The most milliseconds to embed a sentence; None for any number.
     """
 
+    columns: Sequence[str] = ()
+    max_ms: float | None = None
     language: str = ""
     max_parameters: int | None = None
     license: str = ""
@@ -104,6 +174,8 @@ class RowFilter:
         only_open: bool = False,
         sort: str | None = None,
         top: int | None = None,
+        columns: Sequence[str] = (),
+        max_ms: float | None = None,
     ) -> RowFilter:
         """Make a choice as users write it: a language by name or code, a size such as ``500M``.
 
@@ -118,6 +190,8 @@ class RowFilter:
             only_open=only_open,
             sort=sort or "",
             top=top,
+            columns=[*columns, *([MILLISECONDS] if max_ms is not None else [])],
+            max_ms=max_ms,
         )
 
     def apply(self, table: Table) -> Table:
@@ -126,8 +200,9 @@ class RowFilter:
         Groups without a chosen row are omitted.
 
         Raises:
-            UnknownName: There is no such column to sort by.
+            UnknownName: There is no such column to sort by or to add.
         """
+        table = add_fact_columns(table, self.columns)
         sort_column = self._find_column(table) if self.sort else None
         n_omitted = 0
         n_unknown = 0
@@ -135,7 +210,7 @@ class RowFilter:
         for group in table.groups:
             fitting_rows = []
             for row in group.rows:
-                checks = self._check_facts(row.traits)
+                checks = [*self._check_facts(row.traits), *self._check_speed(row)]
                 if all(checks):
                     fitting_rows.append(row)
                 elif False not in checks:
@@ -169,6 +244,13 @@ class RowFilter:
             checks.append(traits.is_open)
         return checks
 
+    def _check_speed(self, row: Row) -> list[bool | None]:
+        """Return whether a row fits the requested time, or None if it is unknown."""
+        if self.max_ms is None:
+            return []
+        milliseconds = _find_fact(row, MILLISECONDS)
+        return [None if milliseconds is None else milliseconds.value <= self.max_ms]
+
     def describe(self) -> str:
         """Return the choice in words, for example ``German, at most 500M parameters``."""
         words = []
@@ -180,6 +262,8 @@ class RowFilter:
             words.append(f"licence {self.license}")
         if self.only_open:
             words.append("open weights")
+        if self.max_ms is not None:
+            words.append(f"at most {self.max_ms:g} ms a sentence")
         if self.top is not None:
             words.append(f"the first {self.top} of each group")
         return ", ".join(words)

@@ -7,6 +7,7 @@ store are not embedded again.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -162,6 +163,10 @@ class Engine:
         self.on_notice = on_notice
         self.encoded_keys: list[Keys] = []
         """The keys of the texts embedded by this engine, or by other workers for it."""
+        self.timed_seconds = 0.0
+        """How long all batches but the first of each request took; the first loads the model."""
+        self.timed_texts = 0
+        """The number of texts in those batches."""
         self._parts_per_batch = 1
         """The number of parts of each batch: more than 1 if the device's memory is too small."""
 
@@ -367,6 +372,8 @@ class _StoreWriter:
     """The cost of all texts to embed."""
     done: int = 0
     """The cost of those that have come."""
+    last_time: float | None = None
+    """When the last batch had come; None before the first one."""
 
     def add(self, rows: IndexArray, embeddings: npt.NDArray[Any]) -> None:
         """Check embeddings of some texts, add them to the store, and report the progress.
@@ -402,6 +409,11 @@ class _StoreWriter:
         engine.encoded_keys.append(self.keys[rows])
         self.done += int(self.costs[rows].sum())
         engine.on_progress(self.done, self.total)
+        now = time.perf_counter()
+        if self.last_time is not None:
+            engine.timed_seconds += now - self.last_time
+            engine.timed_texts += len(rows)
+        self.last_time = now
 
 
 class StoredEncoder:

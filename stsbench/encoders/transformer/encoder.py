@@ -279,25 +279,9 @@ class TransformerEncoder(CheckpointEncoder):
 
         The model is not loaded for it. None if the tokenizer has no file to count with.
         """
-        max_length = self.max_length
-        # A token has a byte at least, but for special ones: shorter texts need not be tokenised.
-        long_texts = [
-            text
-            for text in self.prompt.wrap(sentences)
-            if max_length and len(text.encode(errors="replace")) + MAX_SPECIAL_TOKENS > max_length
-        ]
-        if not long_texts:
-            return 0
-        path = self.checkpoint.folder / "tokenizer.json"
-        if not path.is_file():
-            return None
-        import tokenizers
-
-        tokenizer = tokenizers.Tokenizer.from_file(str(path))
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        encodings = tokenizer.encode_batch([valid_text(text) for text in long_texts])
-        return sum(len(encoding.ids) > (max_length or 0) for encoding in encodings)
+        return count_longer_texts(
+            self.prompt.wrap(sentences), self.checkpoint.folder, self.max_length
+        )
 
     def device_memory(self) -> DeviceMemory | None:
         """Return the memory of its device that is left for batches; None on a CPU."""
@@ -567,3 +551,31 @@ def embed_in_one_pass(
     encoders = cast(list[TransformerEncoder], [engine.encoder for engine in engines])
     store = _SplitStore([engine.store for engine in engines])
     Engine(_SharedForward(base, encoders), store, on_progress=progress).prepare(sentences)
+
+
+def count_longer_texts(texts: Sequence[str], folder: Path, max_length: int | None) -> int | None:
+    """Return how many texts have more tokens than a maximum; None if there is no tokenizer file.
+
+    Args:
+        texts: The texts, with their prompt.
+        folder: The folder of the checkpoint, with its ``tokenizer.json``.
+        max_length: The maximum number of tokens, special ones included; None for any number.
+    """
+    # A token has a byte at least, but for special ones: shorter texts need not be tokenised.
+    long_texts = [
+        text
+        for text in texts
+        if max_length and len(text.encode(errors="replace")) + MAX_SPECIAL_TOKENS > max_length
+    ]
+    if not long_texts:
+        return 0
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return None
+    import tokenizers
+
+    tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    encodings = tokenizer.encode_batch([valid_text(text) for text in long_texts])
+    return sum(len(encoding.ids) > (max_length or 0) for encoding in encodings)

@@ -35,7 +35,7 @@ from stsbench.encoders.metadata import check_sentences, valid_text
 
 if TYPE_CHECKING:
     pass
-from stsbench.encoders.transformer.encoder import CheckpointEncoder
+from stsbench.encoders.transformer.encoder import CheckpointEncoder, count_longer_texts
 
 LIBRARY_CODE = 2
 """As ``CODE_VERSION``, for checkpoints that sentence-transformers runs."""
@@ -181,6 +181,15 @@ class SentenceTransformerEncoder(CheckpointEncoder):
             raise CardError(
                 f"max_length {max_length}: {self.root} reads any length, and cannot cut"
             ) from error
+
+    def count_cut(self, sentences: Sequence[str]) -> int | None:
+        """Return how many sentences are cut at the maximum length, of those with their prompt.
+
+        None if the tokenizer has no file to count with.
+        """
+        max_length = getattr(self.network, "max_seq_length", None)
+        texts = [f"{self.prompt}{sentence}" for sentence in sentences]
+        return count_longer_texts(texts, self.root / self.modules[0].path, max_length)
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""

@@ -1,0 +1,145 @@
+"""BibTeX of all that results rest on: tasks, encoders, protocols and this tool.
+
+Entries are made of facts in cards and in our list of papers. A card that gives an address alone
+makes an entry without title and authors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from stsbench.boards.published.rows import read_sources
+from stsbench.boards.tables.traits import ADDRESS
+from stsbench.core import provenance
+from stsbench.core.catalogue import Catalogue
+from stsbench.results.groups import group_by_encoder
+from stsbench.results.record import Result
+
+AUTHORS_AND_YEAR = re.compile(
+    r"(?P<authors>[^,].*?) (?P<year>(?:19|20)\d\d)(?:, (?P<title>.+?))?,?\s*$"
+)
+LATEX_SPECIAL = re.compile(r"([&%$#_{}])")
+
+
+class Work(NamedTuple):
+    """A work that is cited; a field is empty if no card gives it."""
+
+    url: str
+    authors: str = ""
+    """As BibTeX has them: names with ``and`` between, ``others`` for the rest."""
+    year: str = ""
+    title: str = ""
+
+
+def cite_results(results: Sequence[Result], catalogue: Catalogue) -> str:
+    """Return the BibTeX entries of the tasks, encoders and protocols of results, and of stsbench.
+
+    A comment above each entry says what of the results it is the source of.
+
+    Args:
+        results: The results, at least one.
+        catalogue: The cards of tasks and encoders.
+    """
+    works = _read_works(catalogue)
+    uses_by_url: dict[str, list[str]] = {}
+    for use, text in _iterate_sources(results, catalogue):
+        for address in ADDRESS.findall(text):
+            uses_by_url.setdefault(address.rstrip(";."), []).append(use)
+    entries = []
+    keys: set[str] = set()
+    for url, uses in uses_by_url.items():
+        work = works.get(url, Work(url))
+        key = _make_key(work, keys)
+        keys.add(key)
+        comment = ", ".join(dict.fromkeys(uses))
+        if not work.authors:
+            comment += "; its card gives no authors or title"
+        entries.append(_format_entry("misc", key, _list_fields(work), comment))
+    commit, _ = provenance.commit()
+    tool = {
+        "title": "{stsbench}",
+        "version": provenance.version_of("stsbench"),
+        "note": f"commit {commit[:12]}" if commit else "",
+    }
+    entries.append(_format_entry("software", "stsbench", tool, comment="the scores"))
+    return "\n\n".join(entries) + "\n"
+
+
+def _iterate_sources(results: Sequence[Result], catalogue: Catalogue) -> Iterator[tuple[str, str]]:
+    """Yield what of the results has a source, and the text that names the source's address."""
+    task_ids = catalogue.paths("tasks")
+    for task in dict.fromkeys(result.task for result in results):
+        if task in task_ids:
+            yield f"task {task}", catalogue.task(task).paper
+    for group in group_by_encoder(results, catalogue):
+        if group.card is not None:
+            yield f"encoder {group.name}", group.card.paper
+    sources = read_sources()
+    for protocol in dict.fromkeys(str(result.protocol["name"]) for result in results):
+        if protocol in sources.protocols:
+            yield f"protocol {protocol}", sources.papers[sources.protocols[protocol]].url
+
+
+def _read_works(catalogue: Catalogue) -> Mapping[str, Work]:
+    """Return what our list of papers, and else any card, says of the work at an address."""
+    works = {
+        paper.url: Work(paper.url, _join_authors(paper.authors), str(paper.year), paper.title)
+        for paper in read_sources().papers.values()
+    }
+    for text in _iterate_card_papers(catalogue):
+        for part in text.split(";"):
+            address = ADDRESS.search(part)
+            match = AUTHORS_AND_YEAR.match(part[: address.start()].strip()) if address else None
+            if address and match and address[0] not in works:
+                authors = _join_authors(match["authors"])
+                works[address[0]] = Work(address[0], authors, match["year"], match["title"] or "")
+    return works
+
+
+def _iterate_card_papers(catalogue: Catalogue) -> Iterator[str]:
+    yield from (catalogue.task(name).paper for name in catalogue.paths("tasks"))
+    yield from (catalogue.recipe(name).paper for name in catalogue.paths("trainers"))
+    yield from (catalogue.encoder(name).paper for name in catalogue.paths("baselines"))
+
+
+def _join_authors(text: str) -> str:
+    """Return names as BibTeX has them, of ``Gao, Yao, Chen`` or ``Yan et al.``."""
+    return text.replace(" et al.", " and others").replace(", ", " and ")
+
+
+def _make_key(work: Work, taken_keys: Iterable[str]) -> str:
+    """Return a key that is not taken: ``cer2017``, or one of the address."""
+    surname = re.sub(r"[^a-z]", "", work.authors.partition(" and ")[0].casefold())
+    address_part = re.sub(r"[^A-Za-z0-9]+", "-", work.url.rstrip("/").rpartition("/")[2])
+    stem = f"{surname}{work.year}" if surname else address_part.strip("-").lower()
+    suffixes = ("", *"bcdefghijklmnopqrstuvwxyz", address_part)
+    return next(f"{stem}{suffix}" for suffix in suffixes if f"{stem}{suffix}" not in taken_keys)
+
+
+def _list_fields(work: Work) -> dict[str, str]:
+    """Return the fields of a work's entry by name; empty ones are unknown."""
+    title = _escape(work.title)
+    fields = {
+        "author": _escape(work.authors),
+        # Double braces keep capital letters.
+        "title": f"{{{title}}}" if title else "",
+        "year": work.year,
+        "url": work.url,
+    }
+    if "doi.org/" in work.url:
+        fields["doi"] = work.url.partition("doi.org/")[2]
+    if "arxiv.org/abs/" in work.url:
+        fields |= {"eprint": work.url.partition("/abs/")[2], "archiveprefix": "arXiv"}
+    return fields
+
+
+def _escape(text: str) -> str:
+    return LATEX_SPECIAL.sub(r"\\\1", text)
+
+
+def _format_entry(kind: str, key: str, fields: Mapping[str, str], comment: str) -> str:
+    """Return an entry with its fields that are not empty, below a comment."""
+    lines = [f"  {name} = {{{value}}}" for name, value in fields.items() if value]
+    return f"% {comment}\n@{kind}{{{key},\n" + ",\n".join(lines) + "\n}"

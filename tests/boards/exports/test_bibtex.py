@@ -1,0 +1,52 @@
+"""BibTeX of what results rest on, from the facts in cards."""
+
+from __future__ import annotations
+
+import re
+
+from stsbench.boards.exports.bibtex import cite_results
+from stsbench.boards.published.rows import read_sources
+from stsbench.core.catalogue import Catalogue
+from stsbench.evaluators.registry import all_protocols
+from tests.made import make_result
+
+CATALOGUE = Catalogue()
+
+
+def entries_of(text: str) -> dict[str, str]:
+    """The entries by key, each with the comment above it."""
+    return {
+        match[2]: match[0]
+        for match in re.finditer(r"(%[^\n]*)\n@\w+\{([^,]+),\n(.*?)\n\}", text, re.S)
+    }
+
+
+def test_tasks_encoders_and_protocols_are_cited_once_with_the_tool():
+    results = [make_result("simcse-bert-base", task, 0.5) for task in ("sts12", "stsb", "biosses")]
+    entries = entries_of(cite_results(results, CATALOGUE))
+    assert list(entries) == ["agirre2012", "cer2017", "sogancioglu2017", "gao2021", "stsbench"]
+    assert entries["agirre2012"].startswith("% task sts12\n")
+    assert "encoder simcse-bert-base" in entries["gao2021"].splitlines()[0] or (
+        "protocol simcse" in entries["gao2021"].splitlines()[0]
+    )
+    assert "author = {Gao and Yao and Chen}" in entries["gao2021"]
+    assert "eprint = {2104.08821}" in entries["gao2021"]
+    assert "doi = {10.1093/bioinformatics/btx238}" in entries["sogancioglu2017"]
+    assert "version = {" in entries["stsbench"]
+
+
+def test_every_task_has_an_entry_with_braces_that_fit_and_a_key_of_its_own():
+    results = [make_result("minilm", task, 0.5) for task in CATALOGUE.paths("tasks")]
+    text = cite_results(results, CATALOGUE)
+    entries = entries_of(text)
+    assert len(entries) == text.count("\n@") > 50
+    for entry in entries.values():
+        fields = entry.partition("\n")[2]
+        assert fields.count("{") == fields.count("}")
+    assert "its card gives no authors" in entries["all-minilm-l6-v2"]
+
+
+def test_protocols_that_are_cited_exist():
+    sources = read_sources()
+    assert set(sources.protocols) <= set(all_protocols())
+    assert set(sources.protocols.values()) <= set(sources.papers)
