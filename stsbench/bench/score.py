@@ -324,6 +324,7 @@ def _run_block(
         "vector_bytes": None if dimensions is None else embedding_type.bytes(dimensions),
         "encoded": n_encoded,
         "from_store": len(set(texts)) - n_encoded,
+        "ms_per_sentence": embedder.milliseconds_per_sentence(),
         "source": source.source,
         "data_revision": source.revision,
         "device": metadata.device_used,
@@ -340,7 +341,6 @@ def _run_block(
         "task_superseded_by": task.task.card.superseded_by,
         "tf32": uses_tf32(),
         "folder": encoder.folder_digest,
-        "ms_per_sentence": embedder.milliseconds_per_sentence(),
         "set_aside": embedder.drift_message(task),
         "origin": msgspec.to_builtins(embedder.origin(task)),
     }

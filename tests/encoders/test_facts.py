@@ -281,5 +281,5 @@ def test_a_result_notes_what_is_cut_and_how_long_a_sentence_takes(bert):
         f"{result.run['cut']} of 600 sentences were cut at the encoder's maximum length"
         in result.notes
     )
-    assert result.run.get("ms_per_sentence", 1.0) > 0
+    assert result.run["ms_per_sentence"] is None or result.run["ms_per_sentence"] > 0
     assert warnings == []

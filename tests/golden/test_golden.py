@@ -39,7 +39,7 @@ LEFT_OUT = (
     (re.compile(r"\b\d+\.\d+\.\d+(\.?(dev|rc|post)\d+)?(\+\w+)?\b"), "VERSION"),
     (
         re.compile(
-            r'"(seconds|elapsed|created|date|timestamp|retrieved_timestamp|host|evaluation_time)": ("[^"]*"|[\d.e+-]+)'
+            r'"(seconds|elapsed|created|date|timestamp|retrieved_timestamp|host|evaluation_time|ms_per_sentence)": ("[^"]*"|[\d.e+-]+|null)'
         ),
         r'"\1": 0',
     ),
