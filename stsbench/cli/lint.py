@@ -47,7 +47,8 @@ def lint_command(
     Example: stsbench lint pairs.csv --near 0.9
     Example: stsbench lint stsb --ignore doubled,leak --json
     """
-    from stsbench.data.quality import CHECKS, check_data
+    from stsbench.data.quality import CHECKS
+    from stsbench.data.readers.files import TABLE_SUFFIXES
     from stsbench.data.task_draft import recognise_task
     from stsbench.data.user_tables import ScoreSettings
 
@@ -57,7 +58,12 @@ def lint_command(
         look_up("check", name, dict.fromkeys(check.name for check in CHECKS))
     catalogue = opt.read_cards(cards)
     names = {*catalogue.paths("tasks"), *catalogue.suites()}
-    paths = [source for source in sources if source not in names and Path(source).exists()]
+    paths = [
+        source
+        for source in sources
+        if source not in names
+        and (Path(source).exists() or Path(source).suffix.lower() in TABLE_SUFFIXES)
+    ]
     if not paths:
         TypedOptions.from_context(context).forbid(
             "without a file", "--columns", "--labels", "--drop-unscored", "--language"
@@ -73,14 +79,23 @@ def lint_command(
     if len(paths) < len(sources) or not sources:
         tasks = [source for source in sources if source not in paths]
         data_by_name |= _load_tasks(tasks, near, data, catalogue)
-    findings_by_name = {
-        name: check_data(splits, ignored=ignore) for name, splits in data_by_name.items()
-    }
-    rows = [
-        _summarise_split(name, split, findings_by_name[name])
-        for name, splits in data_by_name.items()
-        for split in splits.checked_splits.values()
-    ]
+    return _report(data_by_name, ignore, output)
+
+
+def _report(data_by_name: Mapping[str, DataToCheck], ignored: Sequence[str], output: str) -> int:
+    """Check data, print what is found in a format, and return the exit code.
+
+    Args:
+        data_by_name: The splits of each task or file.
+        ignored: The names of checks that are not made.
+        output: The format, "terminal", "markdown" or "json".
+    """
+    from stsbench.data.quality import check_data
+
+    rows = []
+    for name, data in data_by_name.items():
+        findings = check_data(data, ignored=ignored)
+        rows += [_summarise_split(name, split, findings) for split in data.checked_splits.values()]
     exit_code = int(any(row["warnings"] for row in rows))
     if output == "json":
         print_json({"exit": exit_code, "splits": rows})

@@ -157,9 +157,7 @@ def recognise_task(
     splits = {split: load_split(name, card, split, data=None).split for split in card.splits}
     sections = {name: _split_section(split) for name, split in splits.items()}
     scale = _Scale(scores.scale, doubt="") if scores.scale else _guess_scale(splits)
-    doubt_by_key: dict[str, str] = {}
-    if scale is not None and scale.doubt:
-        doubt_by_key["gold_range"] = scale.doubt
+    doubt_by_key = {"gold_range": scale.doubt} if scale and scale.doubt else {}
     languages = split_names(language) or card.languages
     if not languages:
         languages = find_languages(recognised.column(key).cells for key in roles.sentences)

@@ -197,6 +197,7 @@ def test_lint_takes_files_as_new_task_does_beside_tasks(stsbench):
     # A file has no task's options, and a task none of a file's.
     assert "--columns" in stsbench.refused("lint", "quickstart-en", "--columns", "gold=x")
     assert "quickstart-en" in stsbench.refused("lint", "quickstart-em")
+    assert "'gone.csv' does not exist" in stsbench.refused("lint", "gone.csv")
     assert "'html'" in stsbench.refused("lint", "own.csv", "--format", "html")
 
 
