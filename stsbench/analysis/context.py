@@ -183,6 +183,8 @@ class Analysis(ABC):
     """A line on what it shows."""
     printed: ClassVar[Sequence[str]]
     """The tables that a terminal shows."""
+    score_columns: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """By table, its columns of scores and of their bounds, which people see times 100."""
     reads_results: ClassVar[bool] = False
     """Whether it reads a results folder, and embeds nothing."""
 
@@ -425,12 +427,27 @@ def _embed_task_first(embedder: TaskEmbedder, task: PlannedTask) -> Embed:
     return embed
 
 
-def value_text(value: object) -> str:
-    """Return a value as a table shows it: numbers with four digits, a dash for None and NaN."""
+def row_texts(row: PlainRow, score_columns: Sequence[str] = ()) -> list[str]:
+    """Return the cells of a row as a table shows them: scores times 100, with two decimals.
+
+    Args:
+        row: The row.
+        score_columns: Its columns of scores.
+    """
+    return [
+        value_text(100 * value, decimals=2)
+        if key in score_columns and value is not None
+        else value_text(value)
+        for key, value in row.items()
+    ]
+
+
+def value_text(value: object, decimals: int = 4) -> str:
+    """Return a value as a table shows it: numbers with these decimals, a dash for None and NaN."""
     is_nan = value != value  # noqa: PLR0124
     if value is None or is_nan:
         return "–"
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    return f"{value:.{decimals}f}" if isinstance(value, float) else str(value)
 
 
 def findings_json(result: AnalysisResult) -> str:

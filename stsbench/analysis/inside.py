@@ -52,6 +52,7 @@ class Layers(EncoderAnalysis):
 
     about = "score by layer and pooling, all from one forward pass (SG figure 1)"
     printed = ("layers",)
+    score_columns = {"layers": ("score", "low", "high")}
 
     poolings: Sequence[str] = ("cls", "mean", "max")
     picture: Literal["lines", "heat"] = "lines"
@@ -263,6 +264,7 @@ class TokenFrequency(EncoderAnalysis):
         "the score without the most frequent (ConSERT figure 4)"
     )
     printed = ("bands", "removal")
+    score_columns = {"removal": ("score", "low", "high")}
 
     counts: str = "enwiki_vocab_min200.txt"
     removed: Annotated[Sequence[NonNegativeInt], Meta(min_length=1)] = (

@@ -48,6 +48,7 @@ class AlignmentAndUniformity(EncoderAnalysis):
 
     about = "alignment and uniformity, by encoder and over a training run (SimCSE figures 2 and 3)"
     printed = ("encoders",)
+    score_columns = {"encoders": ("score",)}
 
     above: float = 4.0
     t: PositiveFloat = 2.0
@@ -175,6 +176,7 @@ class GoldAgainstCosine(EncoderAnalysis):
         "and the collapse of unlike pairs (ConSERT figure 1)"
     )
     printed = ("encoders", "bins")
+    score_columns = {"encoders": ("score",)}
 
     bins: Annotated[int, Meta(ge=2)] = 5
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stsbench.analysis.context import AnalysisResult, make_analysis, value_text
+from stsbench.analysis.context import Analysis, AnalysisResult, make_analysis, row_texts
 from stsbench.boards.render.figures import make_comparison_layouts
 from stsbench.boards.render.html import fill_template, render_page, render_tables
 from stsbench.boards.tables.layout import Layout
@@ -85,18 +85,16 @@ def _figure(result: AnalysisResult) -> dict[str, Any]:
         "title": result.title,
         "caption": f"{analysis.about}; {result.task}, protocol {result.protocol}",
         "picture": base64.b64encode(picture).decode(),
-        "tables": list(_figure_tables(result, analysis.printed)),
+        "tables": list(_figure_tables(result, analysis)),
     }
 
 
-def _figure_tables(result: AnalysisResult, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _figure_tables(result: AnalysisResult, analysis: Analysis) -> Iterator[dict[str, Any]]:
     """Yield the first rows of each printed table, without the sentences of the task.
 
-    Args:
-        result: The result of an analysis.
-        names: The tables that the analysis prints, by name; one without rows is omitted.
+    A table without rows is omitted.
     """
-    for name in names:
+    for name in analysis.printed:
         rows = [
             {key: value for key, value in row.items() if key not in SENTENCE_COLUMNS}
             for row in result.tables.get(name, [])
@@ -107,5 +105,7 @@ def _figure_tables(result: AnalysisResult, names: Sequence[str]) -> Iterator[dic
                 "name": name,
                 "n_rows": len(rows),
                 "heads": list(rows[0]),
-                "rows": [[*map(value_text, row.values())] for row in rows[:MAX_ROWS]],
+                "rows": [
+                    row_texts(row, analysis.score_columns.get(name, ())) for row in rows[:MAX_ROWS]
+                ],
             }

@@ -195,6 +195,7 @@ class Robustness(EncoderAnalysis):
 
     about = "how far similarities and scores move under edits that should (*) or should not matter"
     printed = ("edits", "suppression")
+    score_columns = {"edits": ("score_change", "low", "high")}
 
     above: float = 4.0
     seed: NonNegativeInt = 0

@@ -59,6 +59,7 @@ class DomainShift(EncoderAnalysis):
         "what an encoder loses that was trained on other text than the first one (SG, domain shift)"
     )
     printed = ("encoders",)
+    score_columns = {"encoders": ("score", "deviation", "change", "low", "high")}
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
         """Measure the cosines of one encoder, and read its training text, for the comparison."""
@@ -153,6 +154,7 @@ class SweepCells(Analysis):
         "mean and deviation over seeds"
     )
     printed = ("points", "grid")
+    score_columns = dict.fromkeys(printed, ("score", "deviation"))
     reads_results = True
 
     by: str = ""

@@ -46,6 +46,7 @@ from stsbench.core.parameters import (
 )
 from stsbench.core.wording import format_repr
 from stsbench.evaluators.belief import believe
+from stsbench.plots.labels import figure_width
 from stsbench.results.folder import ResultFolder, read_folder
 from stsbench.results.groups import EncoderDirectory
 from stsbench.results.record import Result
@@ -307,16 +308,21 @@ class Leaderboard:
             {table.caption: to_frame(table, self.show) for table in self.tables}, names=["caption"]
         )
 
-    def plot(self) -> Chart:
+    def plot(self, *, width: str | float | None = None) -> Chart:
         """Draw a table with a panel for each column.
 
         A dot is a measured number with its 95% interval, a ring a published number.
+
+        Args:
+            width: The width of the figure: ``column`` (3.3 inches), ``page`` (6.75 inches, the
+                default), or a number of inches, cm or mm, such as ``8.4cm``.
 
         Raises:
             StsbenchError: There are several tables, there is nothing to draw, or matplotlib is not
                 installed (extra ``plots``).
         """
-        return draw_table(self.tables, self.show, exact=self.exact)
+        with figure_width(width):
+            return draw_table(self.tables, self.show, exact=self.exact)
 
     def _render(self, fmt: str) -> str:
         return render(self.tables, fmt, show=self.show, exact=self.exact, rows_only=self.rows_only)

@@ -34,6 +34,7 @@ from stsbench.core.parameters import (
 from stsbench.core.wording import format_repr, join_lines
 from stsbench.data.task import expand_names, suites_within
 from stsbench.numbers.statistics import mean_and_deviation
+from stsbench.plots.labels import figure_width
 from stsbench.results.folder import read_item_columns, write_result
 from stsbench.results.groups import EncoderResults, group_by_encoder, seed_means
 from stsbench.results.record import Result, items_path, protocol_key
@@ -254,16 +255,21 @@ class EncoderComparison(Comparison):
         """Return a table for each pair of encoders, in LaTeX."""
         return render_comparison(self, fmt="latex")
 
-    def plot(self) -> Chart:
+    def plot(self, *, width: str | float | None = None) -> Chart:
         """Draw each difference as a dot with its 95% interval, by task.
 
         A ring is a difference that is not significant.
+
+        Args:
+            width: The width of the figure: ``column`` (3.3 inches), ``page`` (6.75 inches, the
+                default), or a number of inches, cm or mm, such as ``8.4cm``.
 
         Raises:
             DataError: No paired test is known for any of the results.
             StsbenchError: matplotlib is not installed (extra ``plots``).
         """
-        return draw_comparison(self)
+        with figure_width(width):
+            return draw_comparison(self)
 
 
 @validate_arguments(
@@ -511,8 +517,12 @@ class Results(Sequence[Result]):
             all_pairs=all_pairs,
         )
 
-    def plot(self) -> Chart:
+    def plot(self, *, width: str | float | None = None) -> Chart:
         """Draw each score as a dot with its 95% interval, by task.
+
+        Args:
+            width: The width of the figure: ``column`` (3.3 inches), ``page`` (6.75 inches, the
+                default), or a number of inches, cm or mm, such as ``8.4cm``.
 
         Raises:
             StsbenchError: matplotlib is not installed (extra ``plots``).
@@ -537,7 +547,8 @@ class Results(Sequence[Result]):
                 )
                 dots.append(dot)
         title = self.runs[0].name if len(self.runs) == 1 else ""
-        return draw_dots(dots, x_label="score × 100, with its 95% interval", title=title)
+        with figure_width(width):
+            return draw_dots(dots, x_label="score × 100, with its 95% interval", title=title)
 
     @validate_arguments(folder=PATH)
     def save(self, folder: str | Path) -> list[Path]:

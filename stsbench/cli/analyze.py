@@ -19,10 +19,10 @@ from stsbench.cli.printing import (
 from stsbench.cli.tables import print_rows
 from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.errors import StsbenchError, look_up
-from stsbench.plots.labels import FIGURES
+from stsbench.plots.labels import FIGURES, figure_width
 
 if TYPE_CHECKING:
-    from stsbench.analysis.context import AnalysisResult
+    from stsbench.analysis.context import Analysis, AnalysisResult
     from stsbench.bench.plan import RunPlan
     from stsbench.core.catalogue import Catalogue
 
@@ -40,6 +40,7 @@ def analyze_command(
     split: opt.Split = None,
     assign: opt.SetAnalysis,
     out: opt.AnalysisFiles,
+    width: opt.FigureWidth = None,
     results: opt.ResultsFolder = Path("results"),
     data: opt.Data = None,
     store: opt.Store = None,
@@ -63,6 +64,8 @@ def analyze_command(
         typed.forbid(f"for '{what}', which embeds nothing", "--no-store", "--store", "--data")
     else:
         typed.forbid(f"for '{what}', which reads no results", "--results")
+    if not any(path.suffix.removeprefix(".") in FIGURES for path in out):
+        typed.forbid("without a figure as --out", "--width")
     params = parse_assignments(assign)
     suffixes = [path.suffix.removeprefix(".") for path in out]
     for suffix in suffixes:
@@ -85,10 +88,11 @@ def analyze_command(
     if as_json:
         print_text(findings_json(result), end="")
     else:
-        _print_result(result, analysis.about, analysis.printed)
+        _print_result(result, analysis)
     for path, suffix in zip(out, suffixes, strict=True):
         if suffix in FIGURES:
-            emit(analysis.draw(result.tables, result.title), path, silent=as_json)
+            with figure_width(width):
+                emit(analysis.draw(result.tables, result.title), path, silent=as_json)
         else:
             emit(WRITERS[suffix](result), path, silent=as_json)
 
@@ -119,21 +123,15 @@ def plan_encoders(
     return RunPlan(encoders=specs, results_folder=results, catalogue=catalogue, **fields)
 
 
-def _print_result(result: AnalysisResult, about: str, table_names: Sequence[str]) -> None:
-    """Print what an analysis is about and the first rows of some of its tables.
+def _print_result(result: AnalysisResult, analysis: Analysis) -> None:
+    """Print what an analysis is about and the first rows of the tables that it prints."""
+    from stsbench.analysis.context import row_texts
 
-    Args:
-        result: The result.
-        about: What the analysis measures.
-        table_names: The tables to print.
-    """
-    from stsbench.analysis.context import value_text
-
-    print_paragraph(f"{result.title}, protocol {result.protocol}: {about}")
+    print_paragraph(f"{result.title}, protocol {result.protocol}: {analysis.about}")
     print_text("")
     all_rows = [row for rows in result.tables.values() for row in rows]
     encoders = {row["encoder"] for row in all_rows if "encoder" in row}
-    for name in table_names:
+    for name in analysis.printed:
         rows = result.tables.get(name, [])
         if not rows:
             continue
@@ -143,7 +141,8 @@ def _print_result(result: AnalysisResult, about: str, table_names: Sequence[str]
         titles = [key if key in encoders else key.replace("_", " ") for key in keys]
         cells = []
         for row in printed_rows:
-            cells.append([shorten_line(value_text(value)) for value in row.values()])
+            texts = row_texts(row, analysis.score_columns.get(name, ()))
+            cells.append([*map(shorten_line, texts)])
         number_columns = []
         for index, key in enumerate(keys):
             if not any(isinstance(row[key], str) for row in printed_rows):

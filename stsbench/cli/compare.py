@@ -22,6 +22,7 @@ from stsbench.cli.tables import print_rows
 from stsbench.cli.typed_options import TypedOptions
 from stsbench.cli.wording import word_notes
 from stsbench.core.errors import StsbenchError, look_up
+from stsbench.plots.labels import figure_width
 
 if TYPE_CHECKING:
     from stsbench.significance.comparison import Comparison, Difference
@@ -42,6 +43,7 @@ def compare_command(
     output: opt.CompareFormat = "terminal",
     out: opt.TableFile = None,
     plot: opt.Plot = None,
+    width: opt.FigureWidth = None,
     _config: opt.Config = None,
     cards: opt.Cards,
     as_json: opt.AsJson = False,
@@ -61,6 +63,7 @@ def compare_command(
     catalogue = opt.read_cards(cards)
     typed = TypedOptions.from_context(context)
     typed.forbid_beside("--json", "--format")
+    typed.forbid_without("--plot", "--width")
     if not results.is_dir() and all(Path(name).is_dir() for name in encoders):
         typed.forbid("where all that is compared are folders", "--results")
     fmt = choose_format(output, out, as_json=as_json)
@@ -90,7 +93,8 @@ def compare_command(
     comparison = replace(comparison, notes=word_notes(comparison.notes))
     if plot is not None:
         # The line about the file is printed where stdout is for people, not beside JSON or CSV.
-        emit(draw_comparison(comparison), plot, silent=fmt != TERMINAL and out is None)
+        with figure_width(width):
+            emit(draw_comparison(comparison), plot, silent=fmt != TERMINAL and out is None)
     if fmt == TERMINAL:
         _print_comparison(comparison)
     else:

@@ -22,7 +22,7 @@ from stsbench.cli.tables import print_table
 from stsbench.cli.typed_options import TypedOptions
 from stsbench.cli.wording import word_notes
 from stsbench.core.errors import StsbenchError
-from stsbench.plots.labels import FIGURES
+from stsbench.plots.labels import FIGURES, figure_width
 
 if TYPE_CHECKING:
     from stsbench.boards.mteb.scores import MtebResults
@@ -62,6 +62,7 @@ def leaderboard_command(
     columns: opt.FactColumns,
     max_ms: opt.MaxMilliseconds = None,
     out: opt.TableFile = None,
+    width: opt.FigureWidth = None,
     _config: opt.Config = None,
     cards: opt.Cards,
     as_json: opt.AsJson = False,
@@ -141,7 +142,8 @@ def leaderboard_command(
     elif fmt in FIGURES:
         from stsbench.boards.render.figures import draw_table
 
-        emit(draw_table(tables, numbers, exact=exact), out, fmt=fmt)
+        with figure_width(width):
+            emit(draw_table(tables, numbers, exact=exact), out, fmt=fmt)
     else:
         emit(render(tables, fmt, show=numbers, exact=exact, rows_only=rows_only), out)
 
@@ -207,6 +209,8 @@ def _check_options(
         typed.forbid("with --show difference, for no paper prints an added row", "--add")
     if fmt in FIGURES:
         typed.forbid("in a figure", "--rows-only")
+    else:
+        typed.forbid("outside a figure", "--width")
     if fmt == TERMINAL:
         typed.forbid("in the terminal, only with --format latex, markdown or csv", "--rows-only")
 

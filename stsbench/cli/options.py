@@ -483,6 +483,9 @@ Plot = Annotated[
     Path | None,
     _output("Also draw the scores, to this .svg, .png or .pdf file.", callback=_check_figure_path),
 ]
+FigureWidth = Annotated[
+    str | None, _output("The width of a figure: column (3.3in), page (6.75in), or as 8.4cm.")
+]
 CurvePlot = Annotated[
     Path | None,
     _output(

@@ -20,6 +20,7 @@ from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.errors import StsbenchError
 from stsbench.core.wording import format_duration
 from stsbench.encoders.runs import read_trained_runs, read_unfinished_runs
+from stsbench.plots.labels import figure_width
 
 if TYPE_CHECKING:
     from stsbench.bench.forecast import EncoderForecast
@@ -45,6 +46,7 @@ def run_command(
     names: opt.ResultNames,
     variants: opt.Variants,
     plot: opt.Plot = None,
+    width: opt.FigureWidth = None,
     clean: opt.CleanScores,
     near: opt.MinSimilarity = None,
     corpora: opt.Corpora = None,
@@ -117,9 +119,10 @@ def run_command(
     elif bare:
         exit_code = _print_bare_score(plan)
     else:
-        exit_code = _score(
-            plan, plot, has_variants=bool(variants), verbose=verbose, as_json=as_json
-        )
+        with figure_width(width):
+            exit_code = _score(
+                plan, plot, has_variants=bool(variants), verbose=verbose, as_json=as_json
+            )
     _print_unfinished_runs(specs)
     return exit_code
 
@@ -180,6 +183,7 @@ def _check_options(context: opt.Context, on: str) -> TypedOptions:
     typed.forbid_beside("--variants", "--name", "--verbose", "--no-store", "--clean")
     typed.forbid_beside("--bare", "--dry-run", "--verbose", "--json", "--variants", "--clean")
     typed.forbid_without("--variants", "--plot")
+    typed.forbid_without("--plot", "--width")
     typed.forbid_without("--clean", "--near", "--corpora")
     typed.forbid_elsewhere(on, "--gpus-per-encoder", "--timeout")
     return typed

@@ -30,6 +30,7 @@ from stsbench.encoders.runs import (
     read_unfinished_runs,
 )
 from stsbench.plots.draw import Curve, CurvePoint, draw_curves
+from stsbench.plots.labels import figure_width
 from stsbench.training.methods.registry import METHODS, METHODS_BY_TRAINER
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def show_command(
     name: opt.AnyName,
     *,
     curve: opt.CurvePlot = None,
+    width: opt.FigureWidth = None,
     _config: opt.Config = None,
     cards: opt.Cards,
     as_json: opt.AsJson = False,
@@ -55,9 +57,12 @@ def show_command(
     Example: stsbench show sup-simcse-bert-base
     """
     catalogue = opt.read_cards(cards)
-    TypedOptions.from_context(context).forbid_beside("--curve", "--json")
+    typed = TypedOptions.from_context(context)
+    typed.forbid_beside("--curve", "--json")
+    typed.forbid_without("--curve", "--width")
     if curve is not None:
-        _draw_curves(name, curve)
+        with figure_width(width):
+            _draw_curves(name, curve)
         return
     card_id = name
     matches = _find_cards(card_id, catalogue)

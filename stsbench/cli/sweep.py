@@ -27,6 +27,7 @@ from stsbench.core.errors import EXIT_USER_ERROR
 from stsbench.core.toml import toml_tables
 from stsbench.core.wording import format_duration
 from stsbench.plots.draw import DotPoint, draw_dots
+from stsbench.plots.labels import figure_width
 
 if TYPE_CHECKING:
     from stsbench.studies.carriers import Carrier
@@ -48,6 +49,7 @@ def sweep_command(
     device: opt.Device = "auto",
     checkpoint_seconds: opt.CheckpointSeconds = 120.0,
     plot: opt.Plot = None,
+    width: opt.FigureWidth = None,
     dry_run: opt.DryTraining = False,
     _config: opt.Config = None,
     cards: opt.Cards,
@@ -67,6 +69,7 @@ def sweep_command(
     catalogue = opt.read_cards(cards)
     typed = TypedOptions.from_context(context)
     typed.forbid_beside("--dry-run", "--plot", "--checkpoint-seconds")
+    typed.forbid_without("--plot", "--width")
     typed.forbid_elsewhere(on, "--cores", local_option="--device")
     if not dry_run:
         continue_in_child(on)
@@ -89,7 +92,8 @@ def sweep_command(
     failures = _run_sweep(state, executor=on, cores=cores, carrier=carrier)
     _write_files(state)
     if plot is not None:
-        emit(_draw_sweep(state), plot, silent=True)
+        with figure_width(width):
+            emit(_draw_sweep(state), plot, silent=True)
     if as_json:
         print_json(_sweep_to_json(state))
     else:

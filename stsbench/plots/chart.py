@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
-from stsbench.plots.labels import INK, LINE, drawn_name
+from stsbench.plots.labels import (
+    CHARACTER,
+    INK,
+    LINE,
+    LINE_HEIGHT,
+    SMALL_SIZE,
+    TEXT_SIZE,
+    current_width,
+    drawn_name,
+    wrap_text,
+)
 
 try:
     import matplotlib
@@ -22,7 +34,16 @@ except ImportError as error:
 
 STYLE: Mapping[str, Any] = {
     "font.family": "DejaVu Sans",
-    "font.size": 9,
+    "font.size": SMALL_SIZE,
+    "axes.labelsize": TEXT_SIZE,
+    "axes.titlesize": SMALL_SIZE,
+    "figure.labelsize": TEXT_SIZE,
+    "figure.titlesize": TEXT_SIZE,
+    "figure.titleweight": "bold",
+    "xtick.labelsize": SMALL_SIZE,
+    "ytick.labelsize": SMALL_SIZE,
+    "legend.fontsize": SMALL_SIZE,
+    "legend.frameon": False,
     # Names are text: a dollar sign does not begin a formula.
     "text.parse_math": False,
     "text.color": INK,
@@ -41,6 +62,9 @@ STYLE: Mapping[str, Any] = {
     # Text is stored as text, and the same chart has the same bytes.
     "svg.fonttype": "none",
     "svg.hashsalt": "stsbench",
+    # Publishers refuse fonts of type 3.
+    "pdf.fonttype": 42,
+    "ps.fonttype": 42,
 }
 DPI = 150
 FORMATS: Mapping[str, Mapping[str, Any]] = {
@@ -54,26 +78,88 @@ FORMATS: Mapping[str, Mapping[str, Any]] = {
 class Chart(Figure):  # type: ignore[misc]
     """A matplotlib figure that notebooks show, and whose files have the same bytes each time."""
 
-    def __init__(self, width: float, height: float) -> None:
-        """Make an empty figure of this size in inches, without opening a window."""
-        super().__init__(figsize=(width, height), layout="constrained")
+    def __init__(self, height: float) -> None:
+        """Make an empty figure as wide as those that are drawn now, without opening a window.
+
+        Args:
+            height: Its height without title, labels and legend, in inches.
+        """
+        super().__init__(figsize=(current_width(), height), layout="constrained")
+        self.get_layout_engine().set(w_pad=0.02, h_pad=0.03)
         FigureCanvasAgg(self)
 
     def to_bytes(self, fmt: str) -> bytes:
-        """Return the content of a file in one of the ``FORMATS``."""
+        """Return the content of a file in one of the ``FORMATS``; it is as wide as the figure."""
         stream = io.BytesIO()
         with styled():
-            self.savefig(stream, format=fmt, bbox_inches="tight", **FORMATS[fmt])
+            self.savefig(stream, format=fmt, **FORMATS[fmt])
         return stream.getvalue()
 
     def _repr_png_(self) -> bytes:
         return self.to_bytes("png")
 
-    def set_labels(self, title: str, x_label: str, y_label: str) -> None:
-        """Write the title above all panels, and the labels below and beside them."""
-        self.supxlabel(x_label, fontsize="medium")
-        self.supylabel(y_label, fontsize="medium")
-        self.suptitle(drawn_name(title), fontsize="medium")
+    def add_texts(
+        self,
+        title: str,
+        x_label: str,
+        y_label: str = "",
+        *,
+        legend: Sequence[Any] = (),
+        handle_length: float = 1.5,
+        notes: Sequence[str] = (),
+    ) -> None:
+        """Write the texts of the figure in lines that fit it, and make it higher by them.
+
+        The title is above all panels, the labels are below and beside them, then follow the legend
+        and the notes.
+
+        Args:
+            title: The title, shortened if it is long.
+            x_label: A description of the x values.
+            y_label: A description of the y values.
+            legend: The artists with a label that the legend shows.
+            handle_length: The width of the legend's signs, in widths of a letter.
+            notes: Lines below the legend.
+        """
+        width, panel_height = self.get_size_inches()
+        title = wrap_text(drawn_name(title), width, TEXT_SIZE)
+        x_label = wrap_text(x_label, width, TEXT_SIZE)
+        note_text = "\n".join(wrap_text(note, width) for note in notes)
+        # One width for all entries, so that columns are of equal width.
+        sign_width = (handle_length + 3) * SMALL_SIZE / 72
+        for artist in legend:
+            artist.set_label(wrap_text(artist.get_label(), width - sign_width))
+        lines_by_entry = [artist.get_label().split("\n") for artist in legend]
+        entry_width = sign_width + CHARACTER * max(map(len, chain(*lines_by_entry)), default=0)
+        n_rows = math.ceil(len(legend) / max(1, int(width / entry_width)))
+        column_heights = [
+            sum(map(len, lines_by_entry[start : start + n_rows]))
+            for start in range(0, len(legend), n_rows or 1)
+        ]
+        legend_height = 1.25 * LINE_HEIGHT * max(column_heights, default=0) + 0.04 * bool(legend)
+        notes_height = LINE_HEIGHT * len(note_text.split("\n")) if note_text else 0.0
+        below_label = legend_height + notes_height
+        label_height, title_height = (
+            0.15 * (text.count("\n") + 1) if text else 0.0 for text in (x_label, title)
+        )
+        height = title_height + panel_height + label_height + below_label
+        bottom = (label_height + below_label) / height
+        self.set_size_inches(width, height)
+        self.get_layout_engine().set(rect=(0, bottom, 1, 1 - bottom))
+        self.suptitle(title)
+        self.supxlabel(x_label, y=below_label / height)
+        self.supylabel(wrap_text(y_label, panel_height, TEXT_SIZE))
+        if legend:
+            self.legend(
+                handles=list(legend),
+                loc="lower center",
+                bbox_to_anchor=(0.5, notes_height / height),
+                ncols=len(column_heights),
+                handlelength=handle_length,
+                borderaxespad=0.1,
+                labelspacing=0.25,
+            )
+        self.text(0.05 / width, 0.02 / height, note_text, ha="left", va="bottom")
 
 
 @contextmanager

@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
-import textwrap
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from stsbench.core.wording import escape_controls
-from stsbench.plots.labels import BAND, drawn_name, label_lines, legend_name
+from stsbench.plots.labels import (
+    BAND,
+    CHARACTER,
+    LINE_HEIGHT,
+    TEXT_SIZE,
+    current_width,
+    drawn_name,
+    label_lines,
+    legend_name,
+    wrap_text,
+)
 from stsbench.plots.panels import (
     Axes,
     Interval,
     check_not_empty,
-    draw_legend,
+    legend_artists,
     new_chart,
     new_panels,
+    panel_title,
     series_look,
 )
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
 
-WIDTH = 6.5
-"""The width of a chart in inches."""
-MARKER_SIZE = 5.5
+MARKER_SIZE = 4
 """The size of a dot in points."""
+DOT_HEIGHT = 0.09
+"""The height of a dot's line in inches."""
+FRAME_HEIGHT = 0.25
+"""The height of the ticks of an axis, with their labels, in inches."""
 
 
 class DotPoint(NamedTuple):
@@ -47,10 +61,6 @@ class DotPoint(NamedTuple):
         return cls(group, series, value, interval=(low, high), filled=excludes_zero)
 
 
-LINE_HEIGHT, FRAME_HEIGHT = 0.2, 0.9
-"""The height in inches of a dot's line in a chart of groups, and of axis and title."""
-
-
 def draw_dots(
     dots: Sequence[DotPoint], *, x_label: str, title: str = "", has_zero_line: bool = False
 ) -> Chart:
@@ -69,22 +79,15 @@ def draw_dots(
     check_not_empty(dots)
     groups = list(dict.fromkeys(dot.group for dot in dots))
     series = list(dict.fromkeys(dot.series for dot in dots))
-    # All groups have the same number of lines: those of their dots, or of the longest name. On the
-    # y axis, lines are counted from 0 at the top, and line i reaches from i - 1/2 to i + 1/2.
-    name_lines = [label_lines(name).count("\n") + 1 for name in groups]
-    lines_per_group = max(len(series) + 1, *name_lines)
-    n_lines = len(groups) * lines_per_group
-    # The dots of a group are in its middle.
-    lines_above_dots = (lines_per_group - len(series)) / 2
-    first_dot_lines = {
-        name: index * lines_per_group + lines_above_dots for index, name in enumerate(groups)
-    }
-    group_middles = [(index + 0.5) * lines_per_group - 0.5 for index in range(len(groups))]
-    with new_chart(WIDTH, FRAME_HEIGHT + LINE_HEIGHT * n_lines) as chart:
+    labels = [*map(label_lines, groups)]
+    # The y axis is in inches from the top. Dots stand in the middle of their group.
+    heights = [
+        max(DOT_HEIGHT * len(series), LINE_HEIGHT * (label.count("\n") + 1)) + DOT_HEIGHT
+        for label in labels
+    ]
+    with new_chart(FRAME_HEIGHT + sum(heights)) as chart:
         axes = chart.add_subplot()
-        _draw_bands(axes, len(groups), lines_per_group, has_zero_line=has_zero_line)
-        axes.set_yticks(group_middles, [*map(label_lines, groups)])
-        axes.set_ylim(n_lines - 0.5, -0.5)
+        middles = _draw_bands(axes, heights, labels, has_zero_line=has_zero_line)
         for series_index, name in enumerate(series):
             colour, marker = series_look(series_index)
             # Markers in the legend are filled, even if the first dot is not.
@@ -92,42 +95,43 @@ def draw_dots(
             axes.plot([], [], color=colour, label=legend_name(name), **shape)
             for dot in dots:
                 if dot.series == name:
-                    _draw_dot(
-                        axes,
-                        dot,
-                        y=first_dot_lines[dot.group] + series_index,
-                        dot_look=(colour, marker),
-                        size=MARKER_SIZE,
-                        width=1.5,
-                    )
-        axes.set_xlabel(x_label)
-        axes.set_title(drawn_name(title), fontsize="medium", loc="left")
-        if len(series) > 1:
-            axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+                    middle = middles[groups.index(dot.group)]
+                    from_middle = series_index - (len(series) - 1) / 2
+                    _draw_dot(axes, dot, middle + DOT_HEIGHT * from_middle, (colour, marker))
+        legend = legend_artists([axes]) if len(series) > 1 else []
+        chart.add_texts(title, x_label, legend=legend)
     return chart
 
 
-def _draw_bands(axes: Axes, n_rows: int, lines_per_row: float = 1, *, has_zero_line: bool) -> None:
-    """Draw a band behind every second row, from the top, vertical grid lines, and no ticks of rows.
+def _draw_bands(
+    axes: Axes, heights: Sequence[float], labels: Sequence[str], *, has_zero_line: bool
+) -> list[float]:
+    """Draw rows from the top: a band behind every second one, and labels and grid lines.
 
     Args:
-        axes: The axes, on whose y axis lines are counted from 0, line 0 from -1/2 to 1/2.
-        n_rows: The number of rows.
-        lines_per_row: The height of a row in lines.
+        axes: The axes, whose y axis is in the unit of the heights.
+        heights: The height of each row.
+        labels: The label of each row.
         has_zero_line: Whether a line is drawn at 0 of the x axis.
+
+    Returns:
+        The middle of each row on the y axis.
     """
-    for index in range(0, n_rows, 2):
-        top = index * lines_per_row - 0.5
-        axes.axhspan(top, top + lines_per_row, color=BAND, linewidth=0, zorder=0)
+    ends = list(accumulate(heights))
+    middles = [end - height / 2 for end, height in zip(ends, heights, strict=True)]
+    for middle, height in list(zip(middles, heights, strict=True))[::2]:
+        band = (middle - height / 2, middle + height / 2)
+        axes.axhspan(*band, color=BAND, linewidth=0, zorder=0)
+    axes.set_yticks(middles, labels)
+    axes.set_ylim(ends[-1], 0)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
     if has_zero_line:
         axes.axvline(0, color="black", linewidth=0.8)
+    return middles
 
 
-def _draw_dot(
-    axes: Axes, dot: DotPoint, y: float, dot_look: tuple[str, str], size: float, width: float
-) -> None:
+def _draw_dot(axes: Axes, dot: DotPoint, y: float, dot_look: tuple[str, str]) -> None:
     """Draw a dot, or a ring, and its interval along x.
 
     Args:
@@ -135,24 +139,20 @@ def _draw_dot(
         dot: The number.
         y: The place of the dot on the y axis.
         dot_look: The colour and the marker.
-        size: The size of the dot in points.
-        width: The width of the interval's line in points.
     """
     colour, marker = dot_look
     if dot.interval is not None:
-        axes.hlines(y, *dot.interval, color=colour, linewidth=width)
+        axes.hlines(y, *dot.interval, color=colour, linewidth=1.2)
     shape = {
         "marker": marker,
-        "markersize": size,
+        "markersize": MARKER_SIZE,
         "markerfacecolor": colour if dot.filled else "white",
     }
     axes.plot([dot.value], [y], linestyle="none", color=colour, **shape)
 
 
-LABELS_WIDTH, PANEL_WIDTH, ROW_HEIGHT, PANEL_FRAME = 2.2, 1.15, 0.19, 1.0
-"""Sizes in inches: of row names beside panels, a panel, a row, and titles with axis."""
-NOTE_HEIGHT, CHARACTERS_PER_INCH = 0.13, 15
-"""The height of a line of notes in inches, and its characters per inch."""
+MIN_PANEL_WIDTH = 0.55
+"""The minimum width of a panel of dots, in inches."""
 
 
 def draw_panels(
@@ -163,9 +163,10 @@ def draw_panels(
     x_label: str,
     title: str = "",
     notes: Sequence[str] = (),
+    group_titles: Mapping[str, str] | None = None,
     has_zero_line: bool = False,
 ) -> Chart:
-    """Draw dots in panels that share their rows.
+    """Draw dots in panels that share their rows, in as many rows of panels as the width needs.
 
     Args:
         dots: The numbers: the series of each is its panel, the group its row.
@@ -174,35 +175,45 @@ def draw_panels(
         x_label: A description of the numbers.
         title: The title of the chart.
         notes: Notes below the panels.
+        group_titles: The titles of groups of rows, by the first row of each.
         has_zero_line: Whether a line is drawn at 0.
     """
     check_not_empty(dots)
-    width = LABELS_WIDTH + PANEL_WIDTH * len(panel_titles)
-    characters_per_line = round(width * CHARACTERS_PER_INCH)
-    note_lines: list[str] = []
-    for note in notes:
-        note_lines += textwrap.wrap(escape_controls(note), characters_per_line)
-    height = PANEL_FRAME + ROW_HEIGHT * len(row_labels) + NOTE_HEIGHT * len(note_lines)
-    with new_chart(width, height) as chart:
-        all_axes = chart.subplots(1, len(panel_titles), sharey=True, squeeze=False)[0]
-        row_indices = {row: index for index, row in enumerate(row_labels)}
-        for axes, (panel, panel_title) in zip(all_axes, panel_titles.items(), strict=True):
-            axes.set_title(drawn_name(panel_title), fontsize="small")
-            _draw_bands(axes, len(row_labels), has_zero_line=has_zero_line)
+    # A title is a row without dots, of a key that no dot has.
+    labels: dict[str, str] = {}
+    for row, label in row_labels.items():
+        if row in (group_titles or {}):
+            labels[f"title of {row}"] = label_lines((group_titles or {})[row])
+        labels[row] = label_lines(label)
+    heights = [LINE_HEIGHT * (label.count("\n") + 1) + 0.03 for label in labels.values()]
+    longest_line = max(len(line) for label in labels.values() for line in label.split("\n"))
+    width_of_panels = current_width() - CHARACTER * longest_line
+    n_fitting = max(1, int(width_of_panels / MIN_PANEL_WIDTH))
+    n_rows = math.ceil(len(panel_titles) / n_fitting)
+    n_columns = math.ceil(len(panel_titles) / n_rows)
+    row_indices = {row: index for index, row in enumerate(labels)}
+    with new_chart(n_rows * (sum(heights) + FRAME_HEIGHT + 2 * LINE_HEIGHT)) as chart:
+        all_axes = chart.subplots(n_rows, n_columns, sharey=True, squeeze=False).ravel()
+        for axes in all_axes[len(panel_titles) :]:
+            axes.remove()
+        for axes, (panel, panel_title) in zip(all_axes, panel_titles.items(), strict=False):
+            axes.set_title(drawn_name(panel_title))
+            middles = _draw_bands(axes, heights, list(labels.values()), has_zero_line=has_zero_line)
             # Each panel is one series, so all dots have the look of the first.
             for dot in dots:
                 if dot.series == panel:
-                    row_index = row_indices[dot.group]
-                    _draw_dot(axes, dot, row_index, series_look(0), size=4.5, width=1.2)
-            axes.tick_params(axis="x", labelsize="x-small")
-            axes.locator_params(axis="x", nbins=3)
-        all_axes[0].set_yticks(range(len(row_labels)), [*map(drawn_name, row_labels.values())])
-        all_axes[0].set_ylim(len(row_labels) - 0.5, -0.5)
-        chart.supxlabel("\n".join([x_label, *note_lines]), fontsize="small")
-        chart.suptitle(drawn_name(title), fontsize="medium")
+                    _draw_dot(axes, dot, middles[row_indices[dot.group]], series_look(0))
+            axes.margins(x=0.15)
+            axes.locator_params(axis="x", nbins=2)
+        for axes in all_axes[::n_columns]:
+            for tick_label, row in zip(axes.get_yticklabels(), labels, strict=True):
+                tick_label.set_weight("normal" if row in row_labels else "bold")
+        chart.add_texts(title, x_label, notes=[escape_controls(note) for note in notes])
     return chart
 
 
+SERIES_DISTANCE = 2.5
+"""The distance in points of series at the same size, so that their intervals are apart."""
 MAX_TICKED_SIZES, MAX_MARKED_POINTS = 12, 40
 """The maximum number of sizes with a tick each, and of points of a line with a dot each."""
 Scale = Literal["linear", "log2", "log10", "log2p1"]
@@ -249,10 +260,9 @@ def draw_lines(
     series = list(dict.fromkeys(point.series for point in points))
     panels = list(dict.fromkeys(point.panel for point in points))
     sizes = sorted({point.size for point in points})
-    with new_panels(len(panels), single_size=(WIDTH, 4.0), panel_size=2.6, max_columns=3) as (
-        chart,
-        all_axes,
-    ):
+    has_intervals = any(point.interval for point in points)
+    series_distance = SERIES_DISTANCE if has_intervals else 0
+    with new_panels(len(panels), min_width=1.6, max_columns=3) as (chart, all_axes):
         for axes, panel in zip(all_axes, panels, strict=True):
             for index, name in enumerate(series):
                 series_points = [
@@ -260,7 +270,8 @@ def draw_lines(
                 ]
                 series_points.sort(key=lambda point: point.size)
                 if series_points:
-                    _draw_series(axes, name, series_points, series_look(index))
+                    shift = series_distance * (index - (len(series) - 1) / 2)
+                    _draw_series(axes, name, series_points, series_look(index), shift)
             if x_scale in SCALES:
                 axes.set_xscale(**SCALES[x_scale])
                 axes.xaxis.set_major_formatter("{x:g}")
@@ -273,15 +284,18 @@ def draw_lines(
                 axes.set_xticks(sizes, [f"{size:g}" for size in sizes], rotation=rotation)
                 axes.minorticks_off()
             axes.grid(axis="y")
-            axes.set_title(drawn_name(panel), fontsize="small")
-        chart.set_labels(title, x_label, y_label)
-        if len(series) > 1:
-            draw_legend(chart, all_axes)
+            axes.set_title(panel_title(panel, all_axes))
+        legend = legend_artists(all_axes) if len(series) > 1 else []
+        chart.add_texts(title, x_label, y_label, legend=legend)
     return chart
 
 
 def _draw_series(
-    axes: Axes, name: str, points: Sequence[LinePoint], series_look: tuple[str, str]
+    axes: Axes,
+    name: str,
+    points: Sequence[LinePoint],
+    series_look: tuple[str, str],
+    shift: float,
 ) -> None:
     """Draw a line through the points of a series, with an interval at each point that has one.
 
@@ -292,11 +306,17 @@ def _draw_series(
         name: The name of the series, for the legend.
         points: The points, sorted by size.
         series_look: The colour and the marker.
+        shift: How far to the right it is drawn, in points.
     """
+    from matplotlib.transforms import ScaledTranslation
+
     colour, marker = series_look
-    for point in points:
-        if point.interval is not None:
-            axes.vlines(point.size, *point.interval, color=colour, linewidth=1.5)
+    shift_by_inches = ScaledTranslation(shift / 72, 0, axes.figure.dpi_scale_trans)
+    artists = [
+        axes.vlines(point.size, *point.interval, color=colour, linewidth=1)
+        for point in points
+        if point.interval is not None
+    ]
     marker_distance = max(1, len(points) // 8) if len(points) > MAX_MARKED_POINTS else 1
     shape = {
         "marker": marker,
@@ -305,12 +325,15 @@ def _draw_series(
         "color": colour,
         "linewidth": 1.2,
     }
-    axes.plot(
+    artists += axes.plot(
         [point.size for point in points],
         [point.value for point in points],
         label=legend_name(name),
         **shape,
     )
+    # Only now, for the limits of the axes are those of the numbers.
+    for artist in artists:
+        artist.set_transform(axes.transData + shift_by_inches)
 
 
 class CurvePoint(NamedTuple):
@@ -330,7 +353,7 @@ class Curve:
     kept_step: float | None = None
 
 
-CURVE_HEIGHT = 2.2
+CURVE_HEIGHT = 1.6
 """The height of a panel of training curves, in inches."""
 
 
@@ -348,16 +371,15 @@ def draw_curves(curves: Sequence[Curve], *, score_label: str) -> Chart:
     label_by_field = {"score": score_label}
     if any(point.loss is not None for point in points):
         label_by_field["loss"] = "loss"
-    with new_chart(WIDTH, CURVE_HEIGHT * len(label_by_field) + 0.4) as chart:
+    with new_chart(CURVE_HEIGHT * len(label_by_field) + FRAME_HEIGHT) as chart:
         all_axes = chart.subplots(len(label_by_field), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (field_name, label) in zip(all_axes, label_by_field.items(), strict=True):
             for index, curve in enumerate(curves):
                 _draw_curve(axes, curve, field_name, series_look(index))
             axes.grid(axis="both")
-            axes.set_ylabel(label)
-        all_axes[-1].set_xlabel("step")
-        if len(curves) > 1:
-            all_axes[0].legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+            axes.set_ylabel(wrap_text(label, CURVE_HEIGHT, TEXT_SIZE))
+        legend = legend_artists(all_axes) if len(curves) > 1 else []
+        chart.add_texts("", "step", legend=legend)
     return chart
 
 

@@ -13,7 +13,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from stsbench.core.errors import DataError
-from stsbench.plots.labels import drawn_name
+from stsbench.plots.labels import current_width, drawn_name, wrap_text
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -29,6 +29,8 @@ LOOKS = sorted(
     key=lambda indices: (indices[1] - indices[0]) % len(MARKERS),
 )
 """Indices of a colour and a marker; among the first looks no two share either."""
+MAX_PANEL_HEIGHT = 2.8
+"""The maximum height of a panel of lines or points, in inches."""
 
 
 def series_look(index: int) -> tuple[str, str]:
@@ -46,39 +48,34 @@ def check_not_empty(
 
 
 @contextmanager
-def new_chart(width: float, height: float) -> Iterator[Chart]:
-    """Yield an empty chart of this size in inches, and apply the style while it is drawn."""
+def new_chart(height: float) -> Iterator[Chart]:
+    """Yield an empty chart of this height in inches, and apply the style while it is drawn.
+
+    Its title, labels and legend make it higher, see :meth:`Chart.add_texts`.
+    """
     from stsbench.plots.chart import Chart, styled
 
     with styled():
-        yield Chart(width, height)
+        yield Chart(height)
 
 
 @contextmanager
 def new_panels(
-    n_panels: int,
-    *,
-    single_size: tuple[float, float],
-    panel_size: float,
-    max_columns: int,
-    same_axes: bool = True,
+    n_panels: int, *, min_width: float, max_columns: int, same_axes: bool = True
 ) -> Iterator[tuple[Chart, list[Axes]]]:
     """Yield an empty chart and the axes of its panels, row by row, as :func:`new_chart` does.
 
     Args:
         n_panels: The number of panels.
-        single_size: Width and height in inches of a chart with one panel.
-        panel_size: The width, and the height, in inches of each of several panels.
+        min_width: The minimum width of a panel in inches.
         max_columns: The maximum number of panels in a row.
         same_axes: Whether all panels have the same axes.
     """
-    n_rows = math.ceil(n_panels / max_columns)
+    n_fitting = max(1, int(current_width() / min_width))
+    n_rows = math.ceil(n_panels / min(max_columns, n_fitting))
     n_columns = math.ceil(n_panels / n_rows)
-    width, height = single_size
-    if n_panels > 1:
-        width = panel_size * n_columns + 1.4
-        height = panel_size * n_rows + 0.8
-    with new_chart(width, height) as chart:
+    panel_height = min(0.65 * current_width() / n_columns + 0.3, MAX_PANEL_HEIGHT)
+    with new_chart(panel_height * n_rows) as chart:
         grid = chart.subplots(n_rows, n_columns, squeeze=False, sharex=same_axes, sharey=same_axes)
         all_axes = grid.ravel().tolist()
         for unused_axes in all_axes[n_panels:]:
@@ -89,30 +86,24 @@ def new_panels(
         yield chart, all_axes[:n_panels]
 
 
-def draw_legend(chart: Chart, all_axes: Sequence[Axes]) -> None:
-    """Draw one legend for all panels, with each series once."""
-    handles = {}
+def panel_title(name: str, all_axes: Sequence[Axes]) -> str:
+    """Return the title of a panel, in lines that are as wide as one of all panels."""
+    n_columns = all_axes[0].get_subplotspec().get_gridspec().ncols
+    return wrap_text(drawn_name(name), current_width() / n_columns - 0.3)
+
+
+def legend_artists(all_axes: Sequence[Axes]) -> list[Any]:
+    """Return the artists of one legend for all panels, with each series once."""
+    artists = {}
     for axes in all_axes:
-        for handle in axes.get_legend_handles_labels()[0]:
-            handles[handle.get_label()] = handle
-    chart.legend(
-        handles=list(handles.values()),
-        loc="outside right upper",
-        frameon=False,
-        fontsize="small",
-    )
+        for artist in axes.get_legend_handles_labels()[0]:
+            artists[artist.get_label()] = artist
+    return list(artists.values())
 
 
-def draw_numbered_legend(chart: Chart, names: Sequence[str]) -> None:
-    """Draw a legend of the names behind the numbers at points, from 1."""
+def numbered_artists(names: Sequence[str]) -> list[Any]:
+    """Return the artists of a legend of the names behind the numbers at points, from 1."""
     from matplotlib.lines import Line2D
 
     labels = [f"{number} {drawn_name(name)}" for number, name in enumerate(names, 1)]
-    handles = [Line2D([], [], linestyle="none", label=label) for label in labels]
-    chart.legend(
-        handles=handles,
-        loc="outside right upper",
-        handlelength=0,
-        frameon=False,
-        fontsize="small",
-    )
+    return [Line2D([], [], linestyle="none", label=label) for label in labels]

@@ -6,25 +6,32 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stsbench.plots.labels import INK, drawn_name
+from stsbench.plots.labels import (
+    CHARACTER,
+    INK,
+    LINE_HEIGHT,
+    current_width,
+    drawn_name,
+    label_lines,
+    wrap_text,
+)
 from stsbench.plots.panels import (
     COLOURS,
     Axes,
     Interval,
     check_not_empty,
-    draw_numbered_legend,
     new_chart,
     new_panels,
+    numbered_artists,
+    panel_title,
 )
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
 
 
-CELL_WIDTH, ROW_HEIGHT, WIDTH_BESIDE_CELLS = 0.55, 0.32, 1.9
-"""In inches: the width of a cell, the height of a row, and a panel's width beside its cells."""
-CHARACTER_WIDTH, MAX_LEVEL_NAME = 0.085, 6
-"""The width of a character in inches; longer names of columns, in characters, are upright."""
+ROW_HEIGHT, MIN_CELL_WIDTH = 0.19, 0.11
+"""In inches: the height of a row of numbers, and the least width of a cell with an upright one."""
 SHADES = "cividis"
 """A colour map of even lightness, also for the colour-blind; in grey its order is the same."""
 DARK_SHARE = 0.55
@@ -68,34 +75,39 @@ def draw_heat(
     column_names = list(dict.fromkeys(cell.column for cell in cells))
     panels = list(dict.fromkeys(cell.panel for cell in cells))
     value_range = (min(numbers), max(numbers))
-    longest_row_name = max(map(len, row_names))
-    longest_column_name = max(map(len, column_names))
-    has_upright_names = longest_column_name > MAX_LEVEL_NAME
-    width = WIDTH_BESIDE_CELLS + longest_row_name * CHARACTER_WIDTH + CELL_WIDTH * len(column_names)
-    panel_height = WIDTH_BESIDE_CELLS / 2 + ROW_HEIGHT * len(row_names)
-    height = 0.7
-    if has_upright_names:
-        height += longest_column_name * CHARACTER_WIDTH
-    height += len(panels) * panel_height
-    with new_chart(width, height) as chart:
-        all_axes = chart.subplots(len(panels), 1, squeeze=False)[:, 0]
+    row_labels = [*map(label_lines, row_names)]
+    longest_line = max(len(line) for label in row_labels for line in label.split("\n"))
+    cell_width = (current_width() - CHARACTER * longest_line - 0.4) / len(column_names)
+    number_width = CHARACTER * (1 + max(len(f"{number:{number_format}}") for number in numbers))
+    column_labels = [*map(label_lines, column_names)]
+    names_width = CHARACTER * max(map(len, "\n".join(column_labels).split("\n")))
+    # Numbers and names that are wider than their cells stand upright.
+    number_rotation = 0 if number_width <= cell_width else 90
+    name_rotation = 0 if names_width < cell_width else 90
+    row_height = max(
+        number_width if number_rotation else ROW_HEIGHT,
+        LINE_HEIGHT * max(label.count("\n") + 1 for label in row_labels),
+    )
+    panel_height = 0.3 + row_height * len(row_names)
+    height = 0.6 + panel_height * len(panels) + (names_width if name_rotation else 0.1)
+    with new_chart(height) as chart:
+        all_axes = chart.subplots(len(panels), 1, squeeze=False, sharex=True)[:, 0]
         for axes, panel in zip(all_axes, panels, strict=True):
             panel_cells = [cell for cell in cells if cell.panel == panel]
             image = _draw_cells(
                 axes, panel_cells, row_names, column_names, value_range, number_format
             )
-            axes.set_xticks(
-                range(len(column_names)),
-                [*map(drawn_name, column_names)],
-                rotation=90 if has_upright_names else 0,
-            )
-            axes.set_yticks(range(len(row_names)), [*map(drawn_name, row_names)])
-            axes.set_title(drawn_name(panel), fontsize="small", loc="left")
-            axes.set_ylabel(row_label)
+            for number in axes.texts:
+                number.set(rotation=number_rotation, visible=cell_width >= MIN_CELL_WIDTH)
+            axes.set_xticks(range(len(column_names)), column_labels, rotation=name_rotation)
+            axes.set_yticks(range(len(row_names)), row_labels)
+            title_lines = wrap_text(drawn_name(panel), cell_width * len(column_names))
+            axes.set_title(title_lines, loc="left")
             axes.tick_params(length=0)
+        bar = chart.colorbar(image, ax=list(all_axes), location="bottom", aspect=40, pad=0.02)
+        bar.set_label(value_label)
         all_axes[-1].set_xlabel(column_label)
-        chart.colorbar(image, ax=list(all_axes), label=value_label, shrink=0.8)
-        chart.suptitle(drawn_name(title), fontsize="medium")
+        chart.add_texts(title, "", row_label)
     return chart
 
 
@@ -126,7 +138,7 @@ def _draw_cells(
         column_index = column_names.index(cell.column)
         grid[row_index][column_index] = cell.value
         share = (cell.value - low) / (high - low) if high > low else 0.0
-        style = {"ha": "center", "va": "center", "fontsize": "x-small"}
+        style = {"ha": "center", "va": "center"}
         style["color"] = "white" if share <= DARK_SHARE else "black"
         axes.text(column_index, row_index, f"{cell.value:{number_format}}", **style)
     return axes.imshow(grid, cmap=SHADES, vmin=low, vmax=high, aspect="auto")
@@ -189,22 +201,22 @@ def draw_scatter(
     names = list(dict.fromkeys(point.name for point in points if point.name))
     colour_values = [point.value for point in points if point.value is not None]
     value_range = (min(colour_values), max(colour_values)) if colour_values else (0.0, 1.0)
-    with new_panels(
-        len(panels), single_size=(6.0, 4.4), panel_size=2.4, max_columns=3, same_axes=same_scale
-    ) as (chart, all_axes):
+    with new_panels(len(panels), min_width=1.6, max_columns=3, same_axes=same_scale) as (
+        chart,
+        all_axes,
+    ):
         for axes, panel in zip(all_axes, panels, strict=True):
             panel_points = [point for point in points if point.panel == panel]
             image = _draw_panel(axes, panel_points, names, value_range)
             for violin in violins:
                 if violin.panel == panel:
                     _draw_violin(axes, violin)
-            axes.set_title(drawn_name(panel), fontsize="small")
+            axes.set_title(panel_title(panel, all_axes))
             axes.grid()
         if colour_values:
-            chart.colorbar(image, ax=list(all_axes), label=value_label, shrink=0.8)
-        chart.set_labels(title, x_label, y_label)
-        if names:
-            draw_numbered_legend(chart, names)
+            chart.colorbar(image, ax=list(all_axes), label=value_label, aspect=30)
+        legend = numbered_artists(names)
+        chart.add_texts(title, x_label, y_label, legend=legend, handle_length=0)
     return chart
 
 
@@ -236,7 +248,7 @@ def _draw_panel(
         axes.plot(*zip(*line, strict=True), color=INK, linewidth=0.6, zorder=1)
     is_large = len(points) > MAX_LARGE_POINTS
     colour_values = [point.value for point in points]
-    style: dict[str, Any] = {"s": 40 if names else 9, "edgecolors": "black"}
+    style: dict[str, Any] = {"s": 25 if names else 9, "edgecolors": "black"}
     if is_large:
         style = {"s": 3, "edgecolors": "none", "alpha": 0.4}
     has_values = None not in colour_values
@@ -260,6 +272,5 @@ def _draw_panel(
                 (point.x, point.y),
                 xytext=(5, 4),
                 textcoords="offset points",
-                fontsize="small",
             )
     return image

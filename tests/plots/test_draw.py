@@ -18,6 +18,7 @@ from stsbench.plots.draw import (
     draw_lines,
     draw_panels,
 )
+from stsbench.plots.labels import LINE_HEIGHT, WIDTHS, figure_width
 from stsbench.plots.planes import (
     MAX_LARGE_POINTS,
     HeatCell,
@@ -71,17 +72,18 @@ def test_nothing_is_no_figure(kind):
 
 def test_dots_stand_where_their_numbers_are():
 
-    (axes,) = draw_dots(DOTS, x_label="points", title="two encoders", has_zero_line=True).axes
+    chart = draw_dots(DOTS, x_label="points", title="two encoders", has_zero_line=True)
+    (axes,) = chart.axes
     drawn = [line for line in axes.lines if len(line.get_xdata()) == 1]
     assert sorted(float(line.get_xdata()[0]) for line in drawn) == [70.0, 77.58, 82.03]
     ends = sorted(tuple(part[:, 0]) for bars in axes.collections for part in bars.get_segments())
     assert ends == [(76.4, 78.7), (80.1, 83.7)]
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["stsb", "sickr"]
-    assert [text.get_text().lstrip("\u200b") for text in axes.get_legend().get_texts()] == [
+    assert [text.get_text().lstrip("\u200b") for text in chart.legends[0].get_texts()] == [
         "minilm",
         "_my $x^2$ <b>",
     ]
-    assert (axes.get_xlabel(), axes.get_title(loc="left")) == ("points", "two encoders")
+    assert (chart.get_supxlabel(), chart.get_suptitle()) == ("points", "two encoders")
     rings = [line for line in drawn if line.get_markerfacecolor() == "white"]
     assert [float(line.get_xdata()[0]) for line in rings] == [70.0]
 
@@ -133,8 +135,10 @@ def test_a_long_name_is_in_lines_that_have_room():
         and max(map(len, long.split("\n"))) <= 30
         and short == "minilm"
     )
-    # A line of type is lower than a line of the chart, and dots stand in the middle of their bands.
-    assert axes.get_ylim()[0] + 0.5 == 2 * len(long.split("\n"))
+    # Rows are as high as their lines of type, and dots stand in the middle of their rows.
+    first, second = axes.get_yticks()
+    assert axes.get_ylim()[0] == pytest.approx(2 * first + 2 * (second - 2 * first))
+    assert 2 * first > LINE_HEIGHT * len(long.split("\n")) > 2 * (second - 2 * first)
     assert [line.get_ydata()[0] for line in axes.lines if len(line.get_xdata()) == 1] == list(
         axes.get_yticks()
     )
@@ -194,7 +198,7 @@ def test_scores_stand_above_losses_and_the_kept_step_has_a_ring():
         score_label="stsb dev",
     )
     above, below = chart.axes
-    assert (above.get_ylabel(), below.get_ylabel(), below.get_xlabel()) == (
+    assert (above.get_ylabel(), below.get_ylabel(), chart.get_supxlabel()) == (
         "stsb dev",
         "loss",
         "step",
@@ -204,7 +208,7 @@ def test_scores_stand_above_losses_and_the_kept_step_has_a_ring():
     assert [*map(tuple, ring.get_xydata())] == [(10, 70)] and ring.get_markerfacecolor() == "none"
     assert len(two.get_xydata()) == 2
     assert [*map(tuple, below.lines[0].get_xydata())] == [(10, 2.5), (20, 1.5)]
-    assert [text.get_text().strip("\u200b") for text in above.get_legend().get_texts()] == [
+    assert [text.get_text().strip("\u200b") for text in chart.legends[0].get_texts()] == [
         "one",
         "_two",
     ]
@@ -212,7 +216,7 @@ def test_scores_stand_above_losses_and_the_kept_step_has_a_ring():
 
 def test_without_losses_there_is_one_panel_and_without_points_none():
     chart = draw_curves([Curve(name="one", points=[CurvePoint(1, 50.0, None)])], score_label="dev")
-    assert len(chart.axes) == 1 and chart.axes[0].get_xlabel() == "step"
+    assert len(chart.axes) == 1 and chart.get_supxlabel() == "step"
     with pytest.raises(DataError, match="nothing was validated"):
         draw_curves([Curve(name="one", points=[])], score_label="dev")
 
@@ -221,7 +225,8 @@ CELLS = [HeatCell("cls", "0", 10.0), HeatCell("cls", "1", 20.0), HeatCell("mean"
 
 
 def test_numbers_stand_in_their_places_and_an_empty_place_stays_empty():
-    axes = draw_heat(CELLS, row_label="pooling", column_label="layer", value_label="score").axes[0]
+    chart = draw_heat(CELLS, row_label="pooling", column_label="layer", value_label="score")
+    axes = chart.axes[0]
     assert {text.get_position(): text.get_text() for text in axes.texts} == {
         (0, 0): "10.0",
         (1, 0): "20.0",
@@ -229,7 +234,7 @@ def test_numbers_stand_in_their_places_and_an_empty_place_stays_empty():
     }
     assert [text.get_color() for text in axes.texts] == ["white", "white", "black"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["cls", "mean"]
-    assert (axes.get_ylabel(), axes.get_xlabel()) == ("pooling", "layer")
+    assert (chart.get_supylabel(), axes.get_xlabel()) == ("pooling", "layer")
 
 
 def test_panels_have_one_scale():
@@ -289,3 +294,119 @@ def test_panels_fill_their_rows_and_the_lowest_of_each_column_says_its_numbers(c
     assert (grid.nrows, grid.ncols, len(chart.axes)) == (*places, count)
     said = [axes.xaxis.get_tick_params()["labelbottom"] for axes in chart.axes]
     assert said == [at >= count - places[1] for at in range(count)]
+
+
+LONG = "glove-6b+file=glove.6B.100d.top.txt+pooling=cls_before_pooler"
+TITLE = "a title of a figure that is much wider than a column of a paper with two of them"
+LAYERS = [
+    LinePoint(name, size, 50 + size, (48 + size, 53 + size), panel)
+    for name in ("cls", LONG, "mean")
+    for size in range(13)
+    for panel in ("minilm", LONG)
+]
+KINDS = {
+    "dots": lambda: draw_dots(
+        [DotPoint(f"task {row}", name, 70 + row, (60, 80 + row)) for row in range(9) for name in ("minilm", LONG, "b")],
+        x_label="points that a pair costs more than the mean pair, with 95% interval; ○ it may be 0",
+        title=TITLE,
+    ),
+    "panels": lambda: draw_panels(
+        [DotPoint(str(row), f"t{task}", 70 + row, (60, 80)) for row in range(5) for task in range(9)],
+        panel_titles={f"t{task}": f"STS{task}" for task in range(9)},
+        row_labels={str(row): LONG if row == 1 else f"encoder {row}" for row in range(5)},
+        group_titles={"0": "Unsupervised: word vectors", "3": "Supervised"},
+        x_label="● measured   ○ published   — 95% interval",
+        title=TITLE,
+        notes=["a note that is as long as notes are: " + LONG, "another"],
+    ),
+    "lines": lambda: draw_lines(LAYERS, x_label="layer (0: word embeddings)", y_label="score × 100", title=TITLE),
+    "curves": lambda: draw_curves(
+        [Curve(name=name, points=VALIDATED) for name in ("one", LONG)], score_label="stsb validation"
+    ),
+    "heat": lambda: draw_heat(
+        [HeatCell(row, str(column), 50.25 + column, panel) for row in ("cls", LONG) for column in range(13) for panel in ("a", LONG)],
+        row_label="pooling",
+        column_label="layer",
+        value_label="score × 100",
+        title=TITLE,
+    ),
+    "points": lambda: draw_scatter(
+        [ScatterPoint(at, at, panel, 80.0 + at, LONG if at else "minilm") for at in range(4) for panel in ("", LONG)],
+        x_label="uniformity (lower: more even)",
+        y_label="alignment (lower: closer)",
+        value_label="score × 100",
+        title=TITLE,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_figure_is_as_wide_as_asked_for_and_its_type_can_be_read(kind: str, width: str) -> None:
+    matplotlib_text = pytest.importorskip("matplotlib.text", reason="needs the extra plots")
+    with figure_width(width):
+        chart = KINDS[kind]()
+    assert chart.get_size_inches()[0] == WIDTHS[width]
+    texts = [text for text in chart.findobj(matplotlib_text.Text) if text.get_text().strip()]
+    assert {text.get_fontsize() for text in texts} <= {7, 8}
+    # Nothing is cut off, and neither the legend nor the title hides a label.
+    chart.canvas.draw()
+    box, page = chart.get_tightbbox(), chart.get_size_inches()
+    assert box.x0 >= -0.01 and box.x1 <= page[0] + 0.01
+    assert box.y0 >= -0.01 and box.y1 <= page[1] + 0.01
+    below = [text.get_window_extent() for text in texts if text.get_text() == chart.get_supxlabel()]
+    for legend in chart.legends:
+        for label in below:
+            assert not legend.get_window_extent().overlaps(label)
+    for axes in chart.axes:
+        ticks = [tick.get_window_extent() for tick in axes.get_xticklabels() if tick.get_text()]
+        assert not any(tick.overlaps(label) for tick in ticks for label in below)
+
+
+@pytest.mark.parametrize(("width", "inches"), [("3.3in", 3.3), ("8.4cm", 8.4 / 2.54), (5, 5)])
+def test_a_file_is_as_wide_as_its_figure(width: str, inches: float) -> None:
+    with figure_width(width):
+        chart = draw_dots(DOTS, x_label="points", title=TITLE)
+    svg = ElementTree.fromstring(chart.to_bytes("svg"))
+    assert float(svg.attrib["width"].removesuffix("pt")) == pytest.approx(72 * inches, abs=0.01)
+
+
+def test_fonts_of_a_pdf_are_of_type_42():
+    assert b"/Subtype /Type3" not in (pdf := draw_dots(DOTS, x_label="points").to_bytes("pdf"))
+    assert b"/Subtype /CIDFontType2" in pdf or b"/FontFile2" in pdf
+
+
+@pytest.mark.parametrize("width", ["colum", "1in", "200cm", "-3in", "", "nan"])
+def test_a_wrong_width_says_what_can_be_given(width: str) -> None:
+    with (
+        pytest.raises(StsbenchError, match="give column, page, or 2.5 to 40 inches"),
+        figure_width(width),
+    ):
+        pass
+
+
+def test_intervals_at_one_size_stand_beside_each_other():
+    chart = draw_lines(LAYERS, x_label="layer", y_label="score")
+    chart.canvas.draw()
+    axes = chart.axes[0]
+    pixels = {
+        round(float(bars.get_transform().transform(segment)[0, 0]), 3)
+        for bars in axes.collections
+        for segment in bars.get_segments()
+        if segment[0, 0] == 3
+    }
+    assert len(pixels) == 3
+    # Two points apart, of which an inch has 72.
+    assert min(abs(a - b) for a in pixels for b in pixels if a != b) > 2 * chart.dpi / 72
+
+
+def test_groups_of_a_table_keep_their_titles_in_the_figure():
+    axes = KINDS["panels"]().axes[0]
+    labels = [tick.get_text().replace("\n", " ") for tick in axes.get_yticklabels()]
+    assert labels[0] == "Unsupervised: word vectors" and labels[4] == "Supervised"
+    assert [tick.get_weight() for tick in axes.get_yticklabels()].count("bold") == 2
+
+
+def test_errors_of_four_encoders_fit_a_page():
+    kinds = [DotPoint(f"kind {row}", f"e{k}", 1.0, (0, 2)) for row in range(15) for k in range(4)]
+    assert draw_dots(kinds, x_label="points").get_size_inches()[1] < 8

@@ -8,7 +8,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from stsbench.boards.render.text import records_to_csv, to_latex, to_markdown
-from stsbench.boards.tables.layout import DisplayCell, Layout, LayoutBlock, TableLine, build_layout
+from stsbench.boards.tables.layout import (
+    DisplayCell,
+    Layout,
+    LayoutBlock,
+    TableLine,
+    build_layout,
+    group_by_section,
+)
 from stsbench.boards.tables.table import STANDING_KINDS, Show, Table, TableColumn
 from stsbench.core.errors import DataError, ProtocolError, look_up
 from stsbench.core.wording import escape_controls
@@ -189,8 +196,13 @@ def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool
     x_label = "● measured   ○ published   — 95% interval"
     if show == "difference":
         x_label = "measured minus published"
+    group_titles = {}
+    for section, block in group_by_section(layout.blocks):
+        if title := ": ".join(filter(None, (section, block.title))):
+            group_titles[_row_key(block.lines[0])] = title
     return draw_panels(
         list(_make_dots(lines, columns)),
+        group_titles=group_titles,
         panel_titles={column.key: column.head for column in columns},
         row_labels={
             _row_key(line): _row_label(line, layout) for line in lines if not line.continues_row
