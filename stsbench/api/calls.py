@@ -18,7 +18,12 @@ from stsbench.api.results import (
     build_comparison,
     render_partial_grid,
 )
-from stsbench.api.selection import keep_added_rows, select_compared_results, select_for_board
+from stsbench.api.selection import (
+    keep_added_rows,
+    parse_added_rows,
+    select_compared_results,
+    select_for_board,
+)
 from stsbench.bench.iteration import iterate
 from stsbench.boards.mteb.scores import read_mteb_files
 from stsbench.boards.published.rows import read_table_card
@@ -284,13 +289,24 @@ class Leaderboard:
             for table in self.tables
         )
 
-    def to_markdown(self) -> str:
-        """Return the tables in markdown."""
-        return self._render("markdown")
+    def to_markdown(self, *, intervals: str = "average") -> str:
+        """Return the tables in markdown.
 
-    def to_latex(self) -> str:
-        """Return the tables in LaTeX."""
-        return self._render("latex")
+        Args:
+            intervals: The 95% intervals to show: of the ``average``, of ``all`` numbers or
+                ``none``.
+        """
+        return self._render("markdown", intervals=intervals)
+
+    def to_latex(self, *, intervals: str = "average", max_lines: int | None = None) -> str:
+        """Return the tables in LaTeX, each in one float.
+
+        Args:
+            intervals: The 95% intervals to show: of the ``average``, of ``all`` numbers or
+                ``none``.
+            max_lines: Divide tables into floats of at most so many lines.
+        """
+        return self._render("latex", intervals=intervals, max_lines=max_lines)
 
     def to_html(self) -> str:
         """Return a page without other files, which its reader sorts and filters."""
@@ -324,13 +340,21 @@ class Leaderboard:
         with figure_width(width):
             return draw_table(self.tables, self.show, exact=self.exact)
 
-    def _render(self, fmt: str) -> str:
-        return render(self.tables, fmt, show=self.show, exact=self.exact, rows_only=self.rows_only)
+    def _render(self, fmt: str, **options: Any) -> str:  # noqa: ANN401 - those of render
+        return render(
+            self.tables,
+            fmt,
+            show=self.show,
+            exact=self.exact,
+            rows_only=self.rows_only,
+            **options,
+        )
 
 
 @validate_arguments(
     table=NAME_OR_PATH, suite=NAME, protocol=NAME, show=NAME, exact=SWITCH, ranks=SWITCH,
     detectable=SWITCH, mteb=PATH, encoders=NAMES, add=NAMES, rows_only=SWITCH,
+    significance_against=NAME,
     language=NAME, max_parameters=SIZE, license=NAME, only_open=SWITCH, sort=NAME,
     top=COUNT_OR_NONE, columns=NAMES,
     catalogue=Catalogue,
@@ -347,6 +371,7 @@ def leaderboard(
     add: str | Sequence[str] = (),
     rows_only: bool = False,
     ranks: bool = False,
+    significance_against: str | None = None,
     detectable: bool = False,
     mteb: Path | str | None = None,
     language: str | None = None,
@@ -376,6 +401,8 @@ def leaderboard(
         rows_only: Return texts without captions, heads and legends, and with ``add`` only the added
             rows.
         ranks: Show rank intervals, and letters that tell ties; needs per-item columns.
+        significance_against: Mark measured scores that differ significantly from those of this
+            encoder, by paired tests.
         detectable: Mark published scores of ``table``, or of a suite of MTEB's, that are too near
             to the next better one for a test on their items to see.
         mteb: A folder of MTEB's result files, shown as imported rows.
@@ -413,18 +440,19 @@ def leaderboard(
         needs_results = False
     folder = Path(results) if isinstance(results, str | Path) else RESULTS_FOLDER
     read = _read_or_check_results(results, catalogue, is_needed=needs_results)
+    directory = EncoderDirectory(ResultFolder(list(read), problems=[]), catalogue)
     selection = select_for_board(
-        _list_names(encoders),
-        _list_names(add),
-        EncoderDirectory(ResultFolder(list(read), problems=[]), catalogue),
-        catalogue,
-        location=folder,
+        _list_names(encoders), _list_names(add), directory, catalogue, location=folder
     )
+    reference = None
+    if significance_against is not None:
+        (reference,) = parse_added_rows([significance_against], directory, catalogue, folder)
     request = TableRequest(
         catalogue=catalogue,
         results=selection.results,
         results_folder=folder,
         added=selection.added,
+        reference=reference,
         protocol=protocol,
         show=checked_show,
         imported=read_mteb_files(Path(mteb)) if mteb is not None else None,

@@ -325,7 +325,13 @@ def build_comparison(
     comparison = compare(
         encoders, tasks=task_names, protocol=protocol, settings=settings, suites=suites
     )
-    return EncoderComparison(**vars(comparison))
+    tasks_with_card = {*catalogue.paths("tasks")}
+    titles = {
+        difference.task: catalogue.task(difference.task).name
+        for difference in comparison.differences
+        if difference.task in tasks_with_card
+    }
+    return EncoderComparison(**{**vars(comparison), "titles": titles})
 
 
 MAX_ROWS = 20

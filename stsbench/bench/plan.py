@@ -12,7 +12,7 @@ from stsbench.bench.protocols import PlannedTask, ProtocolRequest, parse_protoco
 from stsbench.core import settings
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import SourceError, StsbenchError, UnknownName
-from stsbench.data.task import Task, expand_names, load_task
+from stsbench.data.task import AVAILABLE, Task, expand_names, list_available, load_task
 from stsbench.encoders.load import expand_recipe
 from stsbench.evaluators.registry import EVALUATORS
 from stsbench.results.record import Result
@@ -141,7 +141,12 @@ class RunPlan:
             if isinstance(spec, Task):
                 tasks_by_name.setdefault(spec.name, spec)
                 continue
-            for name in expand_names(spec, self.catalogue):
+            names = (
+                list_available(self.catalogue, Path(self.data) if self.data else None)
+                if spec == AVAILABLE
+                else expand_names(spec, self.catalogue)
+            )
+            for name in names:
                 if name not in tasks_by_name:
                     tasks_by_name[name] = load_task(name, data=self.data, catalogue=self.catalogue)
         return list(tasks_by_name.values())

@@ -417,8 +417,9 @@ def run_locally(context: RunContext, encoder_plans: Sequence[EncoderPlan]) -> It
     for position, encoder_plan in enumerate(encoder_plans):
         with context.report_errors(encoder_plan.name):
             tracker.start_encoder(encoder_plans[position:])
-            label = f"{position + 1}/{len(encoder_plans)} {encoder_plan.name}"
-            callbacks = context.callbacks.with_progress(tracker, encoder_plan, label)
+            # The progress counts cells, and no number of encoders beside them.
+            name = encoder_plan.name
+            callbacks = context.callbacks.with_progress(tracker, encoder_plan, name)
             encoder = context.load_encoder(encoder_plan)
             tasks = context.select_tasks(encoder_plan.cells)
             embedder = context.make_embedder(encoder, tasks, callbacks)

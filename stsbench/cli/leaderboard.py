@@ -26,11 +26,14 @@ from stsbench.plots.labels import FIGURES, figure_width
 
 if TYPE_CHECKING:
     from stsbench.boards.mteb.scores import MtebResults
+    from stsbench.boards.tables.layout import Intervals
     from stsbench.boards.tables.table import Show, Table
     from stsbench.core.catalogue import Catalogue
     from stsbench.results.groups import EncoderDirectory
 
 DEFAULT_RESULTS = Path("results")
+DEFAULT_SUITE = "sts"
+"""The suite to show without a name if there are no results."""
 SEEDS_LEGEND = (
     "±: deviation over seeds; scores are means over all seeds that the results folder holds, "
     "where 'stsbench run' shows those of its --seeds"
@@ -42,7 +45,7 @@ def leaderboard_command(
     *,
     results: opt.OptionalResultsFolder = None,
     table: opt.Table = None,
-    suite: opt.Suite = "sts",
+    suite: opt.Suite = None,
     protocol: opt.OnlyProtocol = None,
     output: opt.BoardFormat = "terminal",
     show: opt.Show = None,
@@ -51,6 +54,7 @@ def leaderboard_command(
     add: opt.AddedRows,
     rows_only: opt.RowsOnly = False,
     ranks: opt.Ranks = False,
+    significance_against: opt.SignificanceAgainst = None,
     detectable: opt.Detectable = False,
     mteb: opt.MtebFolder = None,
     language: opt.RowLanguage = None,
@@ -61,6 +65,8 @@ def leaderboard_command(
     top: opt.Top = None,
     columns: opt.FactColumns,
     max_ms: opt.MaxMilliseconds = None,
+    intervals: opt.ShownIntervals = "average",
+    max_lines: opt.MaxLines = None,
     out: opt.TableFile = None,
     width: opt.FigureWidth = None,
     _config: opt.Config = None,
@@ -74,11 +80,12 @@ def leaderboard_command(
     Example: stsbench leaderboard --table simcse-5 --add minilm:Ours
     Example: stsbench leaderboard --table simcse-5 --detectable
     """
-    from stsbench.api.selection import keep_added_rows, select_for_board
+    from stsbench.api.selection import keep_added_rows, parse_added_rows, select_for_board
     from stsbench.boards.published.rows import read_table_card
     from stsbench.boards.render.formats import TERMINAL, check_format, render
     from stsbench.boards.tables.build import TableRequest, find_suite, needs_own_results
     from stsbench.boards.tables.filters import RowFilter
+    from stsbench.boards.tables.layout import check_intervals
     from stsbench.boards.tables.table import check_show
 
     catalogue = opt.read_cards(cards)
@@ -101,7 +108,7 @@ def leaderboard_command(
         needs_results = False
     else:
         needs_results = needs_own_results(
-            find_suite(suite, catalogue),
+            find_suite(suite or DEFAULT_SUITE, catalogue),
             numbers,
             has_imported=mteb is not None,
             detectable=detectable,
@@ -112,12 +119,18 @@ def leaderboard_command(
     is_optional = (mteb is not None or not needs_results) and not (results or encoder or add)
     directory = _read_directory(folder, catalogue, is_optional=is_optional)
     selection = select_for_board(encoder, add, directory, catalogue, location=folder)
+    reference = None
+    if significance_against is not None:
+        (reference,) = parse_added_rows(
+            [significance_against], encoders=directory, catalogue=catalogue, location=folder
+        )
     with show_count("intervals and ranks") as progress:
         request = TableRequest(
             catalogue=catalogue,
             results=selection.results,
             results_folder=folder,
             added=selection.added,
+            reference=reference,
             protocol=protocol,
             show=numbers,
             ranks=ranks,
@@ -127,7 +140,10 @@ def leaderboard_command(
             progress=progress,
             select_trusted=partial(select_trusted, catalogue=catalogue),
         )
-        table_set = request.make_boards(suite) if table is None else request.make_table(table)
+        shown_suite = suite or request.guess_suite() or DEFAULT_SUITE
+        table_set = request.make_boards(shown_suite) if table is None else request.make_table(table)
+    if suite is None and table is None and (other_suite := request.own_tasks_beside(shown_suite)):
+        print_error(f"further results: 'stsbench leaderboard --suite {other_suite}' shows them")
     print_errors("skipped", table_set.omitted)
     for notice in filter(None, [*table_set.advice, directory.describe_omitted(selection.results)]):
         print_error(notice)
@@ -138,14 +154,23 @@ def leaderboard_command(
     if rows_only and add:
         tables = keep_added_rows(tables)
     if fmt == TERMINAL:
-        _print_boards(tables, numbers, exact=exact)
+        _print_boards(tables, numbers, exact=exact, intervals=check_intervals(intervals))
     elif fmt in FIGURES:
         from stsbench.boards.render.figures import draw_table
 
         with figure_width(width):
             emit(draw_table(tables, numbers, exact=exact), out, fmt=fmt)
     else:
-        emit(render(tables, fmt, show=numbers, exact=exact, rows_only=rows_only), out)
+        text = render(
+            tables,
+            fmt,
+            show=numbers,
+            exact=exact,
+            rows_only=rows_only,
+            intervals=intervals,
+            max_lines=max_lines,
+        )
+        emit(text, out)
 
 
 def _read_directory(folder: Path, catalogue: Catalogue, *, is_optional: bool) -> EncoderDirectory:
@@ -201,32 +226,43 @@ def _check_options(
             "with --show published",
             "--ranks",
             "--add",
+            "--significance-against",
             *(("--results", "--encoder") if table else ()),
         )
     if show in ("measured", "difference"):
         typed.forbid(f"with --show {show}", "--mteb", "--detectable")
+    if show == "difference":
+        typed.forbid("with --show difference", "--significance-against")
     if table and show == "difference":
         typed.forbid("with --show difference, for no paper prints an added row", "--add")
+    if fmt in ("html", "csv", "json", *FIGURES):
+        typed.forbid(f"as {fmt}, which has all of them", "--intervals")
+    if fmt != "latex":
+        typed.forbid("without --format latex", "--max-lines")
+    typed.forbid_beside("--rows-only", "--intervals", "--max-lines")
     if fmt in FIGURES:
-        typed.forbid("in a figure", "--rows-only")
+        typed.forbid("in a figure", "--rows-only", "--significance-against")
     else:
         typed.forbid("outside a figure", "--width")
     if fmt == TERMINAL:
         typed.forbid("in the terminal, only with --format latex, markdown or csv", "--rows-only")
 
 
-def _print_boards(tables: Sequence[Table], show: Show | None, *, exact: bool) -> None:
+def _print_boards(
+    tables: Sequence[Table], show: Show | None, *, exact: bool, intervals: Intervals
+) -> None:
     """Print tables in the terminal, and what ± means if a score is a mean over seeds.
 
     Args:
         tables: The tables.
         show: Which numbers to show, published or measured ones; None for the table's own choice.
         exact: Show exact averages instead of those rounded as in the paper.
+        intervals: The intervals to show.
     """
     from stsbench.boards.tables.layout import build_layout
 
     for table in tables:
-        print_table(build_layout(table, show, exact=exact))
+        print_table(build_layout(table, show, exact=exact, intervals=intervals))
     cells = (cell for table in tables for row in table.rows() for cell in row.cells.values())
     if any(cell.measured and cell.measured.seeds > 1 for cell in cells):
         print_paragraph(SEEDS_LEGEND)

@@ -10,7 +10,7 @@ from typer import Argument, CallbackParam, Context as Context, Option
 
 from stsbench.core.errors import StsbenchError
 from stsbench.core.names import has_empty_name, split_names
-from stsbench.plots.labels import FIGURES
+from stsbench.plots.labels import FIGURES, parse_width
 
 if TYPE_CHECKING:
     from stsbench.core.catalogue import Catalogue
@@ -100,6 +100,13 @@ def _check_figure_path(parameter: CallbackParam, path: Path | None) -> Path | No
     return path
 
 
+def _check_width(width: str | None) -> str | None:
+    """Return the width of a figure as it is, or None; raise StsbenchError if it is no width."""
+    if width is not None:
+        parse_width(width)
+    return width
+
+
 def _apply_config(context: Context, config: Path | None) -> Path | None:
     """Make the settings of the project's file the defaults of the command's other options."""
     if not context.resilient_parsing:
@@ -173,7 +180,11 @@ TaskArguments = Annotated[
 ]
 Tasks = Annotated[
     str | None,
-    _option("Tasks and suites, comma list; default suite 'sts'.", "--tasks -t", task_names),
+    _option(
+        "Tasks and suites, comma list, or 'available': all with data here; default suite 'sts'.",
+        "--tasks -t",
+        task_names,
+    ),
 ]
 TasksToScore = Annotated[
     str, _option("Tasks and suites to score, comma list.", "--tasks -t", task_names)
@@ -181,6 +192,14 @@ TasksToScore = Annotated[
 OnlyTasks = Annotated[str | None, _option("Only these tasks and suites.", "--tasks -t", task_names)]
 OneTask = Annotated[str, _option("The task whose sentences to use.", "--tasks -t", task_names)]
 Suite = Annotated[
+    str | None,
+    _option(
+        "The suite whose results to show; default one that there are results of.",
+        flags="",
+        complete=complete_names("suites"),
+    ),
+]
+SuiteOfReport = Annotated[
     str, _option("The suite whose results to show.", flags="", complete=complete_names("suites"))
 ]
 Protocols = Annotated[
@@ -340,7 +359,10 @@ DryRun = Annotated[
 ]
 DryTraining = Annotated[
     bool,
-    _work("Train nothing; print what is done, what is missing and how long it takes.", "--dry-run"),
+    _work(
+        "Train nothing; print what is done, what is missing and how long it takes, if known.",
+        "--dry-run",
+    ),
 ]
 CompareSeed = Annotated[int, _option("Seed of all random draws.", min=0, max=MAX_SEED)]
 DifferenceMargin = Annotated[
@@ -376,6 +398,18 @@ ExactAverages = Annotated[
 ]
 AddedRows = Annotated[
     list[str], _names("Add the measured row of an encoder, NAME or NAME:LABEL, comma list.")
+]
+SignificanceAgainst = Annotated[
+    str | None,
+    _option("Mark measured scores that differ significantly from this encoder's.", flags=""),
+]
+ShownIntervals = Annotated[
+    str,
+    _output("95% intervals as text: average (a column), all (a line below each row), or none."),
+]
+MaxLines = Annotated[
+    int | None,
+    _output("LaTeX: divide a table into floats of at most so many lines.", **COUNT),
 ]
 RowsOnly = Annotated[
     bool, _output("No head and no legend, and with --add only the added rows.", "--rows-only")
@@ -484,7 +518,11 @@ Plot = Annotated[
     _output("Also draw the scores, to this .svg, .png or .pdf file.", callback=_check_figure_path),
 ]
 FigureWidth = Annotated[
-    str | None, _output("The width of a figure: column (3.3in), page (6.75in), or as 8.4cm.")
+    str | None,
+    _output(
+        "The width of a figure: column (3.3in), page (6.75in), or as 8.4cm.",
+        callback=_check_width,
+    ),
 ]
 CurvePlot = Annotated[
     Path | None,

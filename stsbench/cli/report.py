@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,7 +36,7 @@ def report_command(
     encoder: opt.Encoders,
     figures: opt.Figures = "alignment,similarity,spectrum,layers,errors,neighbours,robustness,map",
     tasks: opt.OneTask = "stsb",
-    suite: opt.Suite = "sts",
+    suite: opt.SuiteOfReport = "sts",
     title: opt.Title = "Sentence encoders",
     out: opt.ReportFile = Path("report.html"),
     results: opt.ResultsFolder = Path("results"),
@@ -68,7 +69,7 @@ def report_command(
     )
     # What is missing, and why: the report goes on without it.
     missing: list[str] = []
-    trusted = _read_trusted_results(plan, missing)
+    trusted = _read_trusted_results(plan, suite, missing)
     analysis_results: list[AnalysisResult] = []
     with show_work() as display:
         for name, analysis in analyses.items():
@@ -149,6 +150,11 @@ def _collect_error(label: str, missing: list[str]) -> Iterator[None]:
         missing.append(f"{label}: {describe_error_line(error)}")
 
 
+def describe_unmeasured(spec: str, suite: str) -> str:
+    """Return that an encoder has no results, and the command that scores it."""
+    return f"not measured; run: {shlex.join(['stsbench', 'run', spec, '--tasks', suite])}"
+
+
 class _TrustedResults(NamedTuple):
     """The results that are trusted: those that do not disagree with their per-item columns."""
 
@@ -158,11 +164,12 @@ class _TrustedResults(NamedTuple):
     """A line on those that are not verified; empty if there are none."""
 
 
-def _read_trusted_results(plan: RunPlan, missing: list[str]) -> _TrustedResults:
+def _read_trusted_results(plan: RunPlan, suite: str, missing: list[str]) -> _TrustedResults:
     """Return the results of a plan's encoders that agree with their per-item columns.
 
     Args:
         plan: The encoders and the results folder.
+        suite: The suite of the report, for the command that scores an encoder.
         missing: The lines on what is not in the report. Lines are appended on files and encoders
             that cannot be read, on results of older states and on those that are not trusted.
     """
@@ -177,10 +184,14 @@ def _read_trusted_results(plan: RunPlan, missing: list[str]) -> _TrustedResults:
     with _collect_error("results", missing):
         directory = EncoderDirectory(read_folder(plan.results_folder), plan.catalogue)
         missing.extend(f"results: {problem.message}" for problem in directory.folder.problems)
+        measured_names = {result.encoder for result in directory.folder.all_results}
         for spec in plan.encoders:
             with _collect_error("results", missing):
                 # Results may call an encoder otherwise, for example one whose spec is a path.
                 name = load_named(spec, catalogue=plan.catalogue).name
+                if name not in measured_names:
+                    missing.append(f"{name}: {describe_unmeasured(spec, suite)}")
+                    continue
                 by_encoder[name] = select_results(
                     [name],
                     encoders=directory,

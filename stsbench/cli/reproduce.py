@@ -15,8 +15,8 @@ from stsbench.cli import options as opt
 from stsbench.cli.option_values import choose_format, parse_assignments, parse_seeds, resolve_spec
 from stsbench.cli.printing import emit, print_error, print_json, print_progress, print_text
 from stsbench.cli.tables import print_rows, print_table
-from stsbench.cli.train import try_training
 from stsbench.cli.typed_options import TypedOptions, retype_options
+from stsbench.cli.wording import describe_error_line
 from stsbench.core.cards import RecipeCard
 from stsbench.core.errors import EXIT_USER_ERROR, StsbenchError
 from stsbench.core.wording import format_duration
@@ -154,33 +154,37 @@ class ReproductionForecast(NamedTuple):
 
 
 def _forecast_trials(reproduction: Reproduction) -> ReproductionForecast:
-    """Forecast the seconds of each training, by three steps of it, and what is missing for it.
+    """Forecast the seconds of each training by those that are complete; nothing is trained.
 
-    A complete training took what it took. Of trainings that take as long as each other only the
-    first is tried.
+    A complete training took what it took. One that takes as long as a complete one takes that, the
+    time of others is unknown.
     """
-    forecasts = []
-    missing: dict[str, None] = {}
+    from stsbench.recipes.train_plan import find_missing
+
     seconds_by_cost: dict[str, float | None] = {}
+    missing: dict[str, None] = {}
+    checked: set[str] = set()
     for trial in reproduction.trials:
-        rows = reproduction.lines_of(trial)
-        seconds: float | None
         if trial.state == "complete":
             seconds = TrainedRun.read(trial.plan.folder).run.seconds
-        else:
-            cost_key = _cost_key(trial.plan.card)
-            if cost_key not in seconds_by_cost:
-                print_progress(f"trying three steps: {' = '.join(rows)}")
-                training_trial = try_training(trial.plan)
-                forecast = training_trial.forecast
-                seconds_by_cost[cost_key] = forecast.seconds if forecast else None
-                missing |= dict.fromkeys(training_trial.missing.values())
-            seconds = seconds_by_cost[cost_key]
-        forecasts.append(
-            TrialForecast(
-                rows, run=trial.plan.name, seed=trial.plan.seed, state=trial.state, seconds=seconds
-            )
+            seconds_by_cost[_cost_key(trial.plan.card)] = seconds
+            continue
+        card = trial.plan.card
+        # Trainings of the same text, start and development split lack the same.
+        requirements = repr((card.base, card.data, card.selection))
+        if requirements not in checked:
+            checked.add(requirements)
+            missing |= dict.fromkeys(map(describe_error_line, find_missing(trial.plan).values()))
+    forecasts = [
+        TrialForecast(
+            reproduction.lines_of(trial),
+            run=trial.plan.name,
+            seed=trial.plan.seed,
+            state=trial.state,
+            seconds=seconds_by_cost.get(_cost_key(trial.plan.card)),
         )
+        for trial in reproduction.trials
+    ]
     return ReproductionForecast(forecasts, list(missing))
 
 
@@ -216,10 +220,12 @@ def _forecast_reproduction(reproduction: Reproduction, *, as_json: bool) -> int:
     remaining = [trial.seconds for trial in forecast.trials if trial.state != "complete"]
     known_seconds = [seconds for seconds in remaining if seconds is not None]
     rest = ""
-    if known_seconds:
+    if known_seconds and len(known_seconds) == len(remaining):
         rest = f"; the rest takes about {format_duration(sum(known_seconds))} without scoring"
     n_trials = len(forecast.trials)
     print_text(f"{n_trials - len(remaining)} of {n_trials} runs are trained{rest}")
+    if len(known_seconds) < len(remaining):
+        print_text("?: known when such a run is trained; 'stsbench train --dry-run' tries a recipe")
     for label, reason in omitted_rows.items():
         print_text(f"not had: {label}: {reason}")
     for message in forecast.missing:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from stsbench.core.catalogue import Catalogue
     from stsbench.results.record import Result
 
+MAX_FORECAST_ROWS = 24
+"""The most rows of tasks that a forecast prints one by one."""
 UNMEASURED, UNFITTED = "–", "?"
 LEGENDS = {UNMEASURED: "–: not measured yet", UNFITTED: "?: known when the encoder is fitted"}
 """What the symbols mean that stand in the place of numbers."""
@@ -324,7 +326,7 @@ def _forecast(plan: RunPlan, *, as_json: bool) -> int:
     rows = [row for encoder_plan in encoder_plans for row in _cell_rows(encoder_plan)]
     if not rows:
         return progress.code
-    print_rows(["encoder", "task", "protocol", "seeds done", "missing"], rows)
+    print_rows(["encoder", "task", "protocol", "seeds done", "missing"], _merge_rows(rows))
     results = [
         result for encoder_plan in encoder_plans for result in encoder_plan.current_results.values()
     ]
@@ -355,6 +357,23 @@ def _cell_rows(encoder_plan: EncoderPlan) -> list[list[str]]:
             _join_seeds(encoder_plan.missing_cells, task, protocol),
         ]
         for task, protocol in tasks_and_protocols
+    ]
+
+
+def _merge_rows(rows: Sequence[list[str]]) -> list[list[str]]:
+    """Return the rows if they fit a page, else one row for all tasks that only differ in name.
+
+    Args:
+        rows: Those of :func:`_cell_rows`.
+    """
+    if len(rows) <= MAX_FORECAST_ROWS:
+        return list(rows)
+    tasks_by_other_cells: dict[tuple[str, ...], list[str]] = {}
+    for encoder, task, *cells in rows:
+        tasks_by_other_cells.setdefault((encoder, *cells), []).append(task)
+    return [
+        [encoder, tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks", *cells]
+        for (encoder, *cells), tasks in tasks_by_other_cells.items()
     ]
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from stsbench.cli.printing import fold_lines, line_width, print_text
+from stsbench.cli.printing import UNLIMITED_WIDTH, fold_lines, line_width, print_text
 from stsbench.core import settings
 from stsbench.core.names import MAX_LENGTH_WITH_PARAMS, MAX_NAME_LENGTH, abbreviate_name
 from stsbench.core.wording import escape_controls, join_lines
@@ -178,6 +178,8 @@ def print_rows(
 def print_records(records: Sequence[Mapping[str, object]], right: Sequence[str]) -> None:
     """Print records by :func:`print_rows`, one column per key; nothing if there are none.
 
+    Into a pipe or file their cells have a tab between them, and no blanks that align them.
+
     Args:
         records: A mapping per row, all with the same keys.
         right: The keys whose values are numbers.
@@ -185,6 +187,9 @@ def print_records(records: Sequence[Mapping[str, object]], right: Sequence[str])
     if records:
         titles = list(records[0])
         rows = [[str(value) for value in record.values()] for record in records]
+        if line_width() == UNLIMITED_WIDTH:
+            print_text("\n".join("\t".join(map(join_lines, row)) for row in [titles, *rows]))
+            return
         number_columns = [index for index, title in enumerate(titles) if title in right]
         print_rows(titles, rows, right=number_columns)
 

@@ -550,6 +550,25 @@ def expand_names(names: str | Sequence[str], catalogue: Catalogue) -> list[str]:
     return list(dict.fromkeys(expanded))
 
 
+AVAILABLE = "available"
+"""The name that stands for all tasks whose data are on this machine."""
+
+
+def list_available(catalogue: Catalogue, data: Path | None) -> list[str]:
+    """Return the ids of the tasks whose scored split can be read without a network, in order.
+
+    Args:
+        catalogue: The cards of tasks and suites.
+        data: The user's data folder; None for that of ``STSBENCH_DATA``, if it is set.
+    """
+    folder = data or settings.data_folder()
+    return [
+        name
+        for name in tasks_in_order(catalogue)
+        if is_available_locally(catalogue.task(name), folder)
+    ]
+
+
 def tasks_in_order(catalogue: Catalogue) -> list[str]:
     """Return the ids of all tasks in the order of boards: by suites, then those without a suite."""
     suite_tasks = chain.from_iterable(suite.tasks for suite in catalogue.suites().values())

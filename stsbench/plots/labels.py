@@ -49,7 +49,7 @@ def figure_width(width: str | float | None) -> Iterator[None]:
     Raises:
         StsbenchError: The text is no width.
     """
-    inches = current_width() if width is None else _parse_width(str(width))
+    inches = current_width() if width is None else parse_width(str(width))
     token = _figure_width.set(inches)
     try:
         yield
@@ -62,8 +62,12 @@ def current_width() -> float:
     return _figure_width.get()
 
 
-def _parse_width(text: str) -> float:
-    """Return a width in inches; a number without a unit is one of inches."""
+def parse_width(text: str) -> float:
+    """Return a width in inches; a number without a unit is one of inches.
+
+    Raises:
+        StsbenchError: The text is no width.
+    """
     inches = WIDTHS.get(text, 0.0)
     if match := WIDTH_PATTERN.fullmatch(text):
         inches = float(match[1]) * INCHES_BY_UNIT[match[2] or "in"]

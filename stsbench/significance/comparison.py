@@ -189,6 +189,7 @@ class Comparison:
             is none.
         all_pairs: Every two encoders were compared.
         notes: Messages for the user, for example on tasks that were skipped.
+        titles: The titles of tasks, by their names, for tables of papers.
     """
 
     encoders: Sequence[str]
@@ -199,6 +200,7 @@ class Comparison:
     plan: float | None = None
     all_pairs: bool = False
     notes: Sequence[str] = field(default_factory=list)
+    titles: Mapping[str, str] = field(default_factory=dict)
 
     def pairs(self) -> Iterator[tuple[str, str, list[Difference]]]:
         """Yield the names of each pair of encoders, first and second, with its differences."""

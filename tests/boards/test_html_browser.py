@@ -105,6 +105,47 @@ def measured(value: float, low: float, high: float) -> TableCell:
     return TableCell(measured=TableNumber(value, interval=(low, high)))
 
 
+MARKED = """[...document.querySelectorAll("tbody tr:not([hidden]) > :last-child b")]
+    .filter((cell) => cell.getClientRects().length).map((cell) => cell.textContent)"""
+
+
+def test_bold_is_the_best_of_what_is_shown(page, folder):
+    page.open(folder / "board.html")
+    before = page.run(MARKED)
+    # At first each group of several rows has its best.
+    assert 1 < len(before) <= len(page.run(TITLES))
+    choose(page, "search", "simcse large")
+    shown = [float(text) for text in column(page, 9)]
+    assert [float(text) for text in page.run(MARKED)] == [max(shown)] and len(shown) > 4
+    assert "best of the rows shown" in page.run('document.querySelector(".ranks").textContent')
+    choose(page, "search", "")
+    assert page.run(MARKED) == before
+    assert "best of its group" in page.run('document.querySelector(".ranks").textContent')
+    click(page, "#groups")
+    whole = [float(text) for text in column(page, 9)]
+    assert [float(text) for text in page.run(MARKED)] == [max(whole)]
+
+
+def test_a_search_without_a_row_says_so_and_shows_all_again(page, folder):
+    page.open(folder / "board.html")
+    whole = len(page.run(LABELS))
+    assert page.run('document.getElementById("empty").hidden')
+    choose(page, "search", "no such encoder")
+    assert page.run('document.getElementById("empty").getClientRects().length') == 1
+    assert page.run("document.querySelector('.scroll').hidden") and page.run(LABELS) == []
+    click(page, "#empty button")
+    assert len(page.run(LABELS)) == whole and page.run('document.getElementById("empty").hidden')
+
+
+def test_links_are_underlined_and_the_page_has_one_heading(page, folder):
+    page.open(folder / "board.html")
+    lines = (
+        "[...new Set([...document.links].map((link) => getComputedStyle(link).textDecorationLine))]"
+    )
+    assert page.run(lines) == ["underline"]
+    assert page.run("document.querySelectorAll('h1').length") == 1
+
+
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pages: a paper's table and our own board, both with measured numbers, and one with a hostile name."""

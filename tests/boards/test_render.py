@@ -330,10 +330,13 @@ def test_where_there_is_no_legend_a_number_stands_for_the_whole_name(name, longe
 
 
 LATEX = r"""% \usepackage{booktabs,adjustbox}
+% table* in place of table takes both columns of a page
 \begin{table}
-\centering
 \caption{100\% small}
-\begin{adjustbox}{max width=\linewidth,max totalheight=0.75\textheight}
+\begin{adjustbox}{max totalheight=0.85\textheight,center}
+\begin{minipage}{\linewidth}
+\centering
+\begin{adjustbox}{max width=\linewidth}
 \begin{tabular}{@{}lrrr@{}}
 \toprule
  & A & B & Avg. \\
@@ -366,7 +369,9 @@ def test_latex_is_balanced_and_every_line_has_all_columns(name):
     assert bare.count("{") == bare.count("}")
     assert bare.count("$") % 2 == 0
     opened, closed = (re.findall(rf"\\{word}{{(\w+)}}", text) for word in ("begin", "end"))
-    assert set(opened) == {"table", "adjustbox", "tabular"} and Counter(opened) == Counter(closed)
+    assert set(opened) == {"table", "adjustbox", "minipage", "tabular"} and Counter(
+        opened
+    ) == Counter(closed)
     known = {*KNOWN.split(), *re.findall(r"\\([A-Za-z]+)", "".join(LATEX_ESCAPES.values()))}
     assert set(re.findall(r"\\([A-Za-z]+)", text)) <= known
     layout = build_layout(table)
@@ -399,13 +404,16 @@ def wide(columns: int, label: str = "[x] -y", deviation: float | None = None) ->
     )
 
 
-def test_a_long_table_comes_in_parts_with_heads_titles_and_caption_in_each_and_its_legend_once():
+def test_a_table_is_divided_only_if_asked_with_heads_titles_and_caption_in_each_part():
     table = replace(wide(3), notes=["a note"])
     (row,) = table.rows()
     high = replace(
         table, groups=[Group(rows=[row] * 60, title="many"), Group(rows=[row] * 45, title="more")]
     )
-    text = render([high], "latex")
+    whole = render([high], "latex")
+    assert whole.count(r"\begin{table}") == 1 and whole.count("{[}x{]} -y & ") == 105
+    assert "part " not in whole and whole.index("a note") < whole.index(r"\end{table}")
+    text = render([high], "latex", max_lines=50)
     assert text.count("{[}x{]} -y & ") == 105 and text.count("a note") == 1
     for place in (1, 2, 3):
         assert f"part {place} of 3}}" in text
@@ -413,7 +421,13 @@ def test_a_long_table_comes_in_parts_with_heads_titles_and_caption_in_each_and_i
         text.count(r" & One two & B1 & B2 \\") == 3
         and text.count("{many}") == text.count("{more}") == 2
     )
-    assert "part " not in render([table], "latex")
+    assert "part " not in render([table], "latex", max_lines=1)
+
+
+def test_all_notes_of_a_table_are_inside_its_float():
+    notes = [f"note {number} " + "of many words " * 9 for number in range(40)]
+    text = render([replace(wide(3), notes=notes)], "latex")
+    assert text.rstrip().endswith(r"\end{table}") and text.count("note 39") == 1
 
 
 def test_a_note_may_end_its_lines_within_long_words():
@@ -462,6 +476,8 @@ def test_every_table_fits_the_page_of_an_article(tmp_path, paper):
         wide(3),
         wide(12, deviation=0.5),
         wide(30, label="x" * 44),
+        # As high as several pages, and with as many notes.
+        replace(wide(3), groups=wide(3).groups * 150, notes=["a note of some words " * 9] * 50),
         *map(build_table, list_tables()),
     ]
     said = compiled(tmp_path, [render([table], "latex") for table in tables], paper)

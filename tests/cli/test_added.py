@@ -11,6 +11,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.results.folder import write_result
 from tests.boards.scored import probe
 from tests.boards.shown import STS, UNROUNDED, sts
+from tests.made import make_result
 
 TABLE = ("leaderboard", "--table", "simcse-5")
 ROW = "12.34 22.34 32.34 42.34 52.34 62.34 72.34 42.34".split()
@@ -122,7 +123,7 @@ def test_two_averages_of_one_encoder_have_a_note(stsbench, results):
     )
     table = (*TABLE, "--add", "uneven:Ours,my-checkpoint", "--format", "markdown")
     out = stsbench.fine(*table)
-    assert lines_of(out)["Ours"].endswith(" **74.90** |")
+    assert lines_of(out)["Ours"].endswith(" 74.90 |")
     assert (
         "Avg. of measured rows: the mean of the rounded scores, as the paper takes it; the mean of the exact scores is "
         "74.89 for 'Ours'\n"
@@ -213,3 +214,102 @@ def test_an_encoder_of_which_no_result_fits_is_refused_with_the_command(stsbench
         "stsbench run my-checkpoint --tasks mr,cr,subj,mpqa,sst2,trec,mrpc --protocol senteval"
         in refusal
     )
+
+
+def test_an_added_row_is_marked_against_the_papers_rows(stsbench, results):
+    for result in sts("top", 0.4, *[0.98] * 6):
+        write_result(result, results)
+    out = stsbench.fine(*TABLE, "--add", "top:Ours,my-checkpoint", "--format", "latex")
+    (ours,) = [line for line in out.splitlines() if line.startswith("Ours & ")]
+    # STS12 of the paper is higher; its other numbers are not.
+    assert ours.startswith(r"Ours & 40.00 & \textbf{98.00} & ")
+    (other,) = [line for line in out.splitlines() if line.startswith("my-checkpoint & ")]
+    assert "textbf" not in other and "underline" not in other
+    # The paper's rows keep the marks of their groups.
+    assert r"\textbf{68.40} & \textbf{82.41}" in out
+    assert "added rows: marked if best or second best of the whole table" in out
+
+
+def test_significance_against_marks_what_compare_calls_significant(stsbench, tmp_path):
+    for name, accuracies in (
+        ("a", [1, 1, 1, 0] * 20),
+        ("b", [0, 0, 0, 1] * 20),
+        ("c", [1, 1, 0, 1] * 20),
+    ):
+        result = probe(
+            name,
+            "mr",
+            [bool(right) for right in accuracies],
+            split=Catalogue().task("mr").score_split,
+        )
+        write_result(result, tmp_path / "results")
+    board = ("leaderboard", "--suite", "mr", "--significance-against", "a")
+    lines = lines_of(stsbench.fine(*board, "--format", "markdown"))
+    (differences,) = [stsbench.json("compare", "a", "b", "c")["differences"]]
+    symbols = {
+        difference["second"]: (
+            "" if not difference["real"] else "↓" if difference["difference"] < 0 else "↑"
+        )
+        for difference in differences
+    }
+    assert set(symbols.values()) == {"↓", ""}
+    for name, symbol in symbols.items():
+        assert ("↓" in lines[name]) == bool(symbol)
+    assert "↓" not in lines["a"]
+    read = stsbench.json(*board)
+    cells = {
+        row["label"]: row["cells"]["mr"].get("significance") for row in read[0]["groups"][0]["rows"]
+    }
+    assert cells == {"a": None, "b": "↓", "c": None}
+    (row,) = [
+        row
+        for row in csv.DictReader(io.StringIO(stsbench.fine(*board, "--format", "csv")))
+        if row["row"] == "b"
+    ]
+    assert row["mr_significance"] == "↓"
+    assert r"\textsuperscript{$\downarrow$}" in stsbench.fine(*board, "--format", "latex")
+    assert "no results of" in stsbench.refused(
+        "leaderboard", "--suite", "mr", "--significance-against", "d"
+    )
+
+
+def test_intervals_are_shown_by_choice(stsbench, results):
+    def shown(*words: str) -> str:
+        return stsbench.fine(
+            "leaderboard", "--encoder", "my-checkpoint", "--format", "latex", *words
+        )
+
+    assert "& 95\\% interval" not in shown("--intervals", "none")
+    all_lines = shown("--intervals", "all")
+    (line,) = [
+        line for line in all_lines.splitlines() if line.startswith(r"\quad 95\% interval & ")
+    ]
+    assert line.count("--") >= 7
+    assert "unknown choice of --intervals 'some'" in stsbench.refused(
+        "leaderboard", "--intervals", "some", "--format", "latex"
+    )
+    assert "--intervals has no effect as csv" in stsbench.refused(
+        "leaderboard", "--intervals", "all", "--format", "csv"
+    )
+    assert "--max-lines has no effect without --format latex" in stsbench.refused(
+        "leaderboard", "--max-lines", "9"
+    )
+
+
+def test_results_on_own_tasks_are_shown_without_a_suite(stsbench, tmp_path):
+    cards = tmp_path / "cards" / "tasks"
+    cards.mkdir(parents=True)
+    card = (Catalogue().paths("tasks")["quickstart-en"]).read_text(encoding="utf-8")
+    for name in ("mine", "mine-too"):
+        (cards / f"{name}.toml").write_text(card, encoding="utf-8")
+        write_result(make_result("a", name), tmp_path / "results")
+    with_cards = ("--cards", tmp_path / "cards")
+    heads = stsbench.fine("leaderboard", *with_cards, "--format", "markdown").splitlines()[2]
+    assert heads.count("|") == 4
+    both = stsbench.fine("leaderboard", "--suite", "mine-too,mine", *with_cards, "--format", "csv")
+    assert "mine,mine-too" in both or "mine-too,mine" in both
+    for result in sts("b", *UNROUNDED):
+        write_result(result, tmp_path / "results")
+    code, out, err = stsbench("leaderboard", *with_cards)
+    assert code == 0 and "STS12" in out
+    assert "further results: 'stsbench leaderboard --suite mine,mine-too' shows them" in err

@@ -75,3 +75,32 @@ def test_where_there_is_nothing_no_page_is_written(stsbench, tmp_path):
         "there is nothing to report of these encoders; the lines above say why"
     )
     assert not (tmp_path / "report.html").exists()
+
+
+def test_width_is_that_of_a_figure(stsbench, tmp_path):
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
+    call = ("analyze", "alignment", "-e", "minilm", "-t", "quickstart-en", "--no-store")
+    out = stsbench.fine(*call, "--out", tmp_path / "a.svg", "--width", "column")
+    assert 'width="237.6pt"' in (tmp_path / "a.svg").read_text(encoding="utf-8")
+    # The table has the score times 100, as the figure does.
+    score = float(out.splitlines()[4].split()[3])
+    assert score > 1
+    assert "--width has no effect without a figure" in stsbench.refused(*call, "--width", "page")
+    refused = stsbench.refused(*call, "--out", tmp_path / "a.svg", "--width", "wide")
+    assert "--width wide: give column, page" in refused
+
+
+def test_a_report_names_the_command_for_what_is_not_measured(stsbench, tmp_path):
+    (tmp_path / "results").mkdir()
+    code, _, err = stsbench(
+        "report",
+        "-e",
+        "minilm",
+        "-t",
+        "quickstart-en",
+        "--figures",
+        "spectrum",
+        "--suite",
+        "quickstart",
+    )
+    assert code == 0 and "minilm: not measured; run: stsbench run minilm --tasks quickstart" in err

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from stsbench.cli.option_values import parse_assignments, parse_seeds
+from stsbench.cli.run import _merge_rows
 from stsbench.cli.scores import print_scores
 from stsbench.cli.variants import expand_variants, print_variants
 from stsbench.core.catalogue import Catalogue, card_folder
@@ -570,3 +571,24 @@ def test_snli_is_scored_as_its_card_says(stsbench, run, tmp_path):
         "weight_decays": [1e-9],
     }
     assert result.scores["majority"] == pytest.approx(1 / 3)
+
+
+def test_available_are_all_tasks_whose_data_are_here(stsbench, monkeypatch):
+    monkeypatch.delenv("STSBENCH_DATA", raising=False)
+    forecast = stsbench.json("run", "minilm", "--tasks", "available", "--dry-run")
+    tasks = {cell["task"] for cell in forecast["encoders"][0]["missing"]}
+    assert tasks == {name for name in Catalogue().paths("tasks") if Catalogue().task(name).package}
+
+
+def test_a_forecast_of_many_tasks_is_a_page():
+    rows = [["minilm", f"t{number}", "simcse", "", "0"] for number in range(30)]
+    rows.append(["minilm", "t99", "simcse", "0", ""])
+    assert _merge_rows(rows) == [["minilm", "30 tasks", "simcse", "", "0"], rows[-1]]
+    assert _merge_rows(rows[:9]) == rows[:9]
+
+
+def test_a_list_in_a_pipe_is_not_padded(stsbench, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    lines = stsbench.fine("list", "suites").splitlines()
+    assert lines[0].split("\t") == ["suite", "name", "tasks"]
+    assert all(line.count("\t") == 2 and "  " not in line for line in lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from stsbench.boards.render.text import records_to_csv, to_latex, to_markdown
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 WRITERS: Mapping[str, Callable[[Comparison], str]] = {
     "markdown": lambda comparison: to_markdown(make_comparison_layouts(comparison)),
-    "latex": lambda comparison: to_latex(make_comparison_layouts(comparison)),
+    "latex": lambda comparison: to_latex(make_comparison_layouts(_use_titles(comparison))),
     "csv": lambda comparison: records_to_csv(make_comparison_records(comparison)),
     "json": lambda comparison: _comparison_to_json(comparison),
 }
@@ -50,6 +50,15 @@ def render_comparison(comparison: Comparison, fmt: str) -> str:
         UnknownName: There is no such format.
     """
     return escape_controls(look_up("format", fmt, WRITERS)(comparison))
+
+
+def _use_titles(comparison: Comparison) -> Comparison:
+    """Return a copy whose differences have the titles of tasks in place of their names."""
+    differences = [
+        replace(difference, task=comparison.titles.get(difference.task, difference.task))
+        for difference in comparison.differences
+    ]
+    return replace(comparison, differences=differences)
 
 
 def _comparison_to_json(comparison: Comparison) -> str:
@@ -183,7 +192,7 @@ def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool
             f"one figure shows one table, here are {len(tables)}: {captions}; "
             "choose one by its protocol"
         )
-    layout = build_layout(tables[0], show, exact=exact, with_intervals=False)
+    layout = build_layout(tables[0], show, exact=exact, intervals="none")
     columns = [column for column in layout.columns if column.kind in ("task", "average", "exact")]
     # Published and measured numbers of a row share a line of the figure; differences have none,
     # unless they are all that is shown.

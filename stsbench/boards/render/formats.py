@@ -3,43 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from stsbench.boards.render.html import to_html
 from stsbench.boards.render.text import LATEX, MARKDOWN, to_csv, to_json, to_latex, to_markdown
-from stsbench.boards.tables.layout import Layout, build_layout
+from stsbench.boards.tables.layout import Intervals, Layout, build_layout, check_intervals
 from stsbench.boards.tables.table import Show, Table
 from stsbench.core.errors import StsbenchError, look_up
 from stsbench.core.wording import escape_controls
 from stsbench.plots.labels import FIGURES
 
-Writer = Callable[[Sequence[Table], Show | None, bool], str]
-"""Writes tables; called with the numbers to show, and with whether to show exact averages."""
+
+class RenderOptions(NamedTuple):
+    """A user's choices of what is shown of tables."""
+
+    show: Show | None = None
+    """The numbers to show, see :func:`stsbench.boards.tables.layout.build_layout`."""
+    exact: bool = False
+    """Show exact averages instead of those rounded as in the paper."""
+    intervals: Intervals = "average"
+    """The intervals to show as text."""
+    max_lines: int | None = None
+    """The maximum number of lines of a float of LaTeX; None leaves each table whole."""
+
+    def layouts(self, tables: Sequence[Table], *, with_intervals: bool = True) -> list[Layout]:
+        """Return a layout for each table, without intervals if they are not wanted."""
+        intervals = self.intervals if with_intervals else "none"
+        return [
+            build_layout(table, self.show, exact=self.exact, intervals=intervals)
+            for table in tables
+        ]
 
 
-def _build_layouts(
-    tables: Sequence[Table], show: Show | None, exact: bool, *, with_intervals: bool = True
-) -> list[Layout]:
-    """Return a layout for each table; the arguments are those of :func:`build_layout`."""
-    return [
-        build_layout(table, show, exact=exact, with_intervals=with_intervals) for table in tables
-    ]
-
-
+Writer = Callable[[Sequence[Table], RenderOptions], str]
 WRITERS: Mapping[str, Writer] = {
-    "markdown": lambda tables, show, exact: to_markdown(_build_layouts(tables, show, exact)),
-    "latex": lambda tables, show, exact: to_latex(_build_layouts(tables, show, exact)),
-    "html": lambda tables, show, exact: to_html(tables, show, exact=exact),
-    "csv": lambda tables, show, exact: to_csv(tables, show),
-    "json": lambda tables, show, exact: to_json(tables),
+    "markdown": lambda tables, options: to_markdown(options.layouts(tables)),
+    "latex": lambda tables, options: to_latex(options.layouts(tables), options.max_lines),
+    "html": lambda tables, options: to_html(tables, options.show, exact=options.exact),
+    "csv": lambda tables, options: to_csv(tables, options.show),
+    "json": lambda tables, options: to_json(tables),
 }
 ROWS: Mapping[str, Writer] = {
-    "markdown": lambda tables, show, exact: MARKDOWN.rows(
-        _build_layouts(tables, show, exact, with_intervals=False)
+    "markdown": lambda tables, options: MARKDOWN.rows(
+        options.layouts(tables, with_intervals=False)
     ),
-    "latex": lambda tables, show, exact: LATEX.rows(
-        _build_layouts(tables, show, exact, with_intervals=False)
-    ),
-    "csv": lambda tables, show, exact: to_csv(tables, show, headed=False),
+    "latex": lambda tables, options: LATEX.rows(options.layouts(tables, with_intervals=False)),
+    "csv": lambda tables, options: to_csv(tables, options.show, headed=False),
 }
 """The formats in which rows can stand alone too, without captions, heads and legends."""
 TERMINAL = "terminal"
@@ -63,6 +72,8 @@ def render(
     show: Show | None = None,
     exact: bool = False,
     rows_only: bool = False,
+    intervals: str = "average",
+    max_lines: int | None = None,
 ) -> str:
     """Return tables in a format of text, with control characters of names written out.
 
@@ -72,9 +83,12 @@ def render(
         show: The numbers to show, see :func:`stsbench.boards.tables.layout.build_layout`.
         exact: Show exact averages instead of those rounded as in the paper.
         rows_only: Omit captions, heads and legends.
+        intervals: The intervals to show as text: of the ``average``, of ``all`` numbers or
+            ``none``.
+        max_lines: The maximum number of lines of a float of LaTeX; None leaves each table whole.
 
     Raises:
-        UnknownName: There is no such format.
+        UnknownName: There is no such format, or no such choice of intervals.
         StsbenchError: Rows cannot stand alone in this format.
     """
     writer = look_up("format", fmt, WRITERS)
@@ -86,4 +100,5 @@ def render(
                 f"choose {', '.join(first_formats)} or {last_format}"
             )
         writer = ROWS[fmt]
-    return escape_controls(writer(tables, show, exact))
+    options = RenderOptions(show, exact, check_intervals(intervals), max_lines)
+    return escape_controls(writer(tables, options))

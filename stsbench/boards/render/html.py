@@ -36,6 +36,7 @@ SCRIPTS = (
     "tables",
     "order",
     "filters",
+    "best",
     "columns",
     "comparison",
     "download",
@@ -74,7 +75,7 @@ def render_tables(
         exact: Show exact averages instead of those rounded as in the paper.
     """
     for number, table in enumerate(tables, start=1):
-        layout = build_layout(table, show=show or "both", exact=exact, with_intervals=False)
+        layout = build_layout(table, show=show or "both", exact=exact, intervals="none")
         yield _render_table(table, layout, f"t{number}")
 
 
@@ -97,6 +98,8 @@ def render_page(title: str, body: Iterable[str], *, images: bool = False) -> str
         title=title,
         policy=policy + ("; img-src data:" if images else ""),
         style=_read_asset("page.css"),
+        # The body of a report has a heading of its own.
+        heading=not images,
         body="\n".join(body),
         script=script,
     )

@@ -1,7 +1,7 @@
 """Tables as markdown, LaTeX, CSV, JSON and pandas frames.
 
 The best number is bold and the second best underlined. LaTeX needs booktabs and adjustbox, which
-shrinks a table that is wider than the text; a long table comes in parts.
+shrinks a table that is wider than the text, and a float that is higher than a page.
 """
 
 from __future__ import annotations
@@ -37,10 +37,6 @@ if TYPE_CHECKING:
 
 LONG_WORD = re.compile(r"(\S{30,})")
 """A word that a line of a note may end within."""
-MAX_LINES = 50
-"""The maximum number of lines of a part of a LaTeX table."""
-MAX_NOTES = 8
-"""The maximum number of lines of the notes that float together with it."""
 HTML_ENTITIES = {"<": "&lt;", "&": "&amp;", "@": "&#64;", "://": "&#58;//", "www.": "www&#46;"}
 MARKDOWN_SPECIAL = re.compile(
     r"[\\`*\[\]|~$<@]|://|\bwww\."
@@ -79,6 +75,8 @@ LATEX_ESCAPES = dict(
     ≈ \textsuperscript{$\approx$}
     … \ldots{}
     ° \textsuperscript{$\circ$}
+    ↑ \textsuperscript{$\uparrow$}
+    ↓ \textsuperscript{$\downarrow$}
     ` \textasciigrave{}
     " \char34{}
     """.strip().splitlines()
@@ -210,45 +208,45 @@ def _markdown_lines(layout: Layout) -> Iterator[str]:
         yield f"\n{escape_markdown(note)}"
 
 
-def to_latex(layouts: Sequence[Layout]) -> str:
-    """Return layouts in LaTeX, no wider than the text, each with its legend below.
+def to_latex(layouts: Sequence[Layout], max_lines: int | None = None) -> str:
+    """Return layouts in LaTeX, each in a float that fits the page, with its legend below.
 
     The first line names the packages.
+
+    Args:
+        layouts: The layouts.
+        max_lines: The maximum number of lines of a float; a longer table comes in several. None
+            leaves each table whole.
     """
-    tables = ["\n".join(_latex_lines(shorten_labels(layout))) for layout in layouts]
-    return "% \\usepackage{booktabs,adjustbox}\n" + "\n\n".join(tables) + "\n"
+    tables = ["\n".join(_latex_lines(shorten_labels(layout), max_lines)) for layout in layouts]
+    packages = "% \\usepackage{booktabs,adjustbox}\n"
+    advice = "% table* in place of table takes both columns of a page\n"
+    return packages + advice + "\n\n".join(tables) + "\n"
 
 
-def _latex_lines(layout: Layout) -> Iterator[str]:
-    """Yield the lines of LaTeX tables: as many floats as the blocks need."""
-    parts = _divide_blocks(layout)
-    notes: list[str] = []
-    if layout.legend:
-        notes = [
-            r"\par\smallskip\footnotesize\raggedright",
-            *(rf"{_breakable_note(note)}\par" for note in layout.legend),
-        ]
-    # Many notes stand outside of the float, which a page cannot end within.
-    n_note_lines = sum(1 + len(note) // 90 for note in layout.legend)
-    notes_in_float = n_note_lines <= MAX_NOTES
+def _latex_lines(layout: Layout, max_lines: int | None) -> Iterator[str]:
+    """Yield the lines of the floats of a table; the last one has the notes."""
+    parts = _divide_blocks(layout, max_lines) if max_lines else [layout.blocks]
     for number, blocks in enumerate(parts, start=1):
         caption = layout.caption
         if len(parts) > 1:
             caption = f"{caption}, part {number} of {len(parts)}"
-        yield from (r"\begin{table}", r"\centering", rf"\caption{{{escape_latex(caption)}}}")
+        yield from (r"\begin{table}", rf"\caption{{{escape_latex(caption)}}}")
+        # Table and notes shrink together if they are higher than the page.
+        yield r"\begin{adjustbox}{max totalheight=0.85\textheight,center}"
+        yield r"\begin{minipage}{\linewidth}"
+        yield r"\centering"
         yield from _latex_tabular(layout, blocks)
-        is_last = number == len(parts)
-        if notes_in_float and is_last:
-            yield from notes
-        yield r"\end{table}"
-    if not notes_in_float:
-        yield from ("{", *notes, "}")
+        if layout.legend and number == len(parts):
+            yield r"\par\smallskip\footnotesize\raggedright"
+            yield from (rf"{_breakable_note(note)}\par" for note in layout.legend)
+        yield from (r"\end{minipage}", r"\end{adjustbox}", r"\end{table}")
 
 
 def _latex_tabular(layout: Layout, blocks: Sequence[LayoutBlock]) -> Iterator[str]:
     """Yield the lines of one part of a table, without caption and notes."""
     n_columns = len(layout.heads)
-    yield r"\begin{adjustbox}{max width=\linewidth,max totalheight=0.75\textheight}"
+    yield r"\begin{adjustbox}{max width=\linewidth}"
     yield rf"\begin{{tabular}}{{@{{}}l{'r' * n_columns}@{{}}}}"
     yield r"\toprule"
     yield LATEX.row(["", *map(escape_latex, layout.heads)])
@@ -258,19 +256,19 @@ def _latex_tabular(layout: Layout, blocks: Sequence[LayoutBlock]) -> Iterator[st
     yield from (r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}")
 
 
-def _divide_blocks(layout: Layout) -> list[list[LayoutBlock]]:
-    """Divide the blocks of a table into parts of at most ``MAX_LINES`` lines, as few as possible.
+def _divide_blocks(layout: Layout, max_lines: int) -> list[list[LayoutBlock]]:
+    """Divide the blocks of a table into parts of at most so many lines, as few as possible.
 
     A block that is divided has its title in each part.
     """
     parts: list[list[LayoutBlock]] = [[]]
-    lines_left = MAX_LINES
+    lines_left = max_lines
     for block in layout.blocks:
         lines = list(block.lines)
         while lines:
             if lines_left == 0:
                 parts.append([])
-                lines_left = MAX_LINES
+                lines_left = max_lines
             part_lines = lines[:lines_left]
             parts[-1].append(replace(block, lines=part_lines))
             lines = lines[lines_left:]
@@ -363,6 +361,8 @@ class _FurtherFields(NamedTuple):
     with_interval: set[str]
     with_published_row: set[str]
     """The columns with numbers that were printed in another row than the one they stand in."""
+    with_significance: set[str]
+    """The columns with numbers that differ significantly from those of a row."""
     with_bound: set[str]
     """The columns whose published numbers have a bound of what a test could see."""
 
@@ -370,7 +370,11 @@ class _FurtherFields(NamedTuple):
 def _find_further_fields(table: Table) -> _FurtherFields:
     """Return the columns for which records have further fields besides the numbers themselves."""
     further = _FurtherFields(
-        with_deviation=set(), with_interval=set(), with_published_row=set(), with_bound=set()
+        with_deviation=set(),
+        with_interval=set(),
+        with_published_row=set(),
+        with_significance=set(),
+        with_bound=set(),
     )
     for row in table.rows():
         for column in table.columns:
@@ -383,6 +387,8 @@ def _find_further_fields(table: Table) -> _FurtherFields:
                     further.with_interval.add(column.key)
             if cell.published_key not in ("", row.published_key):
                 further.with_published_row.add(column.key)
+            if cell.significance:
+                further.with_significance.add(column.key)
             if cell.bound is not None:
                 further.with_bound.add(column.key)
     return further
@@ -415,6 +421,10 @@ def _make_records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
                         is_measured = number_kind == "measured"
                         published_key = "" if is_measured else row.cell(key).published_key
                         record[f"{key}_published_row"] = published_key
+                    if key in further.with_significance:
+                        is_measured = number_kind == "measured"
+                        significance = row.cell(key).significance if is_measured else ""
+                        record[f"{key}_significance"] = significance
                     if key in further.with_bound:
                         cell = row.cell(key)
                         has_bound = number_kind == "published" and cell.bound is not None
@@ -560,6 +570,7 @@ def _cell_fields(cell: TableCell, row: Row) -> Mapping[str, Any]:
             "misprint": cell.misprint,
             "bound": _round(cell.bound),
             "is_near": cell.is_near,
+            "significance": cell.significance,
         }
     )
 

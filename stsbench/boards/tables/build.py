@@ -52,7 +52,9 @@ from stsbench.core.errors import (
     StsbenchError,
     UnknownName,
 )
+from stsbench.core.names import split_names
 from stsbench.core.wording import format_some
+from stsbench.data.task import expand_names
 from stsbench.data.task_names import find_ids, known_names
 from stsbench.results.groups import ComparableResults, group_by_encoder, select_comparable
 from stsbench.results.record import Result, protocol_key
@@ -261,6 +263,8 @@ class TableRequest:
     """Mark published scores of a table that are too near to the next better one."""
     row_filter: RowFilter = RowFilter()
     added: Sequence[AddedRow] = ()
+    reference: AddedRow | None = None
+    """The encoder that other rows are tested against; None for no tests."""
     progress: ProgressCallback | None = None
     select_trusted: Callable[[Iterable[Result]], Iterable[Result]] = list
     """Selects the results whose scores their items make; all, if they were checked before."""
@@ -492,19 +496,40 @@ class TableRequest:
         tables = self._filter_rows(tables)
         if self.detectable:
             tables = list(map(mark_undetectable, tables))
+        if self.reference is not None:
+            # Imports numpy, for which tables without tests need not wait.
+            from stsbench.boards.tables.significant import mark_significant
+
+            trusted = list(self.select_trusted(self.reference.results))
+            reference = self.reference._replace(results=trusted)
+            tables = [mark_significant(table, reference) for table in tables]
         return TableSet(tables, omitted, all_advice)
 
     def guess_suite(self) -> str:
-        """Return the first suite that the results have a task of, else one of their tasks.
+        """Return the first suite that the results have a task of, else all of their tasks.
 
         Returns:
-            The suite or task; empty if there are no results.
+            The suite, or a comma list of tasks; empty if there are no results.
         """
         tasks = {result.task for result in self.results}
         for name, suite in self.catalogue.suites().items():
             if tasks & {*suite.tasks}:
                 return name
-        return min(tasks, default="")
+        return ",".join(sorted(tasks))
+
+    def own_tasks_beside(self, name: str) -> str:
+        """Return a comma list of the tasks in no suite that the results have beside a board.
+
+        Args:
+            name: The board's suite, or its comma list of tasks.
+
+        Returns:
+            The tasks; empty if there are none.
+        """
+        suites = self.catalogue.suites().values()
+        suite_tasks = {task for suite in suites for task in suite.tasks}
+        tasks = {result.task for result in self.results} - suite_tasks
+        return ",".join(sorted(tasks - {*find_suite(name, self.catalogue).tasks}))
 
     def _advise(self, tables: Sequence[Table]) -> list[DataError]:
         """Return notices on the gaps of the added rows.
@@ -608,9 +633,14 @@ def is_mteb_board(suite: Suite, show: Show | None, *, has_imported: bool) -> boo
 def find_suite_id(name: str, catalogue: Catalogue) -> str:
     """Return the id of the suite or task that a name in any case stands for.
 
+    A comma list of names has a comma list of ids.
+
     Raises:
         UnknownName: There is no such suite or task, or the name stands for several tasks.
     """
+    names = split_names(name)
+    if len(names) > 1:
+        return ",".join(find_suite_id(part, catalogue) for part in names)
     ids = find_ids(name, catalogue)
     if len(ids) == 1:
         return ids[0]
@@ -647,7 +677,7 @@ def needs_own_results(
 
 
 def find_suite(name: str, catalogue: Catalogue) -> Suite:
-    """Return the suite of a name, or a task as a suite of one task.
+    """Return the suite of a name, or a task or a comma list as a suite without a mean.
 
     Raises:
         UnknownName: There is no such suite or task.
@@ -656,4 +686,6 @@ def find_suite(name: str, catalogue: Catalogue) -> Suite:
     suites = catalogue.suites()
     if suite_id in suites:
         return suites[suite_id]
-    return Suite(name=catalogue.task(suite_id).name, tasks=[suite_id], average=False)
+    tasks = expand_names(suite_id, catalogue)
+    title = ", ".join(catalogue.task(task).name for task in tasks)
+    return Suite(name=title, tasks=tasks, average=False)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast, get_args
 
 from stsbench.boards.tables.table import (
     AVERAGE,
@@ -18,6 +18,7 @@ from stsbench.boards.tables.table import (
     OTHER_PROTOCOL,
     OVERLAP_SYMBOLS,
     QUOTED,
+    STANDING_KINDS,
     SYMBOL_LEGENDS,
     TIED,
     UNDETECTABLE,
@@ -30,6 +31,7 @@ from stsbench.boards.tables.table import (
     TableNumber,
     check_show,
 )
+from stsbench.core.errors import look_up
 from stsbench.core.names import (
     LABEL_PATTERN,
     MAX_LENGTH_WITH_PARAMS,
@@ -42,6 +44,10 @@ from stsbench.core.wording import format_some
 
 NO_NUMBER = "–"
 BEST, SECOND = 1, 2
+RANKED_KINDS = ("published", "measured")
+"""The kinds of number among which best and second best are marked."""
+Intervals = Literal["average", "all", "none"]
+"""A user's choice of the intervals that are shown as text."""
 
 
 class DisplayCell(NamedTuple):
@@ -96,6 +102,12 @@ class Layout:
         return [number for number in numbers if number and number.interval]
 
 
+def check_intervals(name: str) -> Intervals:
+    """Return the choice of intervals; raise UnknownName if there is no such choice."""
+    look_up("choice of `intervals`", name, dict.fromkeys(get_args(Intervals)))
+    return cast("Intervals", name)
+
+
 def group_by_section(blocks: Sequence[LayoutBlock]) -> Iterator[tuple[str, LayoutBlock]]:
     """Yield each block with the section to print above it; empty if the section stays the same."""
     section_above = ""
@@ -105,7 +117,11 @@ def group_by_section(blocks: Sequence[LayoutBlock]) -> Iterator[tuple[str, Layou
 
 
 def build_layout(
-    table: Table, show: Show | None = None, *, exact: bool = False, with_intervals: bool = True
+    table: Table,
+    show: Show | None = None,
+    *,
+    exact: bool = False,
+    intervals: Intervals = "average",
 ) -> Layout:
     """Choose the lines, columns and notes of a table that are shown.
 
@@ -116,23 +132,28 @@ def build_layout(
             ``merged`` for our own boards, ``both`` for papers' tables.
         exact: Show exact averages instead of those rounded as in the paper, and published numbers
             with all digits that their sources print.
-        with_intervals: Show the intervals of averages, if any, in a column of their own.
+        intervals: The intervals to show as text, if there are any: those of averages in a column
+            of their own, those of all numbers in a line below each row, or none.
 
     Raises:
         UnknownName: ``show`` is none of these choices.
     """
     show = check_show(show) or ("merged" if table.is_board else "both")
-    columns = _select_columns(table, show, exact=exact, with_intervals=with_intervals)
+    columns = _select_columns(table, show, exact=exact, with_column=intervals == "average")
     blocks = []
     for group in table.groups:
         lines = [
             line
             for row in group.rows
-            for line in _make_lines(table, row, show, columns, exact=exact)
+            for line in _make_lines(
+                table, row, show, columns, exact=exact, with_intervals=intervals == "all"
+            )
         ]
         if lines:
             ranked_lines = _rank_lines(lines, columns, are_merged=show == "merged")
             blocks.append(LayoutBlock(section=group.section, title=group.title, lines=ranked_lines))
+    if not table.is_board:
+        blocks = _rank_added_lines(blocks, columns)
     return Layout(
         show=show,
         caption=table.caption,
@@ -144,7 +165,7 @@ def build_layout(
 
 
 def _select_columns(
-    table: Table, show: Show, *, exact: bool, with_intervals: bool
+    table: Table, show: Show, *, exact: bool, with_column: bool
 ) -> list[TableColumn]:
     """Return the columns to show: one of the two averages, and no empty column of a board.
 
@@ -152,7 +173,7 @@ def _select_columns(
         table: The table.
         show: The numbers to show; a column without any of them is empty.
         exact: Take the exact average instead of the one rounded as in the paper.
-        with_intervals: Add a column of intervals behind an average that has any.
+        with_column: Add a column of intervals behind an average that has any.
     """
     omitted_average = "average" if exact else "exact"
     rows = table.rows()
@@ -164,7 +185,7 @@ def _select_columns(
             continue
         columns.append(column)
         is_average = column.kind in ("average", "exact")
-        if with_intervals and is_average and any(_has_interval(cell, show) for cell in cells):
+        if with_column and is_average and any(_has_interval(cell, show) for cell in cells):
             # The interval is in the cells of the average, so its column has the same key.
             columns.append(
                 TableColumn(key=column.key, head="95% interval", kind="interval", better="")
@@ -179,7 +200,13 @@ def _has_interval(cell: TableCell, show: Show) -> bool:
 
 
 def _make_lines(
-    table: Table, row: Row, show: Show, columns: Sequence[TableColumn], *, exact: bool
+    table: Table,
+    row: Row,
+    show: Show,
+    columns: Sequence[TableColumn],
+    *,
+    exact: bool,
+    with_intervals: bool,
 ) -> Iterator[TableLine]:
     """Yield a line for each kind of number that a row has and that is shown.
 
@@ -193,6 +220,7 @@ def _make_lines(
         show: The choice of numbers.
         columns: The columns of the cells.
         exact: Show all printed digits.
+        with_intervals: Add a line of intervals below numbers that have any.
     """
     kinds = [
         kind
@@ -215,6 +243,25 @@ def _make_lines(
             row=row,
             continues_row=not is_first,
         )
+        numbers = [row.cell(column.key).number(kind) for column in columns]
+        if with_intervals and any(number and number.interval for number in numbers):
+            yield TableLine(
+                label="95% interval",
+                number_kind="interval",
+                cells=[
+                    DisplayCell(_format_interval(number, column))
+                    for number, column in zip(numbers, columns, strict=True)
+                ],
+                row=row,
+                continues_row=True,
+            )
+
+
+def _format_interval(number: TableNumber | None, column: TableColumn) -> str:
+    """Return the interval of a number, a dash if it has none; ranks are no scores with one."""
+    if number is None or number.interval is None or column.kind in STANDING_KINDS:
+        return NO_NUMBER
+    return "–".join(f"{bound:.{column.decimals}f}" for bound in number.interval)
 
 
 def _row_symbols(table: Table, row: Row, number_kind: NumberKind) -> str:
@@ -255,9 +302,7 @@ def _format_cell(
     if number is None:
         return DisplayCell(NO_NUMBER)
     if column.kind == "interval":
-        if number.interval is None:
-            return DisplayCell(NO_NUMBER)
-        return DisplayCell("–".join(f"{bound:.{column.decimals}f}" for bound in number.interval))
+        return DisplayCell(_format_interval(number, column))
     if number.text:
         return DisplayCell(number.text)
     shows_printed_digits = number.decimals is not None and (exact or not column.in_points)
@@ -270,7 +315,7 @@ def _format_cell(
     deviation = ""
     if number.deviation is not None:
         deviation = f"±{number.deviation:.{decimals}f}"
-    symbol = ""
+    symbol = cell.significance if number_kind == "measured" else ""
     if number_kind == "published" and cell.misprint:
         symbol = MISPRINT
     elif number_kind == "published" and cell.is_near:
@@ -293,11 +338,12 @@ def _rank_lines(
     """
     # Rank 1 or 2 by the indices of the line and the column.
     rank_by_cell: dict[tuple[int, int], int] = {}
-    for number_kind in ("published", "measured"):
+    for number_kind in RANKED_KINDS:
         line_indices = [
             index
             for index, line in enumerate(lines)
-            if (are_merged or line.number_kind == number_kind) and not line.row.other_protocol
+            if line.number_kind in (RANKED_KINDS if are_merged else (number_kind,))
+            and not line.row.other_protocol
         ]
         for column_index, column in enumerate(columns):
             if column.better and column.kind != "fact":
@@ -312,6 +358,24 @@ def _rank_lines(
         ]
         ranked_lines.append(replace(line, cells=cells_with_rank))
     return ranked_lines
+
+
+def _rank_added_lines(
+    blocks: Sequence[LayoutBlock], columns: Sequence[TableColumn]
+) -> list[LayoutBlock]:
+    """Return the blocks of a paper's table whose added rows are ranked among all its rows.
+
+    The paper's rows keep their marks, which are those of their groups.
+    """
+    ranked_blocks = []
+    for block in blocks:
+        is_added = any(line.row.is_added for line in block.lines)
+        lines = list(block.lines)
+        if is_added:
+            others = [line for other in blocks if other is not block for line in other.lines]
+            lines = _rank_lines([*lines, *others], columns, are_merged=True)[: len(lines)]
+        ranked_blocks.append(replace(block, lines=lines))
+    return ranked_blocks
 
 
 def _rank_cells(cells: Mapping[int, DisplayCell], better: Literal["high", "low"]) -> dict[int, int]:
@@ -341,6 +405,8 @@ def _make_legend(
     """Yield the notes below a table: on symbols, misprints, missing columns and averages."""
     lines = [line for block in blocks for line in block.lines]
     yield from _explain_symbols(table, columns, lines)
+    if not table.is_board and any(line.row.is_added for line in lines):
+        yield "added rows: marked if best or second best of the whole table, others of their group"
     for block in blocks:
         yield from _describe_misprints(columns, block)
     empty_heads = [
@@ -350,6 +416,8 @@ def _make_legend(
         yield f"no score yet: {', '.join(empty_heads)}"
     yield from table.notes
     yield from _describe_exact_averages(columns, lines)
+    if any(line.number_kind == "interval" for line in lines):
+        yield "95% interval: over other items and, where there are several seeds, over other seeds"
     if any(column.kind == "interval" for column in columns):
         yield (
             "95% interval: of the mean, over other items and, where there are several seeds, "

@@ -108,6 +108,9 @@ class TableCell:
     """
     is_near: bool = False
     """Whether the difference to the next better published number is below this bound."""
+    significance: str = ""
+    """``ABOVE`` or ``BELOW`` if the measured number differs significantly from that of the row
+    that others are tested against."""
 
     @property
     def published_key(self) -> str:
@@ -274,7 +277,8 @@ class Table:
 
 Show = Literal["published", "measured", "difference", "both", "merged"]
 """A user's choice of the numbers to show."""
-NumberKind = Literal["published", "measured", "difference"]
+NumberKind = Literal["published", "measured", "difference", "interval"]
+"""A line of intervals, which no row has itself, is below a line of another kind."""
 KINDS_BY_SHOW: Mapping[str, tuple[NumberKind, ...]] = {
     "published": ("published",),
     "measured": ("measured",),
@@ -287,6 +291,8 @@ QUOTED, OTHER_PROTOCOL, TEXT_OVERLAP, GOLD_OVERLAP = "†", "‡", "§", "¶"
 MISPRINT, IMPORTED, TIED = "*", "°", "≈"
 UNDETECTABLE = "~"
 """Behind a published number that is too near to the next better one for a test to see."""
+ABOVE, BELOW = "↑", "↓"
+"""Behind measured numbers that differ significantly from those of a row that the user names."""
 SYMBOLS = QUOTED + OTHER_PROTOCOL + TEXT_OVERLAP + GOLD_OVERLAP + MISPRINT + IMPORTED + TIED
 """The symbols that may stand behind a name in a table."""
 OVERLAP_SYMBOLS = {"text": TEXT_OVERLAP, "gold": GOLD_OVERLAP}

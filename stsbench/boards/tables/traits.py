@@ -47,7 +47,7 @@ def read_traits(
         n_parameters = count_parameters(catalogue, card, described.backbone)
     traits = EncoderTraits(
         method=described.method,
-        backbone=described.backbone,
+        backbone=_spell_backbone(catalogue, described.backbone),
         supervision=described.supervision,
         parameters=n_parameters,
         year=_find_year(card, card_paper, source),
@@ -61,6 +61,13 @@ def read_traits(
         license="" if card.license == "unknown" else card.license,
         is_open=_has_open_weights(card),
     )
+
+
+def _spell_backbone(catalogue: Catalogue, backbone: str) -> str:
+    """Return the one spelling of a backbone: an encoder with a card is called by its network."""
+    if backbone in catalogue.paths("baselines"):
+        return catalogue.encoder(backbone).backbone or backbone
+    return backbone
 
 
 def _list_languages(card: EncoderCard) -> tuple[str, ...]:

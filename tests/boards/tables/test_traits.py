@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,8 @@ import torch
 from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
 
 from stsbench.boards.published.encoder_facts import read_encoder_facts
-from stsbench.boards.published.rows import look_up_published_row
+from stsbench.boards.published.rows import list_tables, look_up_published_row
+from stsbench.boards.tables.build import build_table
 from stsbench.boards.tables.filters import read_languages
 from stsbench.boards.tables.table import EncoderTraits
 from stsbench.boards.tables.traits import hub_address, read_traits
@@ -196,3 +198,17 @@ def test_every_card_has_a_paper_and_its_year():
         name for name, one in found.items() if not (one.year and one.paper.startswith("https://"))
     ] == []
     assert {one.year for one in found.values()} <= set(range(2013, 2027))
+
+
+def test_methods_and_backbones_have_one_spelling_each():
+    rows = [row for name in list_tables() for row in build_table(name).rows()]
+    for trait in ("method", "backbone"):
+        names = {getattr(row.traits, trait) for row in rows}
+        folded = [re.sub(r"[\W_]", "", name).casefold() for name in names]
+        assert len(set(folded)) == len(names), sorted(names)
+    # An encoder with a card is called by its network.
+    card = Catalogue().encoder("minilm-l4-mlm")
+    assert (
+        read_traits(Catalogue(), msgspec.structs.replace(card, backbone="minilm-l4-mlm")).backbone
+        == card.backbone
+    )

@@ -34,8 +34,10 @@ function refresh() {
   hideColumns();
   filterRows();
   tables.forEach(placeRows);
+  tables.forEach(markBest);
   showComparison();
   const shown = units.filter((unit) => unit.shown).length, away = hiddenKeys().length;
+  byId("empty").hidden = shown > 0;
   byId("status").textContent = `${shown} of ${units.length} rows`
     + (away ? `; ${away} ${away > 1 ? "tasks" : "task"} hidden, averages are over all of them` : "");
 }

@@ -32,10 +32,10 @@ function placeRows(table) {
   else for (const body of table.element.tBodies) body.hidden = body !== first;
 }
 
-/** Of several tables those without a row that is shown go, with their notes. */
+/** Tables without a row that is shown go, with their notes. */
 function hideTable(table) {
   const box = table.element.parentElement;
-  box.hidden = box.nextElementSibling.hidden = tables.length > 1 && !table.units.some((unit) => unit.shown);
+  box.hidden = box.nextElementSibling.hidden = !table.units.some((unit) => unit.shown);
 }
 
 /** Groups without a row that is shown go, and headings above nothing but such groups. */

@@ -20,6 +20,7 @@ function start() {
   byId("controls").addEventListener("input", change);
   byId("controls").addEventListener("submit", (event) => event.preventDefault());
   byId("clear").addEventListener("click", clear);
+  byId("empty").querySelector("button").addEventListener("click", clear);
   byId("download").addEventListener("click", download);
   byId("controls").hidden = false;
   byId("filters").open = matchMedia("(min-width: 40rem)").matches;

@@ -1,0 +1,120 @@
+"""Marks of numbers that differ significantly from those of one encoder, by paired tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from stsbench.boards.tables.column_scores import takes_own_score
+from stsbench.boards.tables.rows import AddedRow
+from stsbench.boards.tables.table import ABOVE, AVERAGE, BELOW, EXACT, ColumnSpec, Row, Table
+from stsbench.core.errors import DataError
+from stsbench.results.record import Result
+from stsbench.significance.comparison import Difference, TestSettings, compare
+from stsbench.significance.paired import holm
+
+
+class _CellTest(NamedTuple):
+    """The test of a row's number against that of the reference."""
+
+    row: Row
+    keys: Sequence[str]
+    """The keys of the columns that show the number."""
+    difference: Difference
+    """The number of the row minus that of the reference."""
+    p: float
+    """The p-value before a correction."""
+
+
+def mark_significant(table: Table, reference: AddedRow) -> Table:
+    """Mark each measured number that differs significantly from that of one encoder.
+
+    The tests are those of :func:`compare`. Holm's correction is over all tests on tasks, and by
+    itself over those of means. Numbers that were only published have no items to test.
+
+    Args:
+        table: The table.
+        reference: The encoder that all other measured rows are tested against.
+
+    Raises:
+        DataError: No row can be tested against it, or per-item columns are missing or broken.
+    """
+    settings = TestSettings()
+    specs = {
+        column.key: column.spec
+        for column in table.columns
+        if column.spec is not None and not column.is_mixed
+    }
+    tests = list(_test_rows(table, specs, reference, settings))
+    if not tests:
+        raise DataError(
+            f"'{table.name}' has no other measured row with a task of '{reference.name}' to test"
+        )
+    symbols_by_row: dict[int, dict[str, str]] = {}
+    counts = []
+    for is_average in (False, True):
+        family = [test for test in tests if test.difference.is_average == is_average]
+        counts.append(len(family))
+        for test, p in zip(family, holm([test.p for test in family]), strict=True):
+            if p < settings.level:
+                symbol = ABOVE if test.difference.difference > 0 else BELOW
+                symbols = dict.fromkeys(test.keys, symbol)
+                symbols_by_row.setdefault(id(test.row), {}).update(symbols)
+    label = reference.label or reference.name
+    means = f" and, by itself, over {counts[1]} of means" if counts[1] else ""
+    notes = [
+        f"{ABOVE} significantly above {label}: paired tests on the same items, level "
+        f"{settings.level:g}, Holm's correction over {counts[0]} on tasks{means}",
+        f"{BELOW} significantly below {label}",
+        f"neither {ABOVE} nor {BELOW}: no significant difference, or a published number",
+    ]
+    if single := dict.fromkeys(name for test in tests for name in test.difference.one_run):
+        notes.append(f"{', '.join(single)}: one training seed, so marks say nothing of the recipe")
+
+    def add_symbols(row: Row) -> Row:
+        cells = dict(row.cells)
+        for key, symbol in symbols_by_row.get(id(row), {}).items():
+            cells[key] = replace(row.cell(key), significance=symbol)
+        return replace(row, cells=cells)
+
+    return replace(table.map_rows(add_symbols), measured_notes=[*table.measured_notes, *notes])
+
+
+def _test_rows(
+    table: Table, specs: Mapping[str, ColumnSpec], reference: AddedRow, settings: TestSettings
+) -> Iterator[_CellTest]:
+    """Yield the tests of all measured numbers of other rows than that of the reference.
+
+    Args:
+        table: The table.
+        specs: What the columns of tasks show, by their keys.
+        reference: The encoder to test against.
+        settings: The settings of the tests.
+    """
+    averaged_tasks = {
+        specs[key].task for term in table.average_terms for key in term if key in specs
+    }
+    reference_results = _select_tested(reference.results, specs)
+    for row in table.rows():
+        results = _select_tested(row.results, specs)
+        tasks = {result.task for result in results} & {result.task for result in reference_results}
+        if not tasks or reference.has_any_of(row.results):
+            continue
+        label = row.label if row.label != reference.name else f"{row.label} (row)"
+        comparison = compare({reference.name: reference_results, label: results}, settings=settings)
+        for difference in comparison.differences:
+            keys = [key for key, spec in specs.items() if [spec.task] == list(difference.tasks)]
+            if difference.is_average and {*difference.tasks} == averaged_tasks:
+                keys = [key for key in (AVERAGE, EXACT) if row.cell(key).measured]
+            if keys and difference.p is not None:
+                yield _CellTest(row, keys, difference, difference.p)
+
+
+def _select_tested(results: Sequence[Result], specs: Mapping[str, ColumnSpec]) -> list[Result]:
+    """Return the results whose own scores are those of columns."""
+    return [
+        result
+        for result in results
+        if any(takes_own_score(result, spec) for spec in specs.values())
+    ]
