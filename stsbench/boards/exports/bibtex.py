@@ -56,14 +56,14 @@ def cite_results(results: Sequence[Result], catalogue: Catalogue) -> str:
         comment = ", ".join(dict.fromkeys(uses))
         if not work.authors:
             comment += "; its card gives no authors or title"
-        entries.append(_format_entry("misc", key, _list_fields(work), comment))
+        entries.append(_format_entry(key, _list_fields(work), comment))
     commit, _ = provenance.commit()
     tool = {
         "title": "{stsbench}",
         "version": provenance.version_of("stsbench"),
         "note": f"commit {commit[:12]}" if commit else "",
     }
-    entries.append(_format_entry("software", "stsbench", tool, comment="the scores"))
+    entries.append(_format_entry("stsbench", tool, comment="the scores"))
     return "\n\n".join(entries) + "\n"
 
 
@@ -139,7 +139,10 @@ def _escape(text: str) -> str:
     return LATEX_SPECIAL.sub(r"\\\1", text)
 
 
-def _format_entry(kind: str, key: str, fields: Mapping[str, str], comment: str) -> str:
+def _format_entry(key: str, fields: Mapping[str, str], comment: str) -> str:
     """Return an entry with its fields that are not empty, below a comment."""
-    lines = [f"  {name} = {{{value}}}" for name, value in fields.items() if value]
-    return f"% {comment}\n@{kind}{{{key},\n" + ",\n".join(lines) + "\n}"
+    # BibTeX sorts an entry without authors by its field "key".
+    sort_field = {} if fields.get("author") else {"key": key}
+    all_fields = {**fields, **sort_field}
+    lines = [f"  {name} = {{{value}}}" for name, value in all_fields.items() if value]
+    return f"% {comment}\n@misc{{{key},\n" + ",\n".join(lines) + "\n}"

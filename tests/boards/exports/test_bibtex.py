@@ -44,6 +44,7 @@ def test_every_task_has_an_entry_with_braces_that_fit_and_a_key_of_its_own():
         fields = entry.partition("\n")[2]
         assert fields.count("{") == fields.count("}")
     assert "its card gives no authors" in entries["all-minilm-l6-v2"]
+    assert "key = {all-minilm-l6-v2}" in entries["all-minilm-l6-v2"]
 
 
 def test_protocols_that_are_cited_exist():
