@@ -20,7 +20,7 @@ from stsbench.bench.protocols import PlannedTask
 from stsbench.core import provenance
 from stsbench.core.errors import DataError, StsbenchError
 from stsbench.core.provenance import is_same_encoder, strip_texts
-from stsbench.encoders.backends import uses_tf32
+from stsbench.encoders.accelerator import uses_tf32
 from stsbench.encoders.base import Embed, FloatArray, WordEncoder
 from stsbench.encoders.engine.embed import check_embeddings
 from stsbench.encoders.fitted import find_variant

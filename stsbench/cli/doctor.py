@@ -243,18 +243,16 @@ def _package_versions() -> Iterator[dict[str, Any]]:
 
 
 def _devices() -> Iterator[dict[str, str]]:
-    """Yield a row for the processor and for each GPU; without one, a row with what needs it."""
+    """Yield a row for the processor and for each accelerator; without one, what needs it."""
     import torch
 
+    from stsbench.encoders.accelerator import list_accelerators
+
     yield {"device": "processor", "what": f"{processor()}, {torch.get_num_threads()} threads"}
-    n_gpus = torch.cuda.device_count()
-    for number in range(n_gpus):
-        gpu = torch.cuda.get_device_properties(number)
-        memory = gpu.total_memory / (1 << 30)
-        yield {"device": f"cuda:{number}", "what": f"{gpu.name}, {memory:.0f} GB"}
-    if torch.backends.mps.is_available():
-        yield {"device": "mps", "what": "Apple's GPU"}
-    elif not n_gpus:
+    accelerators = list_accelerators()
+    for accelerator in accelerators:
+        yield {"device": accelerator.device, "what": accelerator.description}
+    if not accelerators:
         yield {
             "device": "no GPU",
             "what": "needed for dtype float16, and for training at the papers' sizes",

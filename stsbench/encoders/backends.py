@@ -6,7 +6,6 @@ tokens, batches and pooling are our own.
 
 from __future__ import annotations
 
-import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core.errors import CardError, EncoderError, look_up, suggest, translate_errors
+from stsbench.encoders.accelerator import has_flash_attention, is_accelerator, pick_device
 from stsbench.encoders.network import (
     CODE_VERSION,
     NamedArrays,
@@ -48,15 +48,6 @@ def check_device(name: str) -> None:
         open_device(name)
 
 
-def pick_device(name: str) -> str:
-    """Return the name of a device; ``auto`` is a GPU if there is one."""
-    import torch
-
-    if name != "auto":
-        return name
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 def open_device(name: str) -> torch.device:
     """Return the device of a name, after a first use of it.
 
@@ -82,7 +73,7 @@ def open_device(name: str) -> torch.device:
 def move_to(device: torch.device, array: npt.NDArray[Any]) -> torch.Tensor:
     """Return an array as a tensor on a device.
 
-    A GPU copies it from pinned memory, while it computes something else.
+    An accelerator copies it from pinned memory, while it computes something else.
 
     Args:
         device: The device.
@@ -91,22 +82,9 @@ def move_to(device: torch.device, array: npt.NDArray[Any]) -> torch.Tensor:
     import torch
 
     tensor = torch.from_numpy(array)
-    if device.type == "cuda":
+    if is_accelerator(device):
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
-
-
-def uses_tf32() -> bool:
-    """Return whether a program has set torch to multiply float32 in TF32 on a GPU.
-
-    TF32 keeps ten bits of each number. By default torch does not use it.
-    """
-    torch = sys.modules.get("torch")
-    return (
-        torch is not None
-        and torch.cuda.is_available()
-        and torch.get_float32_matmul_precision() != "highest"
-    )
 
 
 def is_padding_invariant(
@@ -224,7 +202,7 @@ class TorchBackend:
                 # Mamba multiplies with the weights of a layer itself, so that packing breaks it.
                 return network.load(self.dtype)
             return model
-        if self.torch_device.type == "cuda":
+        if has_flash_attention(self.torch_device):
             use_flash_attention(model)
         return model
 

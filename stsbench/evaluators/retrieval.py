@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from stsbench.core.errors import DataError, EncoderError
 from stsbench.data.splits import CaptionSplit, Split
+from stsbench.encoders.accelerator import pick_device
 from stsbench.encoders.base import Embed, EmbeddingRows, FloatArray, IndexArray
 from stsbench.evaluators.base import (
     ItemColumns,
@@ -114,9 +115,7 @@ class RetrievalEvaluator:
                 not in the order of their images.
             EncoderError: The embeddings are too large to train on.
         """
-        import torch
-
-        device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        device = self.device or pick_device("auto")
         caption_splits = require_splits(
             splits,
             split_type=CaptionSplit,

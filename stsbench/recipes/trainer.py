@@ -15,6 +15,7 @@ from stsbench.bench.embedder import open_store
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError
 from stsbench.core.registry import Registry
+from stsbench.encoders.accelerator import is_accelerator, peak_memory
 from stsbench.encoders.base import FittableEncoder
 from stsbench.encoders.checkpoint import Checkpoint
 from stsbench.encoders.engine.embed import Engine
@@ -178,11 +179,11 @@ class Trainer(ABC):
             measured: All other fields of :class:`TrainingForecast`: ``steps``, ``validations``,
                 ``tokens``, ``step_seconds``, ``validation_seconds`` and so on.
         """
-        if self.device.startswith("cuda"):
-            import torch
+        import torch
 
-            memory = torch.cuda.max_memory_allocated(self.device)
-        else:
+        device = torch.device(self.device)
+        memory = peak_memory(device) if is_accelerator(device) else None
+        if memory is None:
             # The peak of this process, in KiB on Linux and in bytes on macOS.
             unit = 1 if sys.platform == "darwin" else 1024
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -19,6 +19,7 @@ import transformers
 from stsbench.core.cards import RecipeCard
 from stsbench.core.errors import CardError, Interrupted, catch_exit, look_up
 from stsbench.core.parameters import call_with_params, check_params
+from stsbench.encoders.accelerator import is_accelerator, synchronize
 from stsbench.encoders.checkpoint import Checkpoint
 from stsbench.encoders.runs import DEFAULTS_BY_TABLE
 from stsbench.recipes.train_plan import (
@@ -219,8 +220,8 @@ class LoopTrainer(Trainer):
         loop.prepare_learner(learner, training)
         device = learner.student.device
         optimiser = make_optimiser(learner, training)
-        is_cuda = device.type == "cuda"
-        batches = iter(load_batches(Batches(learner, plan), workers=self.workers, pin=is_cuda))
+        pin = is_accelerator(device)
+        batches = iter(load_batches(Batches(learner, plan), workers=self.workers, pin=pin))
         precision = getattr(torch, training.precision)
         seconds: list[float] = []
         tokens: list[int] = []
@@ -232,8 +233,7 @@ class LoopTrainer(Trainer):
             loss.backward()
             optimiser.step()
             optimiser.zero_grad()
-            if is_cuda:
-                torch.cuda.synchronize(device)
+            synchronize(device)
             seconds.append(time.perf_counter() - started)
             tokens.append(_count_tokens(batch))
         return _StepCosts(

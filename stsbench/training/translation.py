@@ -27,7 +27,8 @@ from stsbench.core.errors import CardError, EncoderError, OutputError, StsbenchE
 from stsbench.core.files import append_line, file_digest, write_atomically
 from stsbench.core.provenance import versions
 from stsbench.data.corpora.corpus import Corpus
-from stsbench.encoders.backends import open_device, pick_device
+from stsbench.encoders.accelerator import pick_device
+from stsbench.encoders.backends import open_device
 from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.encoders.engine.embed import ProgressCallback
 from stsbench.encoders.transformer.backbone import load_model, load_tokenizer

@@ -23,7 +23,7 @@ import numpy as np
 from stsbench.core import provenance
 from stsbench.core.errors import OutputError
 from stsbench.core.files import file_digest, write_atomically
-from stsbench.encoders.backends import uses_tf32
+from stsbench.encoders.accelerator import uses_tf32
 from stsbench.encoders.base import Encoder, FloatArray
 from stsbench.encoders.cached_files import read_record
 from stsbench.encoders.metadata import layers_of, read_metadata

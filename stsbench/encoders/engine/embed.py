@@ -21,6 +21,7 @@ import numpy.typing as npt
 from stsbench.core.errors import EncoderError, catch_exit, translate_errors
 from stsbench.core.provenance import encoder_identity
 from stsbench.core.wording import describe_sentence
+from stsbench.encoders.accelerator import empty_cache
 from stsbench.encoders.base import (
     DeviceEncoder,
     Embed,
@@ -318,6 +319,7 @@ class Engine:
             rows: The texts of the batch, as rows of the plan, (b,).
         """
         encoder_name = self.encoder.name
+        has_emptied_cache = False
         while True:
             n_parts = min(self._parts_per_batch, len(rows))
             try:
@@ -330,6 +332,10 @@ class Engine:
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
+                # What earlier batches have left may be all that was missing.
+                if not has_emptied_cache and empty_cache():
+                    has_emptied_cache = True
+                    continue
                 if n_parts == len(rows):
                     raise EncoderError(
                         f"encoder '{encoder_name}': the device's memory does not hold one "

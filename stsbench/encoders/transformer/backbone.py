@@ -30,6 +30,7 @@ import transformers
 from stsbench.core.errors import EncoderError, translate_errors
 from stsbench.core.provenance import fingerprint
 from stsbench.core.wording import join_lines
+from stsbench.encoders.accelerator import fork_rng
 from stsbench.encoders.backends import TorchBackend, is_padding_invariant, move_to
 from stsbench.encoders.checkpoint import LOCAL_ONLY, Checkpoint
 from stsbench.encoders.metadata import valid_text
@@ -429,8 +430,7 @@ class Backbone:
         """
         # Two tokens are run to see it, without moving on the random numbers of a training.
         ids = torch.ones((1, 2), dtype=torch.long, device=self.device)
-        devices = [self.device] if self.device.type == "cuda" else []
-        with torch.no_grad(), torch.random.fork_rng(devices=devices):
+        with torch.no_grad(), fork_rng(self.device):
             return int(self.model(input_ids=ids).last_hidden_state.shape[-1])
 
     def tokenize(self, sentences: Sequence[str], *, max_length: int | None) -> TokenIds:

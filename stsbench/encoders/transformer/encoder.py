@@ -12,6 +12,7 @@ import numpy as np
 
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.core.provenance import fingerprint
+from stsbench.encoders.accelerator import device_name, fork_rng, free_memory, is_accelerator
 from stsbench.encoders.backends import TorchBackend, backend_kind
 from stsbench.encoders.base import DeviceMemory, Encoder, FloatArray, IndexArray
 from stsbench.encoders.checkpoint import find_checkpoint
@@ -284,24 +285,22 @@ class TransformerEncoder(CheckpointEncoder):
         )
 
     def device_memory(self) -> DeviceMemory | None:
-        """Return the memory of its device that is left for batches; None on a CPU."""
-        import torch
+        """Return the memory of its device that is left for batches.
 
+        None on a CPU, and if torch cannot tell.
+        """
         backbone = self.backbone
-        device = backbone.device
-        if device.type != "cuda":
+        free_bytes = free_memory(backbone.device) if is_accelerator(backbone.device) else None
+        if free_bytes is None:
             return None
-        free_bytes, _ = torch.cuda.mem_get_info(device)
-        # The memory that torch still reserves for deleted tensors is free too.
-        unused_bytes = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         # At the peak there are the states of all layers and of the word embeddings, and within a
         # layer about 24 vectors of the same width.
         n_states = backbone.depth + 1
         values_per_token = (n_states + 24) * backbone.width
         bytes_per_token = values_per_token * backbone.model.dtype.itemsize
         return DeviceMemory(
-            torch.cuda.get_device_name(device),
-            free=free_bytes + unused_bytes,
+            device_name(backbone.device),
+            free=free_bytes,
             per_token=bytes_per_token,
         )
 
@@ -442,7 +441,7 @@ def embed_with_dropout(encoder: Encoder, sentences: Sequence[str], *, seed: int)
         )
     tokens = transformer.tokenize(sentences)
     embeddings = np.zeros((len(sentences), transformer.backbone.width), dtype=np.float32)
-    with torch.random.fork_rng():
+    with fork_rng(transformer.backbone.device):
         torch.manual_seed(seed)
         model.train()
         try:

@@ -32,7 +32,8 @@ from stsbench.core.errors import (
     look_up,
     translate_errors,
 )
-from stsbench.encoders.backends import check_device, pick_device
+from stsbench.encoders.accelerator import pick_device
+from stsbench.encoders.backends import check_device
 from stsbench.encoders.base import FloatArray, IndexArray
 from stsbench.encoders.cached_files import cached_digest
 from stsbench.encoders.tokens import TokenIds, plan_batches

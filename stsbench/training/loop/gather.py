@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.nn.functional import all_gather
 
+from stsbench.encoders.accelerator import pick_device
+
 
 def gather_over_ranks(local: torch.Tensor) -> torch.Tensor:
     """Join the rows of all ranks in rank order: (b, …) to (ranks * b, …).
@@ -89,7 +91,7 @@ class ProcessGroup:
         from accelerate import PartialState
 
         # On CPUs the library connects processes only on request.
-        is_on_cpu = device == "cpu" or not torch.cuda.is_available()
+        is_on_cpu = device == "cpu" or pick_device("auto") == "cpu"
         state = PartialState(cpu=is_on_cpu)
         process_device = str(state.device) if device == "auto" else device
         return cls(

@@ -16,6 +16,7 @@ import torch
 
 from stsbench.core.cards import NonNegativeFloat, PositiveFloat, PositiveInt, Share
 from stsbench.core.errors import CardError
+from stsbench.encoders.accelerator import fork_rng
 from stsbench.training import texts
 from stsbench.training.learner import (
     Batch,
@@ -288,8 +289,7 @@ class SimCSEPositives(ContrastiveLearner):
             tokens: The model inputs, (2b, t) each, the second view below the first.
         """
         n_sentences = len(tokens["input_ids"]) // 2
-        devices = [self.student.device] if self.student.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
+        with fork_rng(self.student.device):
             first_view = self.student.embed(rows_of(tokens, slice(n_sentences)))
         # The state of the generator is restored, so this pass draws the same mask.
         second_view = self.student.embed(rows_of(tokens, slice(n_sentences, None)))

@@ -1,0 +1,135 @@
+"""Code for accelerators, walked on the pretend one: all comes out as on the CPU, and nothing mixes devices.
+
+Run by ``test_walks.py`` in a process of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from stsbench.encoders import accelerator
+from stsbench.encoders.engine import embed as engine
+from stsbench.encoders.transformer.encoder import TransformerEncoder
+from stsbench.evaluators.probe.evaluator import PROTOCOLS as PROBE_PROTOCOLS, ProbeEvaluator
+from stsbench.evaluators.retrieval import RetrievalEvaluator
+from stsbench.training.loop.batches import receive_batch
+from tests.accelerator import pretend
+from tests.evaluators import test_retrieval
+from tests.evaluators.probe import test_evaluator
+from tests.training.methods import every_method
+from tests.training.students import sentences, student
+
+MODULE, ALIVE = pretend.set_up()
+DEVICE = torch.device(pretend.NAME, 0)
+
+
+@pytest.fixture(autouse=True)
+def fresh_calls() -> None:
+    MODULE.calls.clear()
+
+
+def test_tensors_of_two_devices_do_not_meet():
+    ours, cpu = torch.ones(3, device=DEVICE), torch.ones(3)
+    with pytest.raises(RuntimeError, match="all tensors must be on one device"):
+        ours + cpu
+    assert torch.equal((ours + cpu.to(DEVICE)).cpu(), cpu + cpu)
+
+
+def test_what_torch_tells_of_a_device():
+    assert accelerator.pick_device("auto") == pretend.NAME
+    assert accelerator.pick_device("cpu") == "cpu"
+    [found] = accelerator.list_accelerators()
+    assert found.device == "pretend:0"
+    assert accelerator.device_name(DEVICE) == "Pretend 1"
+    assert accelerator.free_memory(DEVICE) == 1 << 30
+    assert accelerator.peak_memory(DEVICE) == 12345
+    accelerator.synchronize(DEVICE)
+    assert accelerator.empty_cache()
+    assert MODULE.calls[-2:] == ["synchronize", "empty_cache"]
+
+
+def test_random_numbers_of_a_device_are_restored():
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    with accelerator.fork_rng(DEVICE):
+        torch.rand(7, device=DEVICE)
+    assert torch.equal(torch.rand(4), expected) and "get_rng_state" in MODULE.calls
+
+
+@pytest.mark.parametrize(
+    "pooling", ["mean", "cls_before_pooler", "max", "last_token", "first_last", "wk(1)"]
+)
+def test_embeddings_are_those_of_the_cpu(masked_lm, pooling):
+    texts = sentences(40)
+    on_cpu, on_device = (
+        engine.embed_all(TransformerEncoder(str(masked_lm), pooling=pooling, device=device), texts)
+        for device in ("cpu", pretend.NAME)
+    )
+    assert np.abs(on_cpu - on_device).max() < 2e-6
+
+
+@pytest.mark.parametrize("case", [*every_method.CASES, *every_method.WHOLE])
+def test_a_step_of_every_method_is_that_of_the_cpu(masked_lm, monkeypatch, case):
+    losses, norms = [], []
+    for device in ("cpu", pretend.NAME):
+        monkeypatch.setattr(every_method, "student", partial(student, device=device))
+        learner = every_method.made(masked_lm, case)
+        torch.manual_seed(5)
+        batch = learner.collate(np.arange(8), np.random.default_rng(2))
+        loss = learner(**receive_batch(batch, learner.student.device))["loss"]
+        loss.backward()
+        losses.append(loss.item())
+        gradients = [p.grad for p in learner.parameters() if p.grad is not None]
+        assert all(gradient.device.type == learner.student.device.type for gradient in gradients)
+        norms.append(sum(float(gradient.double().square().sum()) for gradient in gradients))
+    assert abs(losses[0] - losses[1]) < 2e-6 * max(1, abs(losses[0]))
+    assert norms[1] == pytest.approx(norms[0], rel=1e-4)
+
+
+def test_retrieval_is_that_of_the_cpu():
+    splits, embed = test_retrieval.make_task()
+    scores = [
+        RetrievalEvaluator(test_retrieval.SMALL, device=device)(splits, embed, seed=0).score
+        for device in ("cpu", pretend.NAME)
+    ]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-6)
+
+
+@pytest.mark.parametrize(("protocol", "hidden"), [("senteval", 0), ("senteval", 6), ("logreg", 0)])
+def test_probes_are_those_of_the_cpu(protocol, hidden):
+    splits, embed = test_evaluator.three_splits()
+    settings: Any = PROBE_PROTOCOLS[protocol]
+    if hidden:
+        settings = replace(settings, nhid=hidden, max_epochs=4)
+    scores = [
+        ProbeEvaluator(settings, device=device)(splits, embed, seed=0).score
+        for device in ("cpu", pretend.NAME)
+    ]
+    assert scores[0] == pytest.approx(scores[1], abs=0.02)
+
+
+def test_a_full_memory_is_emptied_once_before_batches_are_halved(masked_lm):
+    encoder = TransformerEncoder(str(masked_lm), pooling="mean", device=pretend.NAME)
+    texts = sentences(30)
+    expected = engine.embed_all(encoder, texts)
+    embed_tokens, sizes = encoder.embed_tokens, []
+
+    def embed_few_tokens(tokens: Any, rows: Any) -> Any:
+        sizes.append(len(rows))
+        if len(rows) > 10:
+            raise torch.OutOfMemoryError("out of memory")
+        return embed_tokens(tokens, rows)
+
+    encoder.embed_tokens = embed_few_tokens  # type: ignore[method-assign]
+    MODULE.calls.clear()
+    assert np.abs(engine.embed_all(encoder, texts) - expected).max() < 2e-6
+    assert MODULE.calls.count("empty_cache") == 1
+    # The same batch again after the cache was emptied, then its halves.
+    assert sizes[0] == sizes[1] == 30 and max(sizes[2:]) < 30
