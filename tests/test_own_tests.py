@@ -16,6 +16,11 @@ LIBRARIES_OWN = {
     "data/test_hub.py: huggingface_hub.utils._headers.get_token",
     # Where sentence-transformers asks the Hub for the model's base, which no option leaves out.
     "api/test_trainer_evaluator.py: _create_model_card",
+    # All that torch has for a device whose operations are in Python.
+    "accelerator/pretend.py: _pytree",
+    "accelerator/pretend.py: _setup_privateuseone_for_python_backend",
+    "accelerator/pretend.py: func._schema",
+    "accelerator/pretend.py: torch.Tensor._make_wrapper_subclass",
 }
 """Private names of libraries, with the reason why nothing else does."""
 

@@ -326,7 +326,7 @@ def _forecast(plan: RunPlan, *, as_json: bool) -> int:
     rows = [row for encoder_plan in encoder_plans for row in _cell_rows(encoder_plan)]
     if not rows:
         return progress.code
-    print_rows(["encoder", "task", "protocol", "seeds done", "missing"], _merge_rows(rows))
+    print_rows(["encoder", "task", "protocol", "seeds done", "missing"], merge_rows(rows))
     results = [
         result for encoder_plan in encoder_plans for result in encoder_plan.current_results.values()
     ]
@@ -360,7 +360,7 @@ def _cell_rows(encoder_plan: EncoderPlan) -> list[list[str]]:
     ]
 
 
-def _merge_rows(rows: Sequence[list[str]]) -> list[list[str]]:
+def merge_rows(rows: Sequence[list[str]]) -> list[list[str]]:
     """Return the rows if they fit a page, else one row for all tasks that only differ in name.
 
     Args:

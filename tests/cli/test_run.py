@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stsbench.cli.option_values import parse_assignments, parse_seeds
-from stsbench.cli.run import _merge_rows
+from stsbench.cli.run import merge_rows
 from stsbench.cli.scores import print_scores
 from stsbench.cli.variants import expand_variants, print_variants
 from stsbench.core.catalogue import Catalogue, card_folder
@@ -583,8 +583,8 @@ def test_available_are_all_tasks_whose_data_are_here(stsbench, monkeypatch):
 def test_a_forecast_of_many_tasks_is_a_page():
     rows = [["minilm", f"t{number}", "simcse", "", "0"] for number in range(30)]
     rows.append(["minilm", "t99", "simcse", "0", ""])
-    assert _merge_rows(rows) == [["minilm", "30 tasks", "simcse", "", "0"], rows[-1]]
-    assert _merge_rows(rows[:9]) == rows[:9]
+    assert merge_rows(rows) == [["minilm", "30 tasks", "simcse", "", "0"], rows[-1]]
+    assert merge_rows(rows[:9]) == rows[:9]
 
 
 def test_a_list_in_a_pipe_is_not_padded(stsbench, monkeypatch):

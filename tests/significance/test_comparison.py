@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import pickle
 from collections.abc import Sequence
 from dataclasses import replace as replace_fields
 from pathlib import Path
@@ -169,7 +169,7 @@ def test_pairs_that_share_a_sentence_err_together_unless_asked_otherwise():
         "sts12: taken as independent, for no result says which items share a sentence; "
         "run: stsbench run --fresh a b --tasks sts12"
     ]
-    assert pickle.loads(pickle.dumps(without_texts.notes[0])).remedy.action == "rescore"
+    assert copy.deepcopy(without_texts.notes[0]).remedy.action == "rescore"
     assert alone.differences[0].interval != found.interval
 
 

@@ -49,7 +49,7 @@ def merge_published_rows(filler: TableFiller) -> dict[str, PublishedNumbers]:
             name = row.encoder or f"{row.paper}/{row.row}"
             candidates.setdefault(name, []).append(PublishedNumbers(row, numbers))
     published_by_encoder = {
-        name: _merge_rows(filler, name, published, needs_all_columns=needs_all_columns)
+        name: merge_rows(filler, name, published, needs_all_columns=needs_all_columns)
         for name, published in candidates.items()
     }
     # Two papers may take the same numbers over from a third.
@@ -101,7 +101,7 @@ def _is_worth_a_row(
     return bool(row.encoder) and AVERAGE in numbers
 
 
-def _merge_rows(
+def merge_rows(
     filler: TableFiller,
     encoder: str,
     candidates: Sequence[PublishedNumbers],
