@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from stsbench.api.calls import (
         compare as compare,
         evaluate as evaluate,
+        evaluate_pairs as evaluate_pairs,
         leaderboard as leaderboard,
         read_results as read_results,
     )
@@ -22,21 +23,27 @@ if TYPE_CHECKING:
     from stsbench.core.catalogue import Catalogue as Catalogue
     from stsbench.core.errors import StsbenchError as StsbenchError
     from stsbench.data.task import Task as Task, load_task as load_task
-    from stsbench.encoders.base import Encoder as Encoder
+    from stsbench.encoders.base import Encoder as Encoder, PairScorer as PairScorer
     from stsbench.encoders.load import load_encoder as load_encoder
     from stsbench.recipes.train import train as train
     from stsbench.results.record import Result as Result
 
 __version__ = "0.1.0"
 _MODULES = {
-    "stsbench.api.calls": ("compare", "evaluate", "leaderboard", "read_results"),
+    "stsbench.api.calls": (
+        "compare",
+        "evaluate",
+        "evaluate_pairs",
+        "leaderboard",
+        "read_results",
+    ),
     "stsbench.api.results": ("Results",),
     "stsbench.api.trainer_evaluator": ("StsbenchEvaluator",),
     "stsbench.bench.iteration": ("iterate",),
     "stsbench.core.catalogue": ("Catalogue",),
     "stsbench.core.errors": ("StsbenchError",),
     "stsbench.data.task": ("Task", "load_task"),
-    "stsbench.encoders.base": ("Encoder",),
+    "stsbench.encoders.base": ("Encoder", "PairScorer"),
     "stsbench.encoders.load": ("load_encoder",),
     "stsbench.recipes.train": ("train",),
     "stsbench.results.record": ("Result",),

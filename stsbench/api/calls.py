@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +25,7 @@ from stsbench.api.selection import (
     select_for_board,
 )
 from stsbench.bench.iteration import iterate
+from stsbench.bench.plan import TaskSpecs
 from stsbench.boards.mteb.scores import read_mteb_files
 from stsbench.boards.published.rows import read_table_card
 from stsbench.boards.render.figures import draw_table
@@ -50,6 +51,8 @@ from stsbench.core.parameters import (
     validate_arguments,
 )
 from stsbench.core.wording import format_repr
+from stsbench.encoders.objects import wrap_pair_scorer
+from stsbench.encoders.pairs import Order
 from stsbench.evaluators.belief import believe
 from stsbench.plots.labels import figure_width
 from stsbench.results.folder import ResultFolder, read_folder
@@ -216,8 +219,8 @@ def evaluate(**arguments: Any) -> Results:  # noqa: ANN401, D417 - those of iter
     :func:`stsbench.iterate` yields each Result as soon as it is there.
 
     Args:
-        encoder: An encoder, what :func:`stsbench.load_encoder` takes, a ``SentenceTransformer`` of
-            sentence-transformers, or a function from a list of sentences to their embeddings
+        encoder: An encoder, what :func:`stsbench.load_encoder` takes, a ``SentenceTransformer`` or
+            ``CrossEncoder`` of sentence-transformers, or a function from a list of sentences to their embeddings
             (n, d), ``(model, tokenizer)`` of transformers, or ``(client, "model")`` of an
             OpenAI-like client; embeddings of all these are never stored. Several as a list, as a
             dict by the names that results have for them, or as a comma list of names.
@@ -233,7 +236,8 @@ def evaluate(**arguments: Any) -> Results:  # noqa: ANN401, D417 - those of iter
             ``failures`` of the Results holds what failed.
         name: The name in results of an encoder that is not given by its name.
         batch_size: The largest number of sentences that a function or an object of another library
-            is called with: by default 32 for a model of transformers, 256 for a client, else 1024.
+            is called with: by default 32 for a model of transformers and a ``CrossEncoder``, 256
+            for a client, else 1024.
         catalogue: The cards to look names up in.
         callbacks: Functions that are called as the run proceeds, in place of showing progress.
         listener: The earlier name of ``callbacks``, accepted in version 0.1 only.
@@ -261,6 +265,38 @@ def evaluate(**arguments: Any) -> Results:  # noqa: ANN401, D417 - those of iter
         for result in iterate(**run_arguments):
             results.append(result)
     return Results(results, failures=failures, catalogue=catalogue)
+
+
+@validate_arguments(order=NAME, batch_size=COUNT_OR_NONE)
+def evaluate_pairs(
+    function: Callable[..., object],
+    tasks: TaskSpecs,
+    *,
+    order: Order = "given",
+    batch_size: int | None = None,
+    **arguments: Any,  # noqa: ANN401 - those of evaluate
+) -> Results:
+    """Score what scores two sentences itself on tasks, without embeddings.
+
+    Each distinct pair is scored once, longer pairs first. Tasks that need embeddings are refused.
+
+    Args:
+        function: A function of two sentences that returns their similarity, for example
+            ``lambda first, second: ...``; a ``CrossEncoder`` of sentence-transformers; or an object
+            with ``name``, ``fingerprint`` (or None) and ``score_pairs(first, second)``.
+        tasks: As for :func:`evaluate`.
+        order: ``given``: the sentences in the order of the data; ``both``: the mean of the scores
+            of both orders.
+        batch_size: The largest number of pairs in a call: the function is then called with two
+            lists of as many sentences and returns a list of scores. None for two sentences at a
+            time; for a ``CrossEncoder``, 32 pairs in a batch.
+        arguments: Further arguments of :func:`evaluate`, such as ``name`` and ``protocol``.
+
+    Raises:
+        StsbenchError: As :func:`evaluate`.
+    """
+    scorer = wrap_pair_scorer(function, batch_size=batch_size, order=order)
+    return evaluate(encoder=scorer, tasks=tasks, **arguments)
 
 
 DEFAULT_SUITE = "sts"

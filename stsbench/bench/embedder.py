@@ -19,7 +19,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError, StsbenchError, UnknownName
 from stsbench.core.files import strip_folders
 from stsbench.core.provenance import add_texts, copy_factory, encoder_identity, is_own_class
-from stsbench.core.wording import format_repr
+from stsbench.core.wording import format_repr, format_some
 from stsbench.data.corpora.corpus import TEXT_COLUMNS, load_corpus
 from stsbench.data.corpora.overlap import text_key
 from stsbench.data.task import Task, load_task
@@ -50,6 +50,8 @@ from stsbench.encoders.fitted import (
 )
 from stsbench.encoders.metadata import check_encoder, is_computed_here, read_notes
 from stsbench.encoders.named import NamedEncoder
+from stsbench.encoders.pairs import PairEncoder
+from stsbench.encoders.similarity_file import SimilarityFile
 from stsbench.results.record import Result
 
 
@@ -88,6 +90,8 @@ def open_store(
     return EmbeddingStore(encoder_folder, monitor, read_only=read_only)
 
 
+MAX_LISTED_TASKS = 8
+"""The most tasks that a message lists."""
 UNGRADED_SUFFIX = "+ungraded"
 """Ends the name of texts that include the sentences of pairs without a gold score."""
 
@@ -286,10 +290,10 @@ class TaskEmbedder:
         """
         shared_state = shared_state or SharedState()
         self.encoder = encoder
-        self.tasks = tasks
         self._plan = plan
         self._callbacks = callbacks
         self._read_only = read_only
+        self.tasks = tasks = self._select_suitable(tasks)
         self._texts_by_task: Mapping[str, FittingTexts] = {}
         """The texts to fit on, by the task's name; empty if the encoder is not fitted on texts."""
         self._fitted_by_digest: dict[str, Encoder] = {}
@@ -300,6 +304,8 @@ class TaskEmbedder:
         """The engine for all tasks; None if each fitted encoder has its own engine and store."""
         base = base_encoder(encoder.encoder)
         has_base = base is not encoder.encoder
+        if isinstance(base, SimilarityFile):
+            base.align({task.name: self.planned_task(task).texts() for task in tasks})
         if isinstance(encoder.encoder, FittableEncoder):
             self._texts_by_task = self._load_fitting_texts(encoder.encoder, shared_state)
             self.tasks = [task for task in tasks if task.name in self._texts_by_task]
@@ -313,6 +319,41 @@ class TaskEmbedder:
         # What it has embedded for an earlier encoder counts as found in the store.
         self._base_engine.engine.encoded_keys.clear()
         shared_state.engine = self._base_engine if has_base else None
+
+    def planned_task(self, task: PlannedTask) -> PlannedTask:
+        """Return a task as the encoder is scored on it: by its pairs if it is a pair scorer.
+
+        Raises:
+            EncoderError: The encoder is a pair scorer, and the task needs embeddings.
+        """
+        if not isinstance(self.encoder.encoder, PairEncoder):
+            return task
+        if task.for_pair_scorer is None:
+            raise self._needs_embeddings([f"{task.name} by protocol '{task.requested_protocol}'"])
+        return task.for_pair_scorer
+
+    def _needs_embeddings(self, tasks: Sequence[str]) -> EncoderError:
+        """Return the error for tasks that a pair scorer cannot be scored on."""
+        return EncoderError(
+            f"'{self.encoder.name}' scores pairs and has no embeddings, which are needed for "
+            f"{format_some(tasks, MAX_LISTED_TASKS)}"
+        )
+
+    def _select_suitable(self, tasks: Sequence[PlannedTask]) -> list[PlannedTask]:
+        """Return the tasks that the encoder can be scored on; the others are reported.
+
+        Raises:
+            EncoderError: There are tasks, but none of them is suitable.
+        """
+        if not isinstance(self.encoder.encoder, PairEncoder):
+            return list(tasks)
+        suitable_tasks = [task for task in tasks if task.for_pair_scorer is not None]
+        unsuitable = [task.name for task in tasks if task.for_pair_scorer is None]
+        if unsuitable and not suitable_tasks:
+            raise self._needs_embeddings(unsuitable)
+        if unsuitable:
+            self._callbacks.on_failure(self.encoder.name, self._needs_embeddings(unsuitable))
+        return suitable_tasks
 
     def _load_fitting_texts(
         self, encoder: FittableEncoder, shared_state: SharedState
@@ -461,7 +502,7 @@ class TaskEmbedder:
 
         Encoders that are fitted on texts are fitted for the tasks.
         """
-        texts = [text for task in tasks for text in task.texts()]
+        texts = [text for task in tasks for text in self.planned_task(task).texts()]
         if not self._texts_by_task:
             return texts
         fitted_by_digest = {
@@ -521,7 +562,7 @@ class TaskEmbedder:
         encoder = self.encoder.encoder
         base = base_encoder(encoder)
         if isinstance(base, FixedTextsEncoder):
-            base.require_texts(task.texts())
+            base.require_texts(self.planned_task(task).texts())
         if self._base_engine is None:
             return self._fitted_engine(task)
         # A variant without texts: its transformation need not be fitted.
@@ -540,7 +581,7 @@ class TaskEmbedder:
         """Count the distinct sentences of a task that were embedded, not found in the store."""
         if self._base_engine is None:
             return self._fitted_engine(task).count_encoded(task.texts())
-        return self._base_engine.engine.count_encoded(task.texts())
+        return self._base_engine.engine.count_encoded(self.planned_task(task).texts())
 
     def milliseconds_per_sentence(self) -> float | None:
         """Return how long a sentence took to embed, in batches; None if that was not measured."""

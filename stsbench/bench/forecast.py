@@ -122,9 +122,10 @@ def _measure_embedding_seconds(context: RunContext, encoder_plan: EncoderPlan) -
         context: The run, which loads the encoder and its tasks.
         encoder_plan: The encoder, and how many sentences it has to embed.
     """
-    base = base_encoder(context.load_encoder(encoder_plan).encoder)
-    tasks = context.select_tasks(encoder_plan.missing_cells)
-    sentences = {text for task in tasks for text in task.texts()}
+    encoder = context.load_encoder(encoder_plan)
+    base = base_encoder(encoder.encoder)
+    embedder = context.make_embedder(encoder, context.select_tasks(encoder_plan.missing_cells))
+    sentences = {text for task in embedder.tasks for text in embedder.planned_task(task).texts()}
     by_length = sorted(sentences, key=lambda text: (len(text), text))
     # The first call loads the model.
     Engine(base)(by_length[:1])

@@ -8,6 +8,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from stsbench.core.catalogue import Catalogue
@@ -16,8 +17,10 @@ from stsbench.core.names import split_names
 from stsbench.core.wording import join_lines
 from stsbench.data.splits import Split
 from stsbench.data.task import Task, load_task
+from stsbench.encoders.pairs import pairs_of
 from stsbench.evaluators.base import Evaluator
 from stsbench.evaluators.registry import EVALUATORS, make_evaluator, replace_fields
+from stsbench.numbers.similarity import DEFAULT_SIMILARITY
 from stsbench.results.record import digest_columns
 
 
@@ -61,9 +64,40 @@ class PlannedTask:
         """Return the notes on the data for a reader of the score."""
         return [note for name in self.splits for note in self.task.loaded_split(name).notes]
 
+    @property
+    def scores_pairs(self) -> bool:
+        """Whether it is planned for a pair scorer."""
+        return self.protocol.get("similarity", "") is None
+
+    @cached_property
+    def for_pair_scorer(self) -> PlannedTask | None:
+        """The same task for a pair scorer; None if its evaluator or its similarity is for others.
+
+        Both have the same data.
+        """
+        if self.scores_pairs:
+            return self
+        accepts_scores = getattr(self.evaluator, "ACCEPTS_PAIR_SCORES", False)
+        if not accepts_scores or self.protocol.get("similarity") != DEFAULT_SIMILARITY:
+            return None
+        evaluator: Any = self.evaluator
+        protocol = dataclasses.replace(evaluator.protocol, similarity=None)
+        return dataclasses.replace(
+            self,
+            evaluator=dataclasses.replace(evaluator, protocol=protocol),
+            protocol={**self.protocol, "similarity": None},
+        )
+
     def texts(self) -> list[str]:
-        """Return all sentences that the score needs."""
-        return [text for split in self.splits.values() for text in split.texts()]
+        """Return all sentences that the score needs; for a pair scorer, its pairs joined."""
+        if not self.scores_pairs:
+            return [text for split in self.splits.values() for text in split.texts()]
+        return [
+            text
+            for split in self.splits.values()
+            for texts in pairs_of(split.sides)
+            for text in texts
+        ]
 
 
 def load_tasks(
@@ -213,7 +247,8 @@ def format_protocol(task: str, protocol: Mapping[str, Any], catalogue: Catalogue
     default_fields = planned_task.protocol
     replaced_fields = []
     for key, value in protocol.items():
-        if key in default_fields:
+        # None is the similarity of a pair scorer, which nobody requests.
+        if key in default_fields and value is not None:
             json_value = json.dumps(value)
             if json_value != json.dumps(default_fields[key]):
                 replaced_fields.append(f"{key}={json_value}")

@@ -31,7 +31,7 @@ from stsbench.core.provenance import read_versions
 from stsbench.core.registry import Registry
 from stsbench.core.wording import format_repr
 from stsbench.data.quality import DataToCheck, check_data, load_local_splits
-from stsbench.encoders.load import FILE_PREFIX, load_named
+from stsbench.encoders.load import FILE_PREFIXES, load_named
 from stsbench.encoders.named import NamedEncoder, shared_suffixes
 from stsbench.evaluators.belief import NO_COLUMNS_REASON, believe
 from stsbench.results.folder import (
@@ -138,8 +138,8 @@ class RunContext:
             self._last_encoder.clear()
             encoder = load_named(spec, params=self.plan.params, catalogue=self.plan.catalogue)
             path = Path(spec)
-            if spec.startswith(FILE_PREFIX):
-                path = Path(split_all_params(spec)[0].removeprefix(FILE_PREFIX))
+            if spec.startswith(FILE_PREFIXES):
+                path = Path(split_all_params(spec)[0].partition(":")[2])
             # Only an encoder that was loaded by a path has candidates for its name.
             is_from_path = bool(encoder.candidate_names) and path.exists()
             if is_from_path:

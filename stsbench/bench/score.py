@@ -103,7 +103,8 @@ def find_current_result(
     encoder = embedder.named_encoder(task)
     if encoder.fingerprint is None:
         return None
-    file_id = cell_id(task.protocol, encoder.fingerprint, encoder.train_seed, seed)
+    protocol = embedder.planned_task(task).protocol
+    file_id = cell_id(protocol, encoder.fingerprint, encoder.train_seed, seed)
     path = result_path(
         folder, encoder=encoder.name, task=task.name, split=task.split, file_id=file_id
     )
@@ -216,6 +217,7 @@ def _score(
     """
     started = time.perf_counter()
     encoder = embedder.named_encoder(task)
+    task = embedder.planned_task(task)
     scores: Scores = task.evaluator(task.splits, embed, seed=seed)
     sentences = list(dict.fromkeys(task.texts()))
     n_cut = count_cut(encoder.encoder, sentences)
@@ -315,7 +317,7 @@ def _run_block(
     first_split = next(iter(task.splits))
     source = task.task.loaded_split(first_split)
     # The first text is embedded already.
-    dimensions = embed(texts[:1]).shape[1] if texts else None
+    dimensions = embed(texts[:1]).shape[1] if texts and not task.scores_pairs else None
     embedding_type = EMBEDDING_TYPES[variant.embeddings if variant is not None else FLOAT_TYPE]
     run_block = {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -303,7 +303,7 @@ def _record_embedded(
     if shared_embedding is None:
         return
     engine = shared_embedding.engine
-    n_missing = len(engine.missing_texts([text for task in tasks for text in task.texts()]))
+    n_missing = len(engine.missing_texts(shared_embedding.texts))
     if n_missing:
         raise EncoderError(
             f"{n_missing} embeddings that were stored are not in the store "

@@ -160,6 +160,10 @@ EncoderArguments = Annotated[
 EncoderOption = Annotated[
     list[str], _names("The same as an option, comma list.", "--encoder -e", encoder_names)
 ]
+SimilarityFiles = Annotated[
+    list[Path],
+    _many("A file with the scores of pairs, as an encoder; may be repeated.", "--similarities"),
+]
 Encoders = Annotated[list[str], _names("Encoders, comma list.", "--encoder -e", encoder_names)]
 OnlyEncoders = Annotated[
     list[str], _names("Only these encoders, comma list.", "--encoder -e", encoder_names)
@@ -490,6 +494,9 @@ Verbose = Annotated[bool, _output("Also print every subset or class.", "--verbos
 TextsFile = Annotated[
     Path | None,
     _output("Write to this file: .jsonl, or .txt with one sentence a line.", "--out"),
+]
+WritesPairs = Annotated[
+    bool, _output("Write the pairs of sentences, for a pair scorer.", "--pairs")
 ]
 TableFile = Annotated[Path | None, _output("Write to this file instead of the terminal.")]
 BoardFormat = Annotated[

@@ -40,6 +40,7 @@ def run_command(
     *,
     encoders: opt.EncoderArguments,
     encoder: opt.EncoderOption,
+    similarities: opt.SimilarityFiles,
     tasks: opt.Tasks = None,
     protocol: opt.Protocols = None,
     split: opt.Split = None,
@@ -72,7 +73,8 @@ def run_command(
     Each result is written as soon as it is complete; the same command resumes. Without arguments it
     scores the encoder minilm on the suite quickstart, which needs no network. With --variants it
     prints the scores by the bytes of an embedding, and --plot draws them. With -b it prints one
-    number alone: the score of a single task, or the mean of a suite.
+    number alone: the score of a single task, or the mean of a suite. With --similarities it scores
+    a file of the scores of pairs.
 
     Example: stsbench run minilm --tasks sts --data DIR
     Example: stsbench run minilm --tasks stsb -b
@@ -91,9 +93,11 @@ def run_command(
     )
     # Encoders that are typed as arguments or options replace those of the project's file, and
     # their names.
-    option_encoders = encoder if not encoders or "--encoder" in typed else []
-    own_names = names if "--name" in typed or not {"encoders", "--encoder"} & typed else []
+    option_encoders = encoder if not (encoders or similarities) or "--encoder" in typed else []
+    typed_encoders = {"encoders", "--encoder", "--similarities"} & typed
+    own_names = names if "--name" in typed or not typed_encoders else []
     specs = NameResolver(catalogue).resolve_specs([*encoders, *option_encoders], results)
+    specs += [f"similarities:{path}" for path in similarities]
     run_encoders = _expand_encoders(specs or ["minilm"], own_names, variants, params, catalogue)
     plan = RunPlan(
         encoders=run_encoders.specs,

@@ -24,7 +24,7 @@ from stsbench.results.folder import (
     without_columns,
 )
 from stsbench.results.groups import group_by_encoder, seed_means, suite_mean
-from stsbench.results.record import MIN_SUBSET_PAIRS, Result, common_clean_scores, protocol_key
+from stsbench.results.record import MIN_SUBSET_PAIRS, Result, common_clean_scores
 from stsbench.results.signature import Fields, format_signature, protocol_part
 from stsbench.significance.means import MEAN_METHOD, compute_mean_interval
 
@@ -140,9 +140,9 @@ def print_boards(results: Sequence[Result], catalogue: Catalogue) -> None:
 
     There is a board for each protocol and suite.
     """
-    results_by_protocol: dict[str, list[Result]] = {}
+    results_by_protocol: dict[Fields, list[Result]] = {}
     for result in results:
-        results_by_protocol.setdefault(protocol_key(result.protocol), []).append(result)
+        results_by_protocol.setdefault(protocol_part(result.protocol), []).append(result)
     for protocol_results in results_by_protocol.values():
         splits_by_task = {result.task: result.split for result in protocol_results}
         request = TableRequest(catalogue=catalogue, results=protocol_results)

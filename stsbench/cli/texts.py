@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stsbench.cli import options as opt
 from stsbench.cli.printing import print_text, print_unchanged
 from stsbench.core.errors import OutputError, StsbenchError
 from stsbench.core.files import write_atomically
 from stsbench.core.wording import describe_sentence
+from stsbench.encoders.pairs import split_pairs
+
+if TYPE_CHECKING:
+    from stsbench.bench.protocols import PlannedTask
 
 LIST_FORMATS = (".jsonl", ".txt")
 """The endings of files of sentences."""
@@ -21,6 +26,7 @@ def texts_command(
     tasks: opt.TaskArguments,
     protocol: opt.Protocols = None,
     split: opt.Split = None,
+    pairs: opt.WritesPairs = False,
     out: opt.TextsFile = None,
     data: opt.Data = None,
     _config: opt.Config = None,
@@ -30,9 +36,12 @@ def texts_command(
 
     Each distinct sentence that the scores need is written once, in the order of the tasks and their
     data. Embed them in this order, and score the file of embeddings with 'stsbench run
-    file:EMBEDDINGS'. Without --out they are printed as JSON lines.
+    file:EMBEDDINGS'. Without --out they are printed as JSON lines. With --pairs all pairs are
+    written, with the keys sentence1 and sentence2, in the order of the data: score them, and score
+    the file of scores with 'stsbench run --similarities FILE'.
 
     Example: stsbench texts stsb --out stsb.jsonl
+    Example: stsbench texts stsb --pairs --out pairs.jsonl
     """
     from stsbench.bench.plan import RunPlan
     from stsbench.bench.progress import RunCallbacks
@@ -42,6 +51,8 @@ def texts_command(
         raise StsbenchError("texts needs a task or a suite, e.g. stsbench texts stsb")
     if out is not None and out.suffix not in LIST_FORMATS:
         raise StsbenchError(f"--out '{out}': give a file that ends in .jsonl or .txt")
+    if pairs and out is not None and out.suffix != ".jsonl":
+        raise StsbenchError(f"--out '{out}': pairs go to a file that ends in .jsonl")
     plan = RunPlan(
         tasks=tasks,
         protocol=protocol,
@@ -50,16 +61,34 @@ def texts_command(
         catalogue=opt.read_cards(cards),
     )
     context = RunContext(plan, RunCallbacks().with_raised_failures())
-    sentences = list(
-        dict.fromkeys(text for task in context.tasks.values() for text in task.texts())
-    )
-    content = _format_sentences(sentences, out)
+    texts = [text for task in context.tasks.values() for text in _list_texts(task, pairs=pairs)]
+    if pairs:
+        rows = zip(*split_pairs(texts, name=""), strict=True)
+        content = "".join(
+            f"{json.dumps({'sentence1': first, 'sentence2': second})}\n" for first, second in rows
+        )
+    else:
+        texts = list(dict.fromkeys(texts))
+        content = _format_sentences(texts, out)
     if out is None:
         # print_text would replace what looks like a secret, and the sentence would be another one.
         print_unchanged(content)
         return
     write_atomically(out, content.encode("utf-8", "surrogatepass"))
-    print_text(f"wrote {len(sentences):,} sentences to {out}")
+    print_text(f"wrote {len(texts):,} {'pairs' if pairs else 'sentences'} to {out}")
+
+
+def _list_texts(task: PlannedTask, *, pairs: bool) -> list[str]:
+    """Return the sentences of a task, or its joined pairs.
+
+    Raises:
+        StsbenchError: The task is not scored by pairs.
+    """
+    if not pairs:
+        return task.texts()
+    if task.for_pair_scorer is None:
+        raise StsbenchError(f"{task.name} needs embeddings; pairs of it have no scores")
+    return task.for_pair_scorer.texts()
 
 
 def _format_sentences(sentences: Sequence[str], path: Path | None) -> str:

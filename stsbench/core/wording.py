@@ -73,13 +73,18 @@ def format_repr(value: object) -> str:
         return "a number or list too long to print"
 
 
+PAIR_MARK = "\x1e"
+"""The first character of two sentences that are joined to one text."""
+
+
 def describe_sentence(sentences: Sequence[str], row: int) -> str:
-    """Name a sentence of the data in a message by its number and its hash.
+    """Name a sentence, or a joined pair, of the data in a message by its number and its hash.
 
     Its text, which may be confidential, is left out.
     """
     digest = hashlib.sha256(sentences[row].encode("utf-8", "surrogatepass")).hexdigest()
-    return f"sentence {row + 1} of {len(sentences)} (its sha256 begins {digest[:8]})"
+    unit = "pair" if sentences[row].startswith(PAIR_MARK) else "sentence"
+    return f"{unit} {row + 1} of {len(sentences)} (its sha256 begins {digest[:8]})"
 
 
 def escape_controls(text: str) -> str:

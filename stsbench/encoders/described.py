@@ -442,6 +442,29 @@ def _is_plain_architecture(config: Mapping[str, Any]) -> bool:
     return not (has_decoder or is_encoder_of_two or is_multimodal)
 
 
+def is_cross_encoder(folder: Path) -> bool:
+    """Return whether a checkpoint's files are those of a cross-encoder."""
+    has_config = (folder / LIBRARY_CONFIG).is_file()
+    model_type = _read_config(folder).model_type
+    if has_config or (folder / "modules.json").is_file():
+        return model_type == "CrossEncoder"
+    config = read_optional_json(folder / "config.json")
+    return is_classifier(config) and count_labels(config) == 1
+
+
+def is_classifier(config: Mapping[str, Any]) -> bool:
+    """Return whether a model's configuration is of a classifier of sequences."""
+    architectures = config.get("architectures")
+    names = architectures if isinstance(architectures, list) else []
+    return any(str(name).endswith("ForSequenceClassification") for name in names)
+
+
+def count_labels(config: Mapping[str, Any]) -> int:
+    """Return the number of labels of a model's configuration; 2 is transformers' default."""
+    labels = config.get("id2label")
+    return len(labels) if isinstance(labels, dict) else int(config.get("num_labels", 2))
+
+
 UNDOCUMENTED = ModelFamily(ids=["*"], pooling="mean", source="")
 """The family of all checkpoints whose documentation is not known here."""
 
@@ -534,6 +557,8 @@ def describe(folder: Path, catalogue: Catalogue, model: str = "") -> Description
         return Description(saved.kind, saved.params, is_saved=True)
     if is_model2vec(folder):
         return Description("model2vec", params={})
+    if is_cross_encoder(folder):
+        return Description("cross_encoder", params={})
     family = find_family(model, catalogue)
     # None if the modules do more than a transformer, a pooling and a normalisation: then the
     # library runs them.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
@@ -38,7 +38,40 @@ class TextEmbeddings(NamedTuple):
     """The text of each embedding; None if the file has none."""
 
 
-class FileEncoder:
+class FixedTexts:
+    """The texts of a file, which may lack some of those that are to be embedded or scored."""
+
+    path: Path
+    unit: ClassVar[str] = "sentences"
+    """The texts in messages."""
+    row_by_text: Mapping[str, int]
+    """The row of each text."""
+
+    def missing_texts(self, texts: Sequence[str]) -> list[str]:
+        """Return the distinct texts of these that the file lacks."""
+        return [text for text in dict.fromkeys(texts) if text not in self.row_by_text]
+
+    def find_rows(self, texts: Sequence[str]) -> list[int]:
+        """Return the row of each of these texts; EncoderError if the file lacks one."""
+        self.require_texts(texts)
+        return [self.row_by_text[text] for text in texts]
+
+    def require_texts(self, texts: Sequence[str]) -> None:
+        """Raise EncoderError with the number of texts that the file lacks, if it lacks any.
+
+        The message names the first of them by its number among the distinct texts.
+        """
+        if missing := self.missing_texts(texts):
+            distinct_texts = list(dict.fromkeys(texts))
+            first = describe_sentence(distinct_texts, distinct_texts.index(missing[0]))
+            raise EncoderError(
+                f"{self.path} lacks {len(missing):,} of {len(distinct_texts):,} {self.unit}, "
+                f"the first is {first}; texts must be equal to the letter",
+                remedy=Remedy("texts"),
+            )
+
+
+class FileEncoder(FixedTexts):
     """The embeddings of a file, by their texts."""
 
     RUNTIME_PARAMETERS = ("texts",)
@@ -86,32 +119,13 @@ class FileEncoder:
         """The note that the embeddings came from a file."""
         return [f"embeddings from the file {self.path.name} (sha256 {self.digest[:12]})"]
 
-    def missing_texts(self, sentences: Sequence[str]) -> list[str]:
-        """Return the distinct sentences of these that the file has no embedding of."""
-        return [text for text in dict.fromkeys(sentences) if text not in self.row_by_text]
-
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return the embeddings (n, d) of these sentences.
 
         Raises:
             EncoderError: The file lacks a sentence.
         """
-        self.require_texts(sentences)
-        return self.embeddings[[self.row_by_text[sentence] for sentence in sentences]]
-
-    def require_texts(self, sentences: Sequence[str]) -> None:
-        """Raise EncoderError with the number of sentences that the file lacks, if it lacks any.
-
-        The message names the first of them by its number among the distinct sentences.
-        """
-        if missing := self.missing_texts(sentences):
-            distinct_sentences = list(dict.fromkeys(sentences))
-            first = describe_sentence(distinct_sentences, distinct_sentences.index(missing[0]))
-            raise EncoderError(
-                f"{self.path} lacks {len(missing):,} of {len(distinct_sentences):,} sentences, "
-                f"the first is {first}; texts must be equal to the letter",
-                remedy=Remedy("texts"),
-            )
+        return self.embeddings[self.find_rows(sentences)]
 
 
 def read_texts(path: Path) -> list[str]:
@@ -145,21 +159,41 @@ def read_embeddings(path: Path) -> TextEmbeddings:
         return _READERS[path.suffix](path)
 
 
-def _read_numpy(path: Path) -> TextEmbeddings:
-    """Read an array of embeddings, or an archive that may have an array of texts too."""
+ARRAY_SUFFIXES = (".npz", ".npy", ".safetensors")
+"""The endings of files of arrays."""
+
+
+def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of a file by name; the only one of a ``.npy`` file has the name ``""``."""
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        # numpy has no bfloat16.
+        return {
+            name: (tensor.double() if tensor.itemsize > 4 else tensor.float()).numpy()
+            for name, tensor in load_file(path).items()
+        }
     loaded = np.load(path, allow_pickle=False)
     if isinstance(loaded, np.ndarray):
-        return TextEmbeddings(loaded, texts=None)
+        return {"": loaded}
     with loaded as archive:
-        return _select_arrays(path, {name: archive[name] for name in archive.files})
+        return {name: archive[name] for name in archive.files}
 
 
-def _select_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> TextEmbeddings:
-    """Return the embeddings and texts among named arrays; a single matrix needs no name.
+def to_texts(array: npt.NDArray[Any]) -> list[str]:
+    """Return the texts of an array, some perhaps as bytes of UTF-8."""
+    return [text.decode() if isinstance(text, bytes) else text for text in array.ravel().tolist()]
+
+
+def _read_named_arrays(path: Path) -> TextEmbeddings:
+    """Return the embeddings and texts among the arrays of a file; a single matrix needs no name.
 
     Raises:
         EncoderError: No array, or more than one, may be the embeddings.
     """
+    arrays = read_arrays(path)
+    if [*arrays] == [""]:
+        return TextEmbeddings(arrays[""], texts=None)
     matrices = [name for name, array in arrays.items() if array.ndim == 2]
     embedding_name = _find_name(arrays, EMBEDDING_NAMES)
     if embedding_name is None and len(matrices) == 1:
@@ -169,20 +203,8 @@ def _select_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> TextEm
     text_name = _find_name(arrays, TEXT_NAMES)
     texts = None
     if text_name is not None:
-        texts = [
-            text.decode() if isinstance(text, bytes) else text
-            for text in arrays[text_name].ravel().tolist()
-        ]
+        texts = to_texts(arrays[text_name])
     return TextEmbeddings(arrays[embedding_name], texts)
-
-
-def _read_safetensors(path: Path) -> TextEmbeddings:
-    """Read tensors, of which one is the embeddings; there are no texts in such a file."""
-    from safetensors.torch import load_file
-
-    tensors = load_file(path)
-    # numpy has no bfloat16.
-    return _select_arrays(path, {name: tensor.float().numpy() for name, tensor in tensors.items()})
 
 
 def _read_parquet(path: Path) -> TextEmbeddings:
@@ -263,10 +285,8 @@ def _read_json_lines(path: Path, *, needs_embeddings: bool = True) -> TextEmbedd
 
 
 _READERS: Mapping[str, Callable[[Path], TextEmbeddings]] = {
-    ".npz": _read_numpy,
-    ".npy": _read_numpy,
+    **dict.fromkeys(ARRAY_SUFFIXES, _read_named_arrays),
     ".parquet": _read_parquet,
-    ".safetensors": _read_safetensors,
     ".jsonl": _read_json_lines,
 }
 """The function that reads each kind of file, by its ending."""

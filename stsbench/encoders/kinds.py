@@ -52,6 +52,10 @@ KINDS = {
     "fastsent": EncoderKind(f"{_WORDS}:FastSentEncoder", needs="checkpoint"),
     "use": EncoderKind("stsbench.encoders.served.use:UniversalSentenceEncoder", needs="checkpoint"),
     "file": EncoderKind("stsbench.encoders.embedding_file:FileEncoder", needs="nothing"),
+    "similarities": EncoderKind(
+        "stsbench.encoders.similarity_file:SimilarityFile", needs="nothing"
+    ),
+    "cross_encoder": EncoderKind(f"{_TRANSFORMER}.cross_encoder:CrossEncoder", needs="checkpoint"),
     "openai": EncoderKind("stsbench.encoders.served.openai:OpenAIEncoder", needs="server"),
 }
 """Our own kinds by name."""
@@ -60,17 +64,24 @@ KINDS = {
 def is_factory(candidate: Any) -> bool:  # noqa: ANN401 - the object of a user's name
     """Return whether this is an encoder, a class of encoders, or a function that may make one.
 
+    A pair scorer counts as an encoder.
+
     A function may if it is not of Python's own library, and does not say that it returns something
     else.
     """
     if not isinstance(candidate, type) and callable(candidate):
         candidate = inspect.unwrap(candidate)
     if not inspect.isfunction(candidate):
-        return can_encode(candidate)
+        return _can_score(candidate)
     if candidate.__module__.partition(".")[0] in sys.stdlib_module_names:
         return False
     return_type = _return_type(candidate)
-    return return_type is None or can_encode(return_type)
+    return return_type is None or _can_score(return_type)
+
+
+def _can_score(candidate: object) -> bool:
+    """Return whether an object or a class embeds sentences, or scores pairs of them."""
+    return can_encode(candidate) or callable(getattr(candidate, "score_pairs", None))
 
 
 def _return_type(function: Any) -> type | None:  # noqa: ANN401 - as is_factory
@@ -84,7 +95,7 @@ ENCODERS = Registry(
     {name: kind.address for name, kind in KINDS.items()},
     group="encoders",
     accepts=is_factory,
-    expected="a class with encode, a function that makes an encoder, or an encoder",
+    expected="a class with encode or score_pairs, a function that makes one of it, or an object",
 )
 
 

@@ -43,9 +43,14 @@ from stsbench.encoders.runs import (
     read_trained_runs,
     read_unfinished_runs,
 )
+from stsbench.encoders.similarity_file import SimilarityFile
 
-FILE_PREFIX = "file:"
-"""The beginning of the name of an encoder whose embeddings are in a file."""
+FILE_KINDS: Mapping[str, type[FileEncoder | SimilarityFile]] = {
+    "file:": FileEncoder,
+    "similarities:": SimilarityFile,
+}
+"""The class of encoders whose embeddings or scores are in a file, by the beginning of the name."""
+FILE_PREFIXES = tuple(FILE_KINDS)
 
 
 @validate_arguments(name=NAME_OR_PATH, params=PARAMETERS, catalogue=Catalogue)
@@ -60,6 +65,7 @@ def load_encoder(
     Args:
         name: A trained recipe (``recipe@3`` is its seed 3), a card's id, a card file, a checkpoint
             folder, a Hub id, ``file:EMBEDDINGS`` for a file of embeddings,
+            ``similarities:FILE`` for scores of pairs,
             ``package.module:Name`` of your own class, or an entry point of the group
             ``stsbench.encoders``.
         params: Values that replace the card's parameters, by name.
@@ -299,15 +305,16 @@ def _find_loader(
         return partial(_from_card, spec, cards[spec], params, catalogue)
     if _is_folder(spec):
         return partial(_from_checkpoint, spec, params, catalogue)
-    if spec.startswith(FILE_PREFIX) and Path(spec.removeprefix(FILE_PREFIX)).is_file():
+    is_file = spec.startswith(FILE_PREFIXES)
+    if is_file and Path(spec.partition(":")[2]).is_file():
         return partial(_from_file, spec, params, catalogue)
     for stem, stem_params in split_params(spec):
         # Entry points last: to look for them reads a file of every installed package.
         is_recognised = stem in cards or _is_location(stem) or _is_folder(stem)
         if stem_params and (is_recognised or stem in _entry_points()):
             return _find_loader(stem, merge_parameters(spec, stem_params, params), catalogue)
-    if spec.startswith(FILE_PREFIX):
-        raise EncoderError(f"there is no file '{spec.removeprefix(FILE_PREFIX)}' of embeddings")
+    if is_file:
+        raise EncoderError(f"there is no file '{spec.partition(':')[2]}'")
     if ":" in spec or spec in _entry_points():
         return partial(_from_address, spec, params, catalogue)
     if "/" in spec:
@@ -478,24 +485,25 @@ def _from_address(spec: str, params: dict[str, Any], catalogue: Catalogue) -> Na
 
 
 def _from_file(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
-    """Return the encoder of a file of embeddings, which is called by the file's name.
+    """Return the encoder of a file of embeddings or scores, which is called by the file's name.
 
     Args:
-        spec: The path of the file behind ``FILE_PREFIX``.
+        spec: The path of the file behind one of ``FILE_PREFIXES``.
         params: Its parameters: the file of its texts, and those of variants.
         catalogue: The cards, whose names the encoder must not take.
     """
-    path = Path(spec.removeprefix(FILE_PREFIX))
+    prefix, _, file = spec.partition(":")
+    path = Path(file)
     names = [
         variant_name(stem, params, excluded=FileEncoder.RUNTIME_PARAMETERS)
         for stem in candidate_names(path, catalogue)
     ]
     encoder = build_encoder(
-        FileEncoder,
+        FILE_KINDS[f"{prefix}:"],
         name=names[0],
         params={**params, "file": str(path)},
         where=f"encoder '{spec}'",
-        kind="file",
+        kind=prefix,
     )
     return NamedEncoder(name=names[0], candidate_names=names, encoder=encoder)
 

@@ -11,11 +11,12 @@ from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import EncoderError
+from stsbench.core.errors import EncoderError, look_up
 from stsbench.core.wording import format_repr
-from stsbench.encoders.base import Encoder, FloatArray
+from stsbench.encoders.base import Encoder, FloatArray, PairScorer
 from stsbench.encoders.engine.embed import as_array
 from stsbench.encoders.load import load_named
 from stsbench.encoders.metadata import (
@@ -27,9 +28,12 @@ from stsbench.encoders.metadata import (
     valid_text,
 )
 from stsbench.encoders.named import NamedEncoder, find_named
+from stsbench.encoders.pairs import ORDER_NOTES, Order, PairEncoder, ScorerEncoder, as_encoder
 
 TRANSFORMER_BATCH = 32
 """The number of sentences in a batch of a model of transformers."""
+CROSS_ENCODER_BATCH = 32
+"""The number of pairs in a batch of a ``CrossEncoder`` of sentence-transformers."""
 CLIENT_BATCH = 256
 """The number of sentences in a request of an OpenAI-like client."""
 
@@ -62,7 +66,7 @@ def resolve_encoder(
     resolved = _resolve_object(candidate, catalogue, name=name, params=params)
     if batch_size is None:
         return resolved
-    if not isinstance(resolved.encoder, FunctionEncoder):
+    if not isinstance(resolved.encoder, FunctionEncoder | FunctionScorer):
         raise EncoderError(
             f"'{resolved.name}' plans its own batches; batch_size is for functions and for "
             "objects of other libraries"
@@ -88,7 +92,7 @@ def _resolve_object(
         else find_named(wrap_object(candidate, named=name is not None), catalogue)
     )
     if name is None:
-        is_function = isinstance(named_encoder.encoder, FunctionEncoder)
+        is_function = isinstance(named_encoder.encoder, FunctionEncoder | FunctionScorer)
         if is_function and catalogue.is_taken(named_encoder.name):
             return replace(named_encoder, name=f"{named_encoder.name} (function)")
         return named_encoder
@@ -104,8 +108,9 @@ def wrap_object(candidate: object, *, named: bool = False) -> Encoder:
     """Return an object of a program as an encoder.
 
     Args:
-        candidate: An encoder, a ``SentenceTransformer``, a ``StaticModel`` of model2vec, a function
-            from sentences to embeddings (n, d), or a pair as :func:`is_pair` describes it.
+        candidate: An encoder, a pair scorer, a ``SentenceTransformer`` or ``CrossEncoder``, a
+            ``StaticModel`` of model2vec, a function from sentences to embeddings (n, d), or a pair
+            as :func:`is_pair` describes it.
         named: The program names the encoder in results. Then an object with ``encode`` but no
             name of its own is accepted, and its ``encode`` is wrapped as a function.
 
@@ -117,6 +122,8 @@ def wrap_object(candidate: object, *, named: bool = False) -> Encoder:
         if isinstance(second, str):
             return _wrap_client(first, second)
         return _wrap_transformer(first, second)
+    if _is_cross_encoder(candidate) or isinstance(candidate, PairScorer):
+        return wrap_pair_scorer(candidate)
     is_static_model = _is_instance(candidate, package="model2vec", class_name="StaticModel")
     if is_static_model and not is_encoder(candidate):
         encoder = FunctionEncoder(cast(Encoder, candidate).encode)
@@ -163,11 +170,7 @@ class FunctionEncoder:
     def __init__(self, function: Callable[[list[str]], object]) -> None:
         """Store the function, and take its name; ``lambda`` for a lambda function."""
         self.function = function
-        # A partial has no name, nor has an object with __call__: its class has one.
-        named_object: Any = function.func if isinstance(function, partial) else function
-        if not inspect.isroutine(named_object):
-            named_object = type(named_object)
-        self.name = named_object.__name__.strip("<>")
+        self.name = _name_function(function)
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
@@ -178,6 +181,118 @@ class FunctionEncoder:
         ]
         embeddings = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return embeddings.astype(np.float32, copy=False)
+
+
+def _name_function(function: object) -> str:
+    """Return the name of a function; ``lambda`` for a lambda function."""
+    # A partial has no name, nor has an object with __call__: its class has one.
+    named_object: Any = function.func if isinstance(function, partial) else function
+    if not inspect.isroutine(named_object):
+        named_object = type(named_object)
+    return str(named_object.__name__).strip("<>")
+
+
+class FunctionScorer(PairEncoder):
+    """A function of two sentences, or of two lists of sentences, as a pair scorer.
+
+    Nothing identifies what the function does, so that no scores are stored.
+    """
+
+    device_used: object = None
+    dtype: object = None
+
+    def __init__(
+        self,
+        function: Callable[[Any, Any], object],
+        *,
+        batch_size: int | None = None,
+        order: Order = "given",
+    ) -> None:
+        """Store the function, and take its name.
+
+        Args:
+            function: Returns the score of two sentences; or, if there is a batch size, the scores
+                (n,) of two lists of n sentences.
+            batch_size: The largest n; None for a function of two sentences.
+            order: The order of the two sentences: a row of ``ORDER_NOTES``.
+
+        Raises:
+            EncoderError: There is no such order.
+        """
+        look_up("order", order, ORDER_NOTES)
+        self.function = function
+        self.batch_size = batch_size
+        self.order = order
+        self.name = _name_function(function)
+
+    def score_pairs(self, first: Sequence[str], second: Sequence[str]) -> npt.NDArray[Any]:
+        """Return the score of each pair, (n,)."""
+        if self.batch_size is None:
+            return as_array(list(map(self.function, first, second)), self.name)
+        size = self.batch_size
+        parts = [
+            as_array(
+                self.function(
+                    list(first[start : start + size]), list(second[start : start + size])
+                ),
+                self.name,
+            )
+            for start in range(0, max(len(first), 1), size)
+        ]
+        return np.concatenate(parts)
+
+
+def wrap_pair_scorer(
+    candidate: object, *, batch_size: int | None = None, order: Order = "given"
+) -> PairEncoder:
+    """Return what scores two sentences in a program as a pair scorer.
+
+    Args:
+        candidate: A pair scorer, a ``CrossEncoder`` of sentence-transformers, or a function.
+        batch_size: As for :class:`FunctionScorer`; for a ``CrossEncoder`` the number of pairs in a
+            batch, by default 32.
+        order: As for :class:`FunctionScorer`.
+
+    Raises:
+        EncoderError: It is none of these, or a pair scorer that plans its batches and order itself.
+    """
+    if _is_cross_encoder(candidate):
+        return _wrap_cross_encoder(candidate, batch_size or CROSS_ENCODER_BATCH, order)
+    if isinstance(candidate, PairScorer):
+        if batch_size is not None or order != "given":
+            raise EncoderError(
+                f"'{candidate.name}' plans its own batches and order; batch_size and order are for "
+                "functions and for objects of other libraries"
+            )
+        scorer = as_encoder(candidate)
+        return scorer if isinstance(scorer, PairEncoder) else ScorerEncoder(candidate)
+    if not callable(candidate) or isinstance(candidate, type):
+        raise EncoderError(
+            f"{format_repr(candidate)} scores no pairs; give a function of two sentences, a "
+            "CrossEncoder, or an object with name, fingerprint (or None) and "
+            "score_pairs(first, second)"
+        )
+    return FunctionScorer(candidate, batch_size=batch_size, order=order)
+
+
+def _is_cross_encoder(candidate: object) -> bool:
+    """Return whether an object is a ``CrossEncoder`` of sentence-transformers."""
+    return _is_instance(candidate, package="sentence_transformers", class_name="CrossEncoder")
+
+
+def _wrap_cross_encoder(model: Any, batch_size: int, order: Order) -> FunctionScorer:  # noqa: ANN401 - of a library not imported
+    """Return a user's own ``CrossEncoder`` as a pair scorer, which is never stored."""
+
+    def score(first: list[str], second: list[str]) -> object:
+        pairs = list(zip(map(valid_text, first), map(valid_text, second), strict=True))
+        # The library divides them into batches, with the shorter pairs together.
+        return model.predict(pairs, batch_size=scorer.batch_size, show_progress_bar=False)
+
+    scorer = FunctionScorer(score, batch_size=batch_size, order=order)
+    scorer.name = "CrossEncoder"
+    scorer.device_used = model.device
+    scorer.dtype = model.dtype
+    return scorer
 
 
 def is_pair(candidate: object) -> bool:

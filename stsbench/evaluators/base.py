@@ -16,6 +16,7 @@ from msgspec import Meta
 from stsbench.core.errors import DataError, ProtocolError
 from stsbench.data.splits import Split
 from stsbench.encoders.base import Embed, EmbeddingRows, iter_blocks
+from stsbench.encoders.pairs import pair_scores, pairs_of
 from stsbench.numbers.dependence import DOMINANT_COMPONENT_NOTE, read_dependence
 from stsbench.numbers.intervals import correlation_interval
 from stsbench.numbers.similarity import SIMILARITIES, Similarities, are_bits
@@ -62,7 +63,11 @@ class Evaluator(Protocol):
     """Scores one task; made with its protocol, called with the task's splits."""
 
     protocol: Any
-    """A dataclass whose fields a Result records."""
+    """A dataclass whose fields a Result records.
+
+    A class with ``ACCEPTS_PAIR_SCORES = True`` has a protocol with a field ``similarity``, which is
+    None if a pair scorer is scored: ``embed`` then returns the scores of joined pairs.
+    """
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
         """Score the embeddings of these splits."""
@@ -170,6 +175,22 @@ def compare_sides(
             parts.append(SIMILARITIES[name](a, b))
     return [
         Similarities(*map(np.concatenate, zip(*parts_by_name[name], strict=True))) for name in names
+    ]
+
+
+def read_pair_scores(split: Split, embed: Embed) -> list[Similarities]:
+    """Return a pair scorer's scores of each item's first sentence with each of its others.
+
+    Args:
+        split: Items of two sentences or more.
+        embed: Returns the scores of joined pairs.
+
+    Returns:
+        For each further column of sentences the scores as similarities, (n,).
+    """
+    return [
+        Similarities(pair_scores(embed(texts)), np.zeros(len(texts), dtype=bool))
+        for texts in pairs_of(split.sides)
     ]
 
 

@@ -16,13 +16,13 @@ import numpy as np
 from stsbench.core.errors import DataError, ProtocolError, suggest
 from stsbench.data.splits import ContrastSplit, Split
 from stsbench.encoders.base import Embed
-from stsbench.evaluators.base import ItemColumns, Scores, compare_sides
+from stsbench.evaluators.base import ItemColumns, Scores, compare_sides, read_pair_scores
 from stsbench.numbers.dependence import read_dependence, sentence_columns
 from stsbench.numbers.intervals import (
     SHARE_INTERVAL_METHOD,
     share_interval,
 )
-from stsbench.numbers.similarity import SIMILARITIES
+from stsbench.numbers.similarity import DEFAULT_SIMILARITY, SIMILARITIES
 
 TIE_TOLERANCE = 1e-12
 """Similarities that differ by no more are tied: cosines of equal vectors differ by rounding."""
@@ -35,16 +35,17 @@ class ContrastProtocol:
     Attributes:
         name: The protocol's name.
         metric: The score: the share of items in the right order.
-        similarity: One of ``SIMILARITIES``.
+        similarity: One of ``SIMILARITIES``; None for a pair scorer, whose scores are the
+            similarities.
     """
 
     name: str
     metric: Literal["accuracy"] = "accuracy"
-    similarity: str = "cosine"
+    similarity: str | None = DEFAULT_SIMILARITY
 
     def __post_init__(self) -> None:
         """Raise ProtocolError if the similarity is not in its table."""
-        if self.similarity not in SIMILARITIES:
+        if self.similarity is not None and self.similarity not in SIMILARITIES:
             raise ProtocolError(
                 f"protocol '{self.name}': similarity: '{self.similarity}' is not one of "
                 f"{', '.join(SIMILARITIES)}{suggest(self.similarity, SIMILARITIES)}"
@@ -59,6 +60,7 @@ class ContrastEvaluator:
         "contrast": ContrastProtocol(name="contrast")
     }
     ONE_SPLIT: ClassVar[bool] = True
+    ACCEPTS_PAIR_SCORES: ClassVar[bool] = True
 
     protocol: ContrastProtocol
 
@@ -67,7 +69,7 @@ class ContrastEvaluator:
 
         Args:
             splits: One ContrastSplit, under any name.
-            embed: Embeds its sentences.
+            embed: Embeds its sentences, or returns the scores of its pairs.
             seed: Not used: nothing is drawn.
 
         Raises:
@@ -77,11 +79,14 @@ class ContrastEvaluator:
         (split,) = splits.values()
         if not isinstance(split, ContrastSplit):
             raise DataError("the evaluator 'contrast' scores anchors with positives and negatives")
-        embeddings = embed(split.texts())
-        positive, *negatives = (
-            compare_sides(embeddings, split.n, [self.protocol.similarity], side=side)[0]
-            for side in range(1, len(split.sides))
-        )
+        if self.protocol.similarity is None:
+            positive, *negatives = read_pair_scores(split, embed)
+        else:
+            embeddings = embed(split.texts())
+            positive, *negatives = (
+                compare_sides(embeddings, split.n, [self.protocol.similarity], side=side)[0]
+                for side in range(1, len(split.sides))
+            )
         # By how much the positive is more similar than each negative: (n_negatives, n_items).
         margins = np.array([positive.values - negative.values for negative in negatives])
         is_above_negative = margins > TIE_TOLERANCE

@@ -21,10 +21,16 @@ from stsbench.evaluators.base import (
     Scores,
     compare_sides,
     inspect_embeddings,
+    read_pair_scores,
     score_pairs,
 )
 from stsbench.numbers.dependence import sentence_columns
-from stsbench.numbers.similarity import FURTHER_CORRELATIONS, SIMILARITIES, Similarities
+from stsbench.numbers.similarity import (
+    DEFAULT_SIMILARITY,
+    FURTHER_CORRELATIONS,
+    SIMILARITIES,
+    Similarities,
+)
 from stsbench.numbers.statistics import (
     AGGREGATIONS,
     CORRELATIONS,
@@ -45,13 +51,14 @@ class StsProtocol:
             correlation over all subsets joined; ``mean`` and ``wmean``: the plain mean of the
             subsets' correlations, and the mean weighted by their numbers of pairs.
         similarity: One of ``SIMILARITIES``. It is computed on the embeddings unchanged: on the
-            integers if they are integers.
+            integers if they are integers. None for a pair scorer, whose scores are the
+            similarities.
     """
 
     name: str
     metric: str
     aggregation: str
-    similarity: str = "cosine"
+    similarity: str | None = DEFAULT_SIMILARITY
 
     def __post_init__(self) -> None:
         """Check that metric, aggregation and similarity are known.
@@ -62,7 +69,7 @@ class StsProtocol:
         tables = {"metric": CORRELATIONS, "aggregation": AGGREGATIONS, "similarity": SIMILARITIES}
         for field, table in tables.items():
             value = getattr(self, field)
-            if value not in table:
+            if value not in table and (field, value) != ("similarity", None):
                 raise ProtocolError(
                     f"protocol '{self.name}': {field}: '{value}' is not one of "
                     f"{', '.join(table)}{suggest(value, table)}"
@@ -92,6 +99,7 @@ class StsEvaluator:
 
     PROTOCOLS: ClassVar[Mapping[str, StsProtocol]] = PROTOCOLS
     ONE_SPLIT: ClassVar[bool] = True
+    ACCEPTS_PAIR_SCORES: ClassVar[bool] = True
 
     protocol: StsProtocol
 
@@ -100,7 +108,7 @@ class StsEvaluator:
 
         Args:
             splits: One PairSplit, under any name.
-            embed: Embeds its sentences.
+            embed: Embeds its sentences, or returns the scores of its pairs.
             seed: Not used: nothing is drawn.
 
         Raises:
@@ -118,17 +126,18 @@ class StsEvaluator:
                 "tell the subsets",
                 hint="use protocol 'simcse', or a data folder (`data`) with the subsets",
             )
-        (similarity, has_zero_vector), *further = _compute_similarities(
-            split, embed, [self.protocol.similarity, *FURTHER_CORRELATIONS.values()]
-        )
+        if self.protocol.similarity is None:
+            (pair_scores,) = read_pair_scores(split, embed)
+            similarities = {"similarity": pair_scores}
+        else:
+            names = [self.protocol.similarity, *FURTHER_CORRELATIONS.values()]
+            column_names = ["similarity", *FURTHER_CORRELATIONS.values()]
+            computed = _compute_similarities(split, embed, names)
+            similarities = dict(zip(column_names, computed, strict=True))
         columns: ItemColumns = {
             "subset": list(split.subset),
             "gold": split.gold,
-            "similarity": similarity,
-            **{
-                name: values
-                for name, (values, _) in zip(FURTHER_CORRELATIONS.values(), further, strict=True)
-            },
+            **{name: similarity.values for name, similarity in similarities.items()},
         }
         result = self.recompute({**columns, **sentence_columns(*split.sides)})
         scores = result.scores
@@ -138,7 +147,7 @@ class StsEvaluator:
             notes.insert(
                 0, "the data's source does not tell subsets: only the aggregation 'all' is offered"
             )
-        zero_vectors = int(has_zero_vector.sum())
+        zero_vectors = int(similarities["similarity"].has_zero_vector.sum())
         if zero_vectors:
             notes.insert(0, f"{zero_vectors} pairs hold a zero vector and have similarity 0")
         return replace(result, scores=scores, zero_vectors=zero_vectors, notes=tuple(notes))

@@ -113,6 +113,8 @@ SIMILARITIES: Mapping[str, Callable[[FloatArray, FloatArray], Similarities]] = {
 """The similarities by their names in protocols: those of vector databases, and of MTEB."""
 
 
+DEFAULT_SIMILARITY = "cosine"
+"""The similarity of protocols unless a user chooses another one."""
 FURTHER_CORRELATIONS = {"euclidean_spearman": "euclidean", "manhattan_spearman": "manhattan"}
 """Spearman's correlations that STS results have beside their score, by the names in MTEB's files;
 each with its similarity, which is the name of a per-item column too."""

@@ -2,6 +2,8 @@
 
 Two scores are comparable if and only if the first parts of their signatures are equal: the task
 with its split, its card and its data, and the protocol with its metric, aggregation and similarity.
+A pair scorer needs no similarity, so that its signature has none: its scores are comparable with
+those of the default similarity.
 The second part says what made a score: the prompt, the type of numbers, the version of stsbench and
 how many texts were cut. It differs between encoders that are compared fairly.
 """
@@ -14,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
+from stsbench.numbers.similarity import DEFAULT_SIMILARITY
 from stsbench.results.record import Result, protocol_key
 
 Fields = tuple[tuple[str, str], ...]
@@ -24,6 +27,8 @@ ID_LENGTH = 8
 HASH_LENGTH = 12
 SEPARATOR, PART_SEPARATOR = " | ", " || "
 UNKNOWN = "?"
+NO_SIMILARITY = ("similarity", "null")
+"""The field of the protocol of a pair scorer's score."""
 VERSION_LABELS = {
     "data": "data hash",
     "n": "number of items",
@@ -71,18 +76,42 @@ class ComparedPart(NamedTuple):
     protocol: Fields
 
     @property
+    def comparison_key(self) -> tuple[object, ...]:
+        """The fields, with the default similarity for the score of a pair scorer."""
+        return (*self[:-1], _fill_similarity(self.protocol))
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether scores with these parts are comparable."""
+        return isinstance(other, ComparedPart) and self.comparison_key == other.comparison_key
+
+    def __hash__(self) -> int:
+        """Return the hash of the fields that are compared."""
+        return hash(self.comparison_key)
+
+    @property
     def protocol_name(self) -> str:
         """The name of the protocol."""
         return str(_parse(self.protocol).get("name"))
 
     def with_protocol(self, **fields: str) -> ComparedPart:
         """Return a copy with other values of some protocol fields: of another score of a Result."""
-        return self._replace(protocol=protocol_part({**_parse(self.protocol), **fields}))
+        return self._replace(protocol=_format_protocol({**_parse(self.protocol), **fields}))
 
 
 def protocol_part(protocol: Mapping[str, Any]) -> Fields:
+    """Return a protocol's fields as text, the same for those whose scores are comparable."""
+    return _fill_similarity(_format_protocol(protocol))
+
+
+def _format_protocol(protocol: Mapping[str, Any]) -> Fields:
     """Return a protocol's fields as text, the same for equal fields in any order."""
     return _split_protocol(protocol_key(protocol))
+
+
+def _fill_similarity(protocol: Fields) -> Fields:
+    """Return a protocol's fields with the default similarity if a pair scorer needed none."""
+    default = (NO_SIMILARITY[0], json.dumps(DEFAULT_SIMILARITY))
+    return tuple(default if field == NO_SIMILARITY else field for field in protocol)
 
 
 @lru_cache(maxsize=1024)
@@ -106,7 +135,7 @@ def compared_part(score: _ScoreConditions) -> ComparedPart:
         n=score.n,
         task_card=score.task_card,
         data=score.data,
-        protocol=protocol_part(score.protocol),
+        protocol=_format_protocol(score.protocol),
     )
 
 
@@ -131,12 +160,13 @@ def describe_mismatch(
         return None
     if first.split != second.split:
         return f"split differs: '{first.split}' against '{second.split}'"
-    protocols = [dict(part.protocol) for part in parts]
+    protocols = [dict(_fill_similarity(part.protocol)) for part in parts]
     fields = [field for field in {**protocols[0], **protocols[1]} if field != "name"]
     # The name comes last, because any other field explains more.
     for field in [*fields, "name"]:
         if protocols[0].get(field) != protocols[1].get(field):
-            values = [protocol.get(field, "none").replace('"', "'") for protocol in protocols]
+            values = [dict(part.protocol).get(field, "null") for part in parts]
+            values = [value.replace("null", "none").replace('"', "'") for value in values]
             return f"protocol field '{field}' differs: {' against '.join(values)}"
     for field, label in VERSION_LABELS.items():
         if getattr(first, field) != getattr(second, field):
@@ -147,7 +177,7 @@ def describe_mismatch(
 
 def signature_id(parts: Iterable[ComparedPart]) -> str:
     """Return the hash of the first parts of scores: the same on any machine, in any order."""
-    return _hash(sorted(set(parts)))[:ID_LENGTH]
+    return _hash(sorted({part.comparison_key for part in parts}))[:ID_LENGTH]
 
 
 def _hash(value: object) -> str:
@@ -167,9 +197,10 @@ def format_compared(parts: Iterable[ComparedPart], *, short: bool = False) -> st
 
     Returns:
         For example ``signature:1a2b3c4d | tasks:stsb | split:test | n:1379 | cards:… | data:… |
-        protocol:simcse | metric:spearman | aggregation:all | similarity:cosine``; empty if there
-        are no parts.
+        protocol:simcse | metric:spearman | aggregation:all | similarity:cosine``, without the
+        similarity if all scores are of pair scorers; empty if there are no parts.
     """
+    parts = list(parts)
     distinct = list(dict.fromkeys(parts))
     if not distinct:
         return ""
@@ -188,7 +219,7 @@ def format_compared(parts: Iterable[ComparedPart], *, short: bool = False) -> st
         "n": str(sum(part.n for part in distinct)),
         "cards": card_hash[:HASH_LENGTH],
         "data": data_hash[:HASH_LENGTH],
-        **_join_protocols(distinct),
+        **_join_protocols(parts),
     }
     return _format_fields(fields, short=short)
 
@@ -197,7 +228,7 @@ def format_each_protocol(parts: Iterable[ComparedPart]) -> list[str]:
     """Return what scores must have in common to be compared, as one text per protocol."""
     parts_by_protocol: dict[Fields, list[ComparedPart]] = {}
     for part in parts:
-        parts_by_protocol.setdefault(part.protocol, []).append(part)
+        parts_by_protocol.setdefault(_fill_similarity(part.protocol), []).append(part)
     return list(map(format_compared, parts_by_protocol.values()))
 
 
@@ -206,8 +237,8 @@ def _join_protocols(parts: Sequence[ComparedPart]) -> dict[str, str]:
 
     The label of the field ``name`` is ``protocol``; other fields are their own labels.
     """
-    names = dict.fromkeys(name for part in parts for name, _ in part.protocol)
-    protocols = [dict(part.protocol) for part in parts]
+    protocols = [dict(field for field in part.protocol if field != NO_SIMILARITY) for part in parts]
+    names = dict.fromkeys(name for protocol in protocols for name in protocol)
     values_by_label = {}
     for name in names:
         label = "protocol" if name == "name" else name

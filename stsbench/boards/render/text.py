@@ -66,6 +66,7 @@ LATEX_ESCAPES = dict(
     † \textsuperscript{\dag}
     ‡ \textsuperscript{\ddag}
     § \textsuperscript{\S}
+    ‖ \textsuperscript{$\|$}
     ¶ \textsuperscript{\P}
     * \textsuperscript{*}
     ± $\pm$

@@ -17,6 +17,7 @@ from stsbench.boards.tables.table import (
     NO_ROW,
     OTHER_PROTOCOL,
     OVERLAP_SYMBOLS,
+    PAIR_SCORER,
     QUOTED,
     STANDING_KINDS,
     SYMBOL_LEGENDS,
@@ -284,6 +285,8 @@ def _row_symbols(table: Table, row: Row, number_kind: NumberKind) -> str:
         }
     symbols = [symbol for symbol, reason in reasons_by_symbol.items() if reason]
     symbols.append(OVERLAP_SYMBOLS.get(row.overlap, ""))
+    if row.scores_pairs:
+        symbols.append(PAIR_SCORER)
     if row.is_best:
         symbols.append(TIED)
     return "".join(symbols)

@@ -205,6 +205,11 @@ class Row:
         """Whether any of its cells has a measured number."""
         return any(cell.measured for cell in self.cells.values())
 
+    @property
+    def scores_pairs(self) -> bool:
+        """Whether a measured number is of a pair scorer."""
+        return any(result.protocol.get("similarity", "") is None for result in self.results)
+
 
 NO_ROW = Row(label="", cells={})
 
@@ -293,7 +298,9 @@ UNDETECTABLE = "~"
 """Behind a published number that is too near to the next better one for a test to see."""
 ABOVE, BELOW = "↑", "↓"
 """Behind measured numbers that differ significantly from those of a row that the user names."""
+PAIR_SCORER = "‖"
 SYMBOLS = QUOTED + OTHER_PROTOCOL + TEXT_OVERLAP + GOLD_OVERLAP + MISPRINT + IMPORTED + TIED
+SYMBOLS += PAIR_SCORER
 """The symbols that may stand behind a name in a table."""
 OVERLAP_SYMBOLS = {"text": TEXT_OVERLAP, "gold": GOLD_OVERLAP}
 OVERLAP_LEGENDS = {
@@ -302,6 +309,7 @@ OVERLAP_LEGENDS = {
 }
 SYMBOL_LEGENDS = {
     **OVERLAP_LEGENDS,
+    PAIR_SCORER: f"{PAIR_SCORER} scores pairs itself; no embeddings",
     TIED: (
         f"{TIED} best by the mean among the rows measured here, "
         "or not significantly different from that one"

@@ -222,8 +222,10 @@ class DriftMonitor:
     def _probes(self) -> FloatArray:
         """The embeddings of the probe sentences, (n, d); (0, 0) if they cannot be embedded."""
         no_embeddings = np.empty((0, 0), dtype=np.float32)
+        # A pair scorer has pairs of them.
+        texts = getattr(self.encoder, "probe_texts", PROBE_SENTENCES)
         try:
-            rows = np.asarray(self.encoder.encode(PROBE_SENTENCES), dtype=np.float32)
+            rows = np.asarray(self.encoder.encode(texts), dtype=np.float32)
         except (Exception, SystemExit):
             # An error here must not stop a run: the user did not ask for these sentences.
             return no_embeddings
@@ -342,7 +344,8 @@ def read_environment(encoder: Encoder) -> dict[str, str]:
         environment["flash-attn"] = flash_version
     if uses_tf32():
         environment["float32"] = "tf32"
-    classes = dict.fromkeys(type(layer) for layer in layers_of(encoder))
+    # A user's pair scorer is inside an encoder of ours.
+    classes = dict.fromkeys(type(getattr(layer, "scorer", layer)) for layer in layers_of(encoder))
     digests = [_code_digests(kind) for kind in classes if not provenance.is_own_class(kind)]
     if code := " ".join(digests):
         environment["code"] = code
