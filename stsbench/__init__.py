@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from stsbench.core.catalogue import Catalogue as Catalogue
     from stsbench.core.errors import StsbenchError as StsbenchError
     from stsbench.data.task import Task as Task, load_task as load_task
-    from stsbench.encoders.base import Encoder as Encoder, PairScorer as PairScorer
+    from stsbench.encoders.base import Encoder as Encoder
     from stsbench.encoders.load import load_encoder as load_encoder
+    from stsbench.encoders.pairs import PairScorer as PairScorer
     from stsbench.recipes.train import train as train
     from stsbench.results.record import Result as Result
 
@@ -43,8 +44,9 @@ _MODULES = {
     "stsbench.core.catalogue": ("Catalogue",),
     "stsbench.core.errors": ("StsbenchError",),
     "stsbench.data.task": ("Task", "load_task"),
-    "stsbench.encoders.base": ("Encoder", "PairScorer"),
+    "stsbench.encoders.base": ("Encoder",),
     "stsbench.encoders.load": ("load_encoder",),
+    "stsbench.encoders.pairs": ("PairScorer",),
     "stsbench.recipes.train": ("train",),
     "stsbench.results.record": ("Result",),
 }

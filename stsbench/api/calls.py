@@ -220,10 +220,10 @@ def evaluate(**arguments: Any) -> Results:  # noqa: ANN401, D417 - those of iter
 
     Args:
         encoder: An encoder, what :func:`stsbench.load_encoder` takes, a ``SentenceTransformer`` or
-            ``CrossEncoder`` of sentence-transformers, or a function from a list of sentences to their embeddings
-            (n, d), ``(model, tokenizer)`` of transformers, or ``(client, "model")`` of an
-            OpenAI-like client; embeddings of all these are never stored. Several as a list, as a
-            dict by the names that results have for them, or as a comma list of names.
+            ``CrossEncoder`` of sentence-transformers, or a function from a list of sentences to
+            their embeddings (n, d), ``(model, tokenizer)`` of transformers, or ``(client,
+            "model")`` of an OpenAI-like client; embeddings of all these are never stored. Several
+            as a list, as a dict by the names that results have for them, or as a comma list.
         tasks: Names of tasks and suites, a comma list of them, Tasks, or a list of these.
         protocol: Names of protocols; each task takes the one that its evaluator has.
         data: A local data folder; by default ``STSBENCH_DATA``, else the Hub.
@@ -282,8 +282,8 @@ def evaluate_pairs(
 
     Args:
         function: A function of two sentences that returns their similarity, for example
-            ``lambda first, second: ...``; a ``CrossEncoder`` of sentence-transformers; or an object
-            with ``name``, ``fingerprint`` (or None) and ``score_pairs(first, second)``.
+            ``lambda first, second: ...``; a ``CrossEncoder`` of sentence-transformers; or a
+            :class:`stsbench.PairScorer`.
         tasks: As for :func:`evaluate`.
         order: ``given``: the sentences in the order of the data; ``both``: the mean of the scores
             of both orders.

@@ -50,7 +50,7 @@ from stsbench.encoders.fitted import (
 )
 from stsbench.encoders.metadata import check_encoder, is_computed_here, read_notes
 from stsbench.encoders.named import NamedEncoder
-from stsbench.encoders.pairs import PairEncoder
+from stsbench.encoders.pairs import PairScorer
 from stsbench.encoders.similarity_file import SimilarityFile
 from stsbench.results.record import Result
 
@@ -90,8 +90,6 @@ def open_store(
     return EmbeddingStore(encoder_folder, monitor, read_only=read_only)
 
 
-MAX_LISTED_TASKS = 8
-"""The most tasks that a message lists."""
 UNGRADED_SUFFIX = "+ungraded"
 """Ends the name of texts that include the sentences of pairs without a gold score."""
 
@@ -321,23 +319,9 @@ class TaskEmbedder:
         shared_state.engine = self._base_engine if has_base else None
 
     def planned_task(self, task: PlannedTask) -> PlannedTask:
-        """Return a task as the encoder is scored on it: by its pairs if it is a pair scorer.
-
-        Raises:
-            EncoderError: The encoder is a pair scorer, and the task needs embeddings.
-        """
-        if not isinstance(self.encoder.encoder, PairEncoder):
-            return task
-        if task.for_pair_scorer is None:
-            raise self._needs_embeddings([f"{task.name} by protocol '{task.requested_protocol}'"])
-        return task.for_pair_scorer
-
-    def _needs_embeddings(self, tasks: Sequence[str]) -> EncoderError:
-        """Return the error for tasks that a pair scorer cannot be scored on."""
-        return EncoderError(
-            f"'{self.encoder.name}' scores pairs and has no embeddings, which are needed for "
-            f"{format_some(tasks, MAX_LISTED_TASKS)}"
-        )
+        """Return a task as the encoder is scored on it: by its pairs if it is a pair scorer."""
+        is_pair_scorer = isinstance(self.encoder.encoder, PairScorer)
+        return (task.for_pair_scorer if is_pair_scorer else None) or task
 
     def _select_suitable(self, tasks: Sequence[PlannedTask]) -> list[PlannedTask]:
         """Return the tasks that the encoder can be scored on; the others are reported.
@@ -345,14 +329,18 @@ class TaskEmbedder:
         Raises:
             EncoderError: There are tasks, but none of them is suitable.
         """
-        if not isinstance(self.encoder.encoder, PairEncoder):
+        if not isinstance(self.encoder.encoder, PairScorer):
             return list(tasks)
         suitable_tasks = [task for task in tasks if task.for_pair_scorer is not None]
         unsuitable = [task.name for task in tasks if task.for_pair_scorer is None]
-        if unsuitable and not suitable_tasks:
-            raise self._needs_embeddings(unsuitable)
         if unsuitable:
-            self._callbacks.on_failure(self.encoder.name, self._needs_embeddings(unsuitable))
+            error = EncoderError(
+                f"'{self.encoder.name}' scores pairs and has no embeddings, which are needed for "
+                f"{format_some(unsuitable)}"
+            )
+            if not suitable_tasks:
+                raise error
+            self._callbacks.on_failure(self.encoder.name, error)
         return suitable_tasks
 
     def _load_fitting_texts(

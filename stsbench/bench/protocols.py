@@ -90,14 +90,11 @@ class PlannedTask:
 
     def texts(self) -> list[str]:
         """Return all sentences that the score needs; for a pair scorer, its pairs joined."""
-        if not self.scores_pairs:
-            return [text for split in self.splits.values() for text in split.texts()]
-        return [
-            text
+        columns_of_splits = (
+            pairs_of(split.sides) if self.scores_pairs else split.sides
             for split in self.splits.values()
-            for texts in pairs_of(split.sides)
-            for text in texts
-        ]
+        )
+        return [text for columns in columns_of_splits for column in columns for text in column]
 
 
 def load_tasks(

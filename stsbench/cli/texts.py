@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stsbench.cli import options as opt
 from stsbench.cli.printing import print_text, print_unchanged
 from stsbench.core.errors import OutputError, StsbenchError
 from stsbench.core.files import write_atomically
-from stsbench.core.wording import describe_sentence
-from stsbench.encoders.pairs import split_pairs
-
-if TYPE_CHECKING:
-    from stsbench.bench.protocols import PlannedTask
+from stsbench.core.wording import PAIR_MARK, describe_sentence
+from stsbench.data.readers.columns import PAIR_NAMES
+from stsbench.encoders.pairs import split_pair
 
 LIST_FORMATS = (".jsonl", ".txt")
 """The endings of files of sentences."""
@@ -61,15 +58,12 @@ def texts_command(
         catalogue=opt.read_cards(cards),
     )
     context = RunContext(plan, RunCallbacks().with_raised_failures())
-    texts = [text for task in context.tasks.values() for text in _list_texts(task, pairs=pairs)]
-    if pairs:
-        rows = zip(*split_pairs(texts, name=""), strict=True)
-        content = "".join(
-            f"{json.dumps({'sentence1': first, 'sentence2': second})}\n" for first, second in rows
-        )
-    else:
+    planned_tasks = [task.for_pair_scorer if pairs else task for task in context.tasks.values()]
+    # Tasks that need embeddings have no pairs to score.
+    texts = [text for task in filter(None, planned_tasks) for text in task.texts()]
+    if not pairs:
         texts = list(dict.fromkeys(texts))
-        content = _format_sentences(texts, out)
+    content = _format_texts(texts, out)
     if out is None:
         # print_text would replace what looks like a secret, and the sentence would be another one.
         print_unchanged(content)
@@ -78,27 +72,21 @@ def texts_command(
     print_text(f"wrote {len(texts):,} {'pairs' if pairs else 'sentences'} to {out}")
 
 
-def _list_texts(task: PlannedTask, *, pairs: bool) -> list[str]:
-    """Return the sentences of a task, or its joined pairs.
-
-    Raises:
-        StsbenchError: The task is not scored by pairs.
-    """
-    if not pairs:
-        return task.texts()
-    if task.for_pair_scorer is None:
-        raise StsbenchError(f"{task.name} needs embeddings; pairs of it have no scores")
-    return task.for_pair_scorer.texts()
+def _to_record(text: str) -> dict[str, str]:
+    """Return the JSON object of a sentence, or of a joined pair."""
+    if not text.startswith(PAIR_MARK):
+        return {"text": text}
+    return dict(zip(PAIR_NAMES[0], split_pair(text), strict=True))
 
 
-def _format_sentences(sentences: Sequence[str], path: Path | None) -> str:
-    """Return the content of a file of sentences, in the format of its ending; None: JSON lines.
+def _format_texts(sentences: Sequence[str], path: Path | None) -> str:
+    """Return the content of a file of texts, in the format of its ending; None: JSON lines.
 
     Raises:
         OutputError: A sentence has a line break, which plain text cannot hold.
     """
     if path is None or path.suffix == ".jsonl":
-        lines = [json.dumps({"text": sentence}) for sentence in sentences]
+        lines = [json.dumps(_to_record(sentence)) for sentence in sentences]
     else:
         lines = list(sentences)
         for row, sentence in enumerate(sentences):

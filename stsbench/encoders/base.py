@@ -48,26 +48,6 @@ class Encoder(Protocol):
 
 
 @runtime_checkable
-class PairScorer(Protocol):
-    """An object that scores two sentences itself, without embeddings: a user's own needs no more.
-
-    It may have an attribute ``order``: ``both`` for the mean of the scores of both orders of the
-    sentences; by default ``given``, the order of the data.
-    """
-
-    @property
-    def name(self) -> str:
-        """Its name in results; a plain attribute is enough."""
-
-    @property
-    def fingerprint(self) -> str | None:
-        """A text that changes if and only if scores can change; None if none may be reused."""
-
-    def score_pairs(self, first: Sequence[str], second: Sequence[str]) -> npt.NDArray[np.floating]:
-        """Return the score of each first sentence with the second one at its place, (n,)."""
-
-
-@runtime_checkable
 class TokenEncoder(Encoder, Protocol):
     """An encoder that lets the engine plan its batches."""
 

@@ -13,7 +13,7 @@ from stsbench.core.errors import CardError
 from stsbench.core.parameters import call_with_params
 from stsbench.core.provenance import record_factory
 from stsbench.core.settings import find_key_problem
-from stsbench.encoders.base import Encoder, FittableEncoder, PairScorer
+from stsbench.encoders.base import Encoder, FittableEncoder
 from stsbench.encoders.fitted import (
     CALIBRATION,
     VARIANT_KEYS,
@@ -22,7 +22,7 @@ from stsbench.encoders.fitted import (
     VariantEncoder,
 )
 from stsbench.encoders.metadata import can_encode, check_encoder
-from stsbench.encoders.pairs import PairEncoder, as_encoder
+from stsbench.encoders.pairs import PairScorer
 
 _BASES_OF_VARIANTS: WeakValueDictionary[str, Encoder] = WeakValueDictionary()
 """The bases of variants that are in use, by kind and parameters: variants share one base."""
@@ -61,7 +61,7 @@ def build_encoder(
 
     def make() -> Encoder:
         candidate = _call_factory(factory, name, factory_params, where, catalogue)
-        encoder = check_encoder(as_encoder(candidate), where)
+        encoder = check_encoder(candidate, where)
         record_factory(encoder, factory, factory_params, name=kind)
         return encoder
 
@@ -76,7 +76,7 @@ def build_encoder(
     with suppress(TypeError):
         # An encoder that accepts no weak references is made anew for each variant.
         _BASES_OF_VARIANTS[cache_key] = base
-    if isinstance(base, FittableEncoder | PairEncoder):
+    if isinstance(base, FittableEncoder | PairScorer):
         reason = "fitted on texts" if isinstance(base, FittableEncoder) else "scorers of pairs"
         raise CardError(
             f"{where}: '{min(variant_params)}' is for encoders that are not {reason}, "
@@ -111,8 +111,7 @@ def _select_variant_params(
 
 def _is_object(factory: object) -> bool:
     """Return whether a factory is itself an encoder, not a class or function that makes one."""
-    is_scorer = isinstance(factory, PairScorer)
-    return not isinstance(factory, type) and (is_scorer or can_encode(factory))
+    return not isinstance(factory, type) and can_encode(factory)
 
 
 def _call_factory(

@@ -444,25 +444,18 @@ def _is_plain_architecture(config: Mapping[str, Any]) -> bool:
 
 def is_cross_encoder(folder: Path) -> bool:
     """Return whether a checkpoint's files are those of a cross-encoder."""
-    has_config = (folder / LIBRARY_CONFIG).is_file()
-    model_type = _read_config(folder).model_type
-    if has_config or (folder / "modules.json").is_file():
-        return model_type == "CrossEncoder"
-    config = read_optional_json(folder / "config.json")
-    return is_classifier(config) and count_labels(config) == 1
+    if _read_config(folder).model_type == "CrossEncoder":
+        return True
+    has_other_modules = (folder / "modules.json").is_file()
+    return not has_other_modules and is_pair_classifier(read_optional_json(folder / "config.json"))
 
 
-def is_classifier(config: Mapping[str, Any]) -> bool:
-    """Return whether a model's configuration is of a classifier of sequences."""
-    architectures = config.get("architectures")
-    names = architectures if isinstance(architectures, list) else []
-    return any(str(name).endswith("ForSequenceClassification") for name in names)
-
-
-def count_labels(config: Mapping[str, Any]) -> int:
-    """Return the number of labels of a model's configuration; 2 is transformers' default."""
-    labels = config.get("id2label")
-    return len(labels) if isinstance(labels, dict) else int(config.get("num_labels", 2))
+def is_pair_classifier(config: Mapping[str, Any]) -> bool:
+    """Return whether a model's configuration is of a classifier of sequences with one label."""
+    # Without labels transformers makes two.
+    n_labels = config.get("num_labels", len(config.get("id2label") or "??"))
+    architectures = config.get("architectures") or [""]
+    return n_labels == 1 and str(architectures[0]).endswith("ForSequenceClassification")
 
 
 UNDOCUMENTED = ModelFamily(ids=["*"], pooling="mean", source="")

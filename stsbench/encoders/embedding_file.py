@@ -6,9 +6,9 @@ is read whole, and checked when it is read: nothing in it is computed anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -38,42 +38,11 @@ class TextEmbeddings(NamedTuple):
     """The text of each embedding; None if the file has none."""
 
 
-class FixedTexts:
-    """The texts of a file, which may lack some of those that are to be embedded or scored."""
-
-    path: Path
-    unit: ClassVar[str] = "sentences"
-    """The texts in messages."""
-    row_by_text: Mapping[str, int]
-    """The row of each text."""
-
-    def missing_texts(self, texts: Sequence[str]) -> list[str]:
-        """Return the distinct texts of these that the file lacks."""
-        return [text for text in dict.fromkeys(texts) if text not in self.row_by_text]
-
-    def find_rows(self, texts: Sequence[str]) -> list[int]:
-        """Return the row of each of these texts; EncoderError if the file lacks one."""
-        self.require_texts(texts)
-        return [self.row_by_text[text] for text in texts]
-
-    def require_texts(self, texts: Sequence[str]) -> None:
-        """Raise EncoderError with the number of texts that the file lacks, if it lacks any.
-
-        The message names the first of them by its number among the distinct texts.
-        """
-        if missing := self.missing_texts(texts):
-            distinct_texts = list(dict.fromkeys(texts))
-            first = describe_sentence(distinct_texts, distinct_texts.index(missing[0]))
-            raise EncoderError(
-                f"{self.path} lacks {len(missing):,} of {len(distinct_texts):,} {self.unit}, "
-                f"the first is {first}; texts must be equal to the letter",
-                remedy=Remedy("texts"),
-            )
-
-
-class FileEncoder(FixedTexts):
+class FileEncoder:
     """The embeddings of a file, by their texts."""
 
+    unit = "sentences"
+    """The texts in messages."""
     RUNTIME_PARAMETERS = ("texts",)
     """A list of texts is a part of the fingerprint, not of the name."""
     prompt = None
@@ -111,7 +80,7 @@ class FileEncoder(FixedTexts):
             )
         self.dtype = str(content.embeddings.dtype)
         self.embeddings = _check_embeddings(self.path, content.embeddings, row_texts)
-        self.row_by_text = _index_texts(self.path, self.embeddings, row_texts)
+        self.row_by_text = index_texts(self.path, self.embeddings, row_texts)
         self.fingerprint = fingerprint(digests)
 
     @property
@@ -119,13 +88,32 @@ class FileEncoder(FixedTexts):
         """The note that the embeddings came from a file."""
         return [f"embeddings from the file {self.path.name} (sha256 {self.digest[:12]})"]
 
+    def missing_texts(self, sentences: Sequence[str]) -> list[str]:
+        """Return the distinct sentences of these that the file has no embedding of."""
+        return [text for text in dict.fromkeys(sentences) if text not in self.row_by_text]
+
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return the embeddings (n, d) of these sentences.
 
         Raises:
             EncoderError: The file lacks a sentence.
         """
-        return self.embeddings[self.find_rows(sentences)]
+        self.require_texts(sentences)
+        return self.embeddings[[self.row_by_text[sentence] for sentence in sentences]]
+
+    def require_texts(self, sentences: Sequence[str]) -> None:
+        """Raise EncoderError with the number of sentences that the file lacks, if it lacks any.
+
+        The message names the first of them by its number among the distinct sentences.
+        """
+        if missing := self.missing_texts(sentences):
+            distinct_sentences = list(dict.fromkeys(sentences))
+            first = describe_sentence(distinct_sentences, distinct_sentences.index(missing[0]))
+            raise EncoderError(
+                f"{self.path} lacks {len(missing):,} of {len(distinct_sentences):,} {self.unit}, "
+                f"the first is {first}; texts must be equal to the letter",
+                remedy=Remedy("texts"),
+            )
 
 
 def read_texts(path: Path) -> list[str]:
@@ -136,10 +124,10 @@ def read_texts(path: Path) -> list[str]:
     """
     check_is_file(path, EncoderError)
     if path.suffix == ".jsonl":
-        content = _read_json_lines(path, needs_embeddings=False)
-        if content.texts is None:
+        texts = _read_text_column(path, _read_json_table(path))
+        if texts is None:
             raise EncoderError(f"{path} has no key 'text'")
-        return list(content.texts)
+        return texts
     with translate_errors(f"{path}: cannot be read", EncoderError, UnicodeDecodeError):
         lines = read_bounded(path).decode().split("\n")
     # A line ends with a line feed: the last part is empty, and no text.
@@ -163,16 +151,13 @@ ARRAY_SUFFIXES = (".npz", ".npy", ".safetensors")
 """The endings of files of arrays."""
 
 
-def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+def read_arrays(path: Path) -> Mapping[str, npt.NDArray[Any]]:
     """Return the arrays of a file by name; the only one of a ``.npy`` file has the name ``""``."""
     if path.suffix == ".safetensors":
         from safetensors.torch import load_file
 
         # numpy has no bfloat16.
-        return {
-            name: (tensor.double() if tensor.itemsize > 4 else tensor.float()).numpy()
-            for name, tensor in load_file(path).items()
-        }
+        return {name: tensor.float().numpy() for name, tensor in load_file(path).items()}
     loaded = np.load(path, allow_pickle=False)
     if isinstance(loaded, np.ndarray):
         return {"": loaded}
@@ -180,9 +165,11 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
         return {name: archive[name] for name in archive.files}
 
 
-def to_texts(array: npt.NDArray[Any]) -> list[str]:
-    """Return the texts of an array, some perhaps as bytes of UTF-8."""
-    return [text.decode() if isinstance(text, bytes) else text for text in array.ravel().tolist()]
+def to_texts(array: npt.NDArray[Any]) -> list[Any]:
+    """Return the values of an array as a list, bytes of UTF-8 as texts."""
+    return [
+        value.decode() if isinstance(value, bytes) else value for value in array.ravel().tolist()
+    ]
 
 
 def _read_named_arrays(path: Path) -> TextEmbeddings:
@@ -192,7 +179,7 @@ def _read_named_arrays(path: Path) -> TextEmbeddings:
         EncoderError: No array, or more than one, may be the embeddings.
     """
     arrays = read_arrays(path)
-    if [*arrays] == [""]:
+    if "" in arrays:
         return TextEmbeddings(arrays[""], texts=None)
     matrices = [name for name, array in arrays.items() if array.ndim == 2]
     embedding_name = _find_name(arrays, EMBEDDING_NAMES)
@@ -201,18 +188,27 @@ def _read_named_arrays(path: Path) -> TextEmbeddings:
     if embedding_name is None:
         raise EncoderError(_describe_names(path, arrays, "an array 'embeddings' (n, d)"))
     text_name = _find_name(arrays, TEXT_NAMES)
-    texts = None
-    if text_name is not None:
-        texts = to_texts(arrays[text_name])
+    texts = None if text_name is None else to_texts(arrays[text_name])
     return TextEmbeddings(arrays[embedding_name], texts)
 
 
 def _read_parquet(path: Path) -> TextEmbeddings:
     """Read a table with a column of lists of numbers, and perhaps one of texts."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     table = pa.Table.from_batches(parquet_batches(path, path, where=str(path)))
+    return _select_columns(path, table)
+
+
+def _select_columns(path: Path, table: pa.Table) -> TextEmbeddings:
+    """Return the embeddings and texts of a table.
+
+    Raises:
+        EncoderError: A row lacks an embedding of the size of the others, or alone has no text.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     embedding_name = _find_name(table.column_names, EMBEDDING_NAMES)
     if embedding_name is None:
         raise EncoderError(_describe_names(path, table.column_names, "a column 'embedding'"))
@@ -221,73 +217,48 @@ def _read_parquet(path: Path) -> TextEmbeddings:
         raise EncoderError(f"{path}: column '{embedding_name}' is no list of numbers a row")
     _check_sizes(path, pc.list_value_length(column).to_pylist())
     matrix = pc.list_flatten(column).to_numpy().reshape(table.num_rows, -1)
+    return TextEmbeddings(matrix, _read_text_column(path, table))
+
+
+def _read_text_column(path: Path, table: pa.Table) -> list[str] | None:
+    """Return the texts of a table; None if it has none.
+
+    Raises:
+        EncoderError: Some rows have no text.
+    """
     text_name = _find_name(table.column_names, TEXT_NAMES)
-    return TextEmbeddings(matrix, texts=_to_texts(table[text_name]) if text_name else None)
-
-
-def _to_texts(column: pa.ChunkedArray) -> list[str]:
-    """Return the texts of a column of a table."""
+    if text_name is None:
+        return None
+    column = table[text_name]
+    if column.null_count:
+        raise EncoderError(f"{path}: {column.null_count:,} of {len(column):,} have no text")
     texts: list[str] = column.to_pylist()
     return texts
 
 
-class _JsonLine(msgspec.Struct):
-    """One line of JSON: a text, an embedding or both, under any of their names."""
-
-    text: str | None = None
-    embedding: list[float] | None = None
-
-
-def _iter_json_lines(path: Path) -> Iterator[_JsonLine]:
-    """Yield the lines of a file of JSON lines.
+def _read_json_table(path: Path) -> pa.Table:
+    """Return the JSON objects of a file, one a line, as a table.
 
     Raises:
-        EncoderError: A line is no JSON object of a text and an embedding.
+        EncoderError: A line is no JSON object.
     """
+    import pyarrow as pa
+
+    rows = []
     with path.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
-            if not line.strip():
-                continue
-            with translate_errors(
-                f"{path}: line {number}", EncoderError, msgspec.MsgspecError, UnicodeDecodeError
-            ):
-                fields = msgspec.json.decode(line, type=dict[str, Any])
-                text_name = _find_name(fields, TEXT_NAMES)
-                embedding_name = _find_name(fields, EMBEDDING_NAMES)
-                yield msgspec.convert(
-                    {
-                        "text": fields[text_name] if text_name else None,
-                        "embedding": fields[embedding_name] if embedding_name else None,
-                    },
-                    _JsonLine,
-                )
-
-
-def _read_json_lines(path: Path, *, needs_embeddings: bool = True) -> TextEmbeddings:
-    """Read a JSON object a line.
-
-    Args:
-        path: The file.
-        needs_embeddings: Each line must have an embedding; else embeddings are ignored.
-
-    Raises:
-        EncoderError: A line lacks what others have.
-    """
-    lines = list(_iter_json_lines(path))
-    texts = [line.text for line in lines if line.text is not None]
-    if texts and len(texts) != len(lines):
-        raise EncoderError(f"{path}: {len(lines) - len(texts):,} of {len(lines):,} have no text")
-    matrix: npt.NDArray[Any] = np.empty((0, 0), np.float32)
-    if needs_embeddings:
-        _check_sizes(path, [len(line.embedding) if line.embedding else None for line in lines])
-        matrix = np.array([line.embedding for line in lines], dtype=np.float32)
-    return TextEmbeddings(matrix, texts or None)
+            if line.strip():
+                with translate_errors(
+                    f"{path}: line {number}", EncoderError, msgspec.MsgspecError, UnicodeDecodeError
+                ):
+                    rows.append(msgspec.json.decode(line, type=dict[str, Any]))
+    return pa.Table.from_pylist(rows)
 
 
 _READERS: Mapping[str, Callable[[Path], TextEmbeddings]] = {
     **dict.fromkeys(ARRAY_SUFFIXES, _read_named_arrays),
     ".parquet": _read_parquet,
-    ".jsonl": _read_json_lines,
+    ".jsonl": lambda path: _select_columns(path, _read_json_table(path)),
 }
 """The function that reads each kind of file, by its ending."""
 
@@ -346,19 +317,27 @@ def _check_embeddings(path: Path, embeddings: npt.NDArray[Any], texts: Sequence[
     return matrix
 
 
-def _index_texts(path: Path, embeddings: FloatArray, texts: Sequence[str]) -> dict[str, int]:
-    """Return the row of each text; a text may occur again with the same embedding.
+MAX_REPEATED_DIFFERENCE = 1e-4
+"""How far the numbers of a text that occurs twice may differ, as a share of all numbers' range.
+
+A toolkit that computes the text in two batches rounds it in two ways.
+"""
+
+
+def index_texts(path: Path, embeddings: FloatArray, texts: Sequence[str]) -> dict[str, int]:
+    """Return the row of each text; a text may occur again with the same numbers up to rounding.
 
     Raises:
         EncoderError: A text is no text, or has two embeddings.
     """
+    tolerance = MAX_REPEATED_DIFFERENCE * np.ptp(embeddings)
     row_by_text: dict[str, int] = {}
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise EncoderError(f"{path}: the text of row {row + 1} is {format_repr(text)}")
         first_row = row_by_text.setdefault(text, row)
-        if first_row != row and not np.array_equal(embeddings[first_row], embeddings[row]):
+        if first_row != row and np.ptp(embeddings[[first_row, row]], axis=0).max() > tolerance:
             raise EncoderError(
-                f"{path}: rows {first_row + 1} and {row + 1} have one text and different embeddings"
+                f"{path}: rows {first_row + 1} and {row + 1} have one text and different numbers"
             )
     return row_by_text

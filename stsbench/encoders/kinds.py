@@ -64,24 +64,17 @@ KINDS = {
 def is_factory(candidate: Any) -> bool:  # noqa: ANN401 - the object of a user's name
     """Return whether this is an encoder, a class of encoders, or a function that may make one.
 
-    A pair scorer counts as an encoder.
-
     A function may if it is not of Python's own library, and does not say that it returns something
     else.
     """
     if not isinstance(candidate, type) and callable(candidate):
         candidate = inspect.unwrap(candidate)
     if not inspect.isfunction(candidate):
-        return _can_score(candidate)
+        return can_encode(candidate)
     if candidate.__module__.partition(".")[0] in sys.stdlib_module_names:
         return False
     return_type = _return_type(candidate)
-    return return_type is None or _can_score(return_type)
-
-
-def _can_score(candidate: object) -> bool:
-    """Return whether an object or a class embeds sentences, or scores pairs of them."""
-    return can_encode(candidate) or callable(getattr(candidate, "score_pairs", None))
+    return return_type is None or can_encode(return_type)
 
 
 def _return_type(function: Any) -> type | None:  # noqa: ANN401 - as is_factory
@@ -95,7 +88,7 @@ ENCODERS = Registry(
     {name: kind.address for name, kind in KINDS.items()},
     group="encoders",
     accepts=is_factory,
-    expected="a class with encode or score_pairs, a function that makes one of it, or an object",
+    expected="a class with encode, a function that makes an encoder, or an encoder",
 )
 
 

@@ -120,7 +120,7 @@ REQUIRED_ATTRIBUTES = ("name", "fingerprint", "encode")
 """The attributes that every encoder has."""
 
 
-def check_attribute(encoder: object, name: str, value: Any, subject: str = "") -> Any:  # noqa: ANN401
+def _check_attribute(encoder: object, name: str, value: Any, subject: str = "") -> Any:  # noqa: ANN401
     """Return the value of an attribute if it is valid.
 
     Args:
@@ -156,7 +156,7 @@ def read_metadata(encoder: object) -> EncoderMetadata:
         # A user's encoder may have a method ``fit``: that is no metadata.
         is_method = field.name == "fit" and callable(value)
         if value is not None and not is_method:
-            values[field.name] = check_attribute(encoder, field.name, value)
+            values[field.name] = _check_attribute(encoder, field.name, value)
     if "train_seed" in values:
         values["train_seed"] = int(values["train_seed"])
     base = find_base(encoder)
@@ -177,7 +177,7 @@ def read_notes(encoder: object) -> list[str]:
     notes = getattr(encoder, "notes", None)
     if notes is None:
         return []
-    check_attribute(encoder, name="notes", value=notes)
+    _check_attribute(encoder, name="notes", value=notes)
     return [redact_text(note) for note in notes]
 
 
@@ -227,7 +227,7 @@ def sentences_without_known_words(encoder: WordEncoder, sentences: Sequence[str]
         EncoderError: The encoder's ``unknown`` returns something else than texts.
     """
     unknown_sentences = encoder.unknown(sentences)
-    check_attribute(encoder, name="unknown(sentences)", value=unknown_sentences)
+    _check_attribute(encoder, name="unknown(sentences)", value=unknown_sentences)
     return list(unknown_sentences)
 
 
@@ -260,7 +260,7 @@ def check_encoder(candidate: object, subject: str) -> Encoder:
         )
     for name in REQUIRED_ATTRIBUTES:
         try:
-            check_attribute(candidate, name, value=getattr(candidate, name), subject=subject)
+            _check_attribute(candidate, name, value=getattr(candidate, name), subject=subject)
         except AttributeError as error:
             # If there is a property of this name, it has failed for another attribute.
             is_missing = str(error).endswith(f"'{name}'")
@@ -272,7 +272,7 @@ def check_encoder(candidate: object, subject: str) -> Encoder:
     encoder = cast(Encoder, candidate)
     check_signature(encoder.encode, f"{subject}: encode of {type(encoder).__name__}")
     if isinstance(encoder, PostProcessor):
-        check_attribute(encoder, name="base", value=encoder.base, subject=subject)
+        _check_attribute(encoder, name="base", value=encoder.base, subject=subject)
     # Both of these raise EncoderError for an attribute that is not valid.
     read_metadata(encoder)
     if not is_own_class(type(encoder)):

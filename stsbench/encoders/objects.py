@@ -16,7 +16,7 @@ import numpy.typing as npt
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError, look_up
 from stsbench.core.wording import format_repr
-from stsbench.encoders.base import Encoder, FloatArray, PairScorer
+from stsbench.encoders.base import Encoder, FloatArray
 from stsbench.encoders.engine.embed import as_array
 from stsbench.encoders.load import load_named
 from stsbench.encoders.metadata import (
@@ -28,7 +28,7 @@ from stsbench.encoders.metadata import (
     valid_text,
 )
 from stsbench.encoders.named import NamedEncoder, find_named
-from stsbench.encoders.pairs import ORDER_NOTES, Order, PairEncoder, ScorerEncoder, as_encoder
+from stsbench.encoders.pairs import ORDER_NOTES, Order, PairScorer
 
 TRANSFORMER_BATCH = 32
 """The number of sentences in a batch of a model of transformers."""
@@ -66,7 +66,7 @@ def resolve_encoder(
     resolved = _resolve_object(candidate, catalogue, name=name, params=params)
     if batch_size is None:
         return resolved
-    if not isinstance(resolved.encoder, FunctionEncoder | FunctionScorer):
+    if not isinstance(resolved.encoder, FunctionEncoder):
         raise EncoderError(
             f"'{resolved.name}' plans its own batches; batch_size is for functions and for "
             "objects of other libraries"
@@ -92,7 +92,7 @@ def _resolve_object(
         else find_named(wrap_object(candidate, named=name is not None), catalogue)
     )
     if name is None:
-        is_function = isinstance(named_encoder.encoder, FunctionEncoder | FunctionScorer)
+        is_function = isinstance(named_encoder.encoder, FunctionEncoder)
         if is_function and catalogue.is_taken(named_encoder.name):
             return replace(named_encoder, name=f"{named_encoder.name} (function)")
         return named_encoder
@@ -122,7 +122,7 @@ def wrap_object(candidate: object, *, named: bool = False) -> Encoder:
         if isinstance(second, str):
             return _wrap_client(first, second)
         return _wrap_transformer(first, second)
-    if _is_cross_encoder(candidate) or isinstance(candidate, PairScorer):
+    if _is_cross_encoder(candidate):
         return wrap_pair_scorer(candidate)
     is_static_model = _is_instance(candidate, package="model2vec", class_name="StaticModel")
     if is_static_model and not is_encoder(candidate):
@@ -167,43 +167,29 @@ class FunctionEncoder:
     """The largest number of sentences in a call; None for the engine's batches."""
     notes: Sequence[str] = ()
 
-    def __init__(self, function: Callable[[list[str]], object]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         """Store the function, and take its name; ``lambda`` for a lambda function."""
         self.function = function
-        self.name = _name_function(function)
+        # A partial has no name, nor has an object with __call__: its class has one.
+        named_object: Any = function.func if isinstance(function, partial) else function
+        if not inspect.isroutine(named_object):
+            named_object = type(named_object)
+        self.name = named_object.__name__.strip("<>")
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
-        size = self.batch_size or max(len(sentences), 1)
-        parts = [
-            as_array(self.function(list(sentences[start : start + size])), self.name)
-            for start in range(0, max(len(sentences), 1), size)
-        ]
-        embeddings = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return embeddings.astype(np.float32, copy=False)
+        return _call_in_batches(self, sentences).astype(np.float32, copy=False)
 
 
-def _name_function(function: object) -> str:
-    """Return the name of a function; ``lambda`` for a lambda function."""
-    # A partial has no name, nor has an object with __call__: its class has one.
-    named_object: Any = function.func if isinstance(function, partial) else function
-    if not inspect.isroutine(named_object):
-        named_object = type(named_object)
-    return str(named_object.__name__).strip("<>")
-
-
-class FunctionScorer(PairEncoder):
+class FunctionScorer(PairScorer, FunctionEncoder):
     """A function of two sentences, or of two lists of sentences, as a pair scorer.
 
     Nothing identifies what the function does, so that no scores are stored.
     """
 
-    device_used: object = None
-    dtype: object = None
-
     def __init__(
         self,
-        function: Callable[[Any, Any], object],
+        function: Callable[..., object],
         *,
         batch_size: int | None = None,
         order: Order = "given",
@@ -220,31 +206,37 @@ class FunctionScorer(PairEncoder):
             EncoderError: There is no such order.
         """
         look_up("order", order, ORDER_NOTES)
-        self.function = function
+        super().__init__(function)
         self.batch_size = batch_size
         self.order = order
-        self.name = _name_function(function)
 
-    def score_pairs(self, first: Sequence[str], second: Sequence[str]) -> npt.NDArray[Any]:
+    def score_pairs(self, first: Sequence[str], second: Sequence[str]) -> object:
         """Return the score of each pair, (n,)."""
         if self.batch_size is None:
-            return as_array(list(map(self.function, first, second)), self.name)
-        size = self.batch_size
-        parts = [
-            as_array(
-                self.function(
-                    list(first[start : start + size]), list(second[start : start + size])
-                ),
-                self.name,
-            )
-            for start in range(0, max(len(first), 1), size)
-        ]
-        return np.concatenate(parts)
+            return list(map(self.function, first, second))
+        return _call_in_batches(self, first, second)
+
+
+def _call_in_batches(encoder: FunctionEncoder, *columns: Sequence[str]) -> npt.NDArray[Any]:
+    """Return what an encoder's function returns for columns of n texts, n rows.
+
+    The function is called with lists of as many texts as the batch size allows.
+    """
+    n = max(len(columns[0]), 1)
+    size = encoder.batch_size or n
+    parts = [
+        as_array(
+            encoder.function(*(list(column[start : start + size]) for column in columns)),
+            encoder.name,
+        )
+        for start in range(0, n, size)
+    ]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def wrap_pair_scorer(
     candidate: object, *, batch_size: int | None = None, order: Order = "given"
-) -> PairEncoder:
+) -> PairScorer:
     """Return what scores two sentences in a program as a pair scorer.
 
     Args:
@@ -257,20 +249,27 @@ def wrap_pair_scorer(
         EncoderError: It is none of these, or a pair scorer that plans its batches and order itself.
     """
     if _is_cross_encoder(candidate):
-        return _wrap_cross_encoder(candidate, batch_size or CROSS_ENCODER_BATCH, order)
+        model: Any = candidate
+
+        def predict(first: Sequence[str], second: Sequence[str]) -> object:
+            pairs = list(zip(map(valid_text, first), map(valid_text, second), strict=True))
+            return model.predict(pairs, show_progress_bar=False)
+
+        function = FunctionScorer(
+            predict, batch_size=batch_size or CROSS_ENCODER_BATCH, order=order
+        )
+        function.name = "CrossEncoder"
+        function.device_used = model.device
+        function.dtype = model.dtype
+        return function
     if isinstance(candidate, PairScorer):
         if batch_size is not None or order != "given":
-            raise EncoderError(
-                f"'{candidate.name}' plans its own batches and order; batch_size and order are for "
-                "functions and for objects of other libraries"
-            )
-        scorer = as_encoder(candidate)
-        return scorer if isinstance(scorer, PairEncoder) else ScorerEncoder(candidate)
+            raise EncoderError(f"'{candidate.name}' has its own batches and order of sentences")
+        return candidate
     if not callable(candidate) or isinstance(candidate, type):
         raise EncoderError(
             f"{format_repr(candidate)} scores no pairs; give a function of two sentences, a "
-            "CrossEncoder, or an object with name, fingerprint (or None) and "
-            "score_pairs(first, second)"
+            "CrossEncoder, or an object of a subclass of stsbench.PairScorer"
         )
     return FunctionScorer(candidate, batch_size=batch_size, order=order)
 
@@ -278,21 +277,6 @@ def wrap_pair_scorer(
 def _is_cross_encoder(candidate: object) -> bool:
     """Return whether an object is a ``CrossEncoder`` of sentence-transformers."""
     return _is_instance(candidate, package="sentence_transformers", class_name="CrossEncoder")
-
-
-def _wrap_cross_encoder(model: Any, batch_size: int, order: Order) -> FunctionScorer:  # noqa: ANN401 - of a library not imported
-    """Return a user's own ``CrossEncoder`` as a pair scorer, which is never stored."""
-
-    def score(first: list[str], second: list[str]) -> object:
-        pairs = list(zip(map(valid_text, first), map(valid_text, second), strict=True))
-        # The library divides them into batches, with the shorter pairs together.
-        return model.predict(pairs, batch_size=scorer.batch_size, show_progress_bar=False)
-
-    scorer = FunctionScorer(score, batch_size=batch_size, order=order)
-    scorer.name = "CrossEncoder"
-    scorer.device_used = model.device
-    scorer.dtype = model.dtype
-    return scorer
 
 
 def is_pair(candidate: object) -> bool:

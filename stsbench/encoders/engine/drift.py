@@ -344,8 +344,7 @@ def read_environment(encoder: Encoder) -> dict[str, str]:
         environment["flash-attn"] = flash_version
     if uses_tf32():
         environment["float32"] = "tf32"
-    # A user's pair scorer is inside an encoder of ours.
-    classes = dict.fromkeys(type(getattr(layer, "scorer", layer)) for layer in layers_of(encoder))
+    classes = dict.fromkeys(type(layer) for layer in layers_of(encoder))
     digests = [_code_digests(kind) for kind in classes if not provenance.is_own_class(kind)]
     if code := " ".join(digests):
         environment["code"] = code
