@@ -83,6 +83,12 @@ def test_all_of_them_are_seen_on_a_board(place):
         assert len(re.findall(rf"^{encoder}: -?\d+\.\d\d$", board.out, re.M)) == 3, board.out
 
 
+def test_a_pair_scorer_of_a_users_own_is_scored(place):
+    scored = run(place, "stsbench run shared_words:SharedWords --tasks quickstart-en --bare")
+    assert scored.code == 0, scored.err
+    assert float(scored.out) > 50
+
+
 def test_a_family_of_a_users_own_is_read(place):
     family = Catalogue(place).families()["weather-models"]
     assert find_family("My-Group/weather-small", Catalogue(place)) == family

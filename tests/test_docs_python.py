@@ -50,6 +50,7 @@ def test_every_snippet_runs(place, capsys):
         "lengths-v2",
     )
     assert names["of_function"].score == names["named"].score
+    assert names["of_pairs"].score == names["in_batches"].score == names["both_orders"].score
     assert "little+temperature=0.1 1 unknown" in said
     assert str(names["several"]) == "<Results, 4 results: 2 encoders (minilm, letters) on 2 tasks>"
     assert names["by_name"].encoders == ["short", "long"]

@@ -71,7 +71,7 @@ print(*sorted(sys.modules), file=sys.stderr)
 
 
 def test_the_public_names():
-    names = """Catalogue Encoder Result Results StsbenchError StsbenchEvaluator Task __version__ compare evaluate iterate leaderboard
+    names = """Catalogue Encoder PairScorer Result Results StsbenchError StsbenchEvaluator Task __version__ compare evaluate evaluate_pairs iterate leaderboard
         load_encoder load_task read_results train""".split()
     assert stsbench.__all__ == dir(stsbench) == sorted(names)
     for name in stsbench.__all__:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -269,7 +269,7 @@ def evaluate(**arguments: Any) -> Results:  # noqa: ANN401, D417 - those of iter
 
 @validate_arguments(order=NAME, batch_size=COUNT_OR_NONE)
 def evaluate_pairs(
-    function: Callable[..., object],
+    function: object,
     tasks: TaskSpecs,
     *,
     order: Order = "given",

@@ -43,9 +43,10 @@ class FileEncoder:
 
     unit = "sentences"
     """The texts in messages."""
+    fingerprint: str | None
     RUNTIME_PARAMETERS = ("texts",)
     """A list of texts is a part of the fingerprint, not of the name."""
-    prompt = None
+    prompt: str | None = None
     """Unknown, because the toolkit that wrote the file may have added one."""
 
     def __init__(self, name: str = "", *, file: str, texts: str = "") -> None:

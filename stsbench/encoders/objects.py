@@ -158,7 +158,7 @@ class FunctionEncoder:
     Nothing identifies what the function does, so that no embeddings are stored.
     """
 
-    fingerprint = None
+    fingerprint: str | None = None
     device_used: object = None
     dtype: object = None
     prompt: str | None = None
@@ -181,7 +181,7 @@ class FunctionEncoder:
         return _call_in_batches(self, sentences).astype(np.float32, copy=False)
 
 
-class FunctionScorer(PairScorer, FunctionEncoder):
+class FunctionScorer(PairScorer, FunctionEncoder):  # type: ignore[misc] - its notes are a property
     """A function of two sentences, or of two lists of sentences, as a pair scorer.
 
     Nothing identifies what the function does, so that no scores are stored.

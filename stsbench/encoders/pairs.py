@@ -56,7 +56,8 @@ def split_pair(text: str) -> list[str]:
 
 def pair_scores(rows: Embeddings | FloatArray) -> npt.NDArray[np.float64]:
     """Return the scores of pairs, (n,), from the rows of :func:`to_rows`."""
-    return np.asarray(rows).sum(axis=1, dtype=np.float64)
+    scores: npt.NDArray[np.float64] = np.asarray(rows).sum(axis=1, dtype=np.float64)
+    return scores
 
 
 def to_rows(scores: npt.NDArray[np.float64]) -> FloatArray:

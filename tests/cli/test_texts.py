@@ -105,3 +105,43 @@ def test_two_files_of_one_name_are_told_apart(stsbench, files, tmp_path):
         np.savez(tmp_path / name / "x.npz", texts=np.array(files), embeddings=draw(files))
     results = stsbench.json("run", "file:a/x.npz,file:b/x.npz", *QUICK)["results"]
     assert [result["encoder"] for result in results] == ["a/x.npz", "b/x.npz"]
+
+
+def test_scores_of_the_written_pairs_stand_beside_encoders(stsbench):
+    assert stsbench.fine("texts", "quickstart-en", "--pairs", "--out", "pairs.jsonl") == (
+        "wrote 300 pairs to pairs.jsonl\n"
+    )
+    pairs = [json.loads(line) for line in Path("pairs.jsonl").read_text().splitlines()]
+    assert [*pairs[0]] == ["sentence1", "sentence2"]
+    scores = np.array([len({*pair["sentence1"]} & {*pair["sentence2"]}) for pair in pairs])
+    np.save("scores.npy", scores)
+    stsbench.fine("run", *HASHED, "--similarities", "scores.npy", *QUICK)
+    (result,) = stsbench.json("run", "--similarities", "scores.npy", *QUICK)["results"]
+    assert result["protocol"]["similarity"] is None
+    stsbench.fine("run", "--similarities", "scores.npy", *QUICK)
+    assert any("1 of 1 cells known" in line for line in stsbench.progress)
+    assert "compare" not in stsbench.refused("texts", "quickstart-en", "--pairs", "--out", "x.txt")
+    # Everything that reads results takes both.
+    assert "2 verified" in stsbench.fine("verify", "results")
+    stsbench.fine("lock", "results", "--out", "scores.json")
+    stsbench.fine("check", "results", "--against", "scores.json")
+    assert "scores.npy" in stsbench.fine("compare", "hashed", "scores.npy")
+    board = stsbench.fine("leaderboard", "--suite", "quickstart-en", "--format", "plain")
+    assert "scores.npy‖: " in board and "‖ scores pairs itself; no embeddings" in board
+
+
+def test_what_needs_embeddings_is_refused_at_the_start(stsbench):
+    np.save("scores.npy", np.arange(300.0))
+    refused = stsbench.refused("run", "--similarities", "scores.npy", "--tasks", "quickstart-probe")
+    assert "'scores.npy' scores pairs and has no embeddings, which are needed for" in refused
+    code, out, err = stsbench(
+        "run", "--similarities", "scores.npy", "--tasks", "quickstart-en,quickstart-probe"
+    )
+    assert code == 2 and "quickstart-en" in out and err.count("\n") == 1
+    assert "has 300 scores for 100 pairs" in stsbench.refused(
+        "run", "--similarities", "scores.npy", "--tasks", "quickstart-es-en"
+    )
+    for command in (["analyze", "spectrum"], ["time"]):
+        assert "scores pairs" in stsbench.refused(
+            *command, "--encoder", "similarities:scores.npy", *QUICK
+        ), command

@@ -236,8 +236,9 @@ LOCATES = {"model", "file", "base", "package", "subfolder", "sha256", "revision"
 def test_every_parameter_of_every_kind_is_listed():
     # Those behind a server are tried with one in served/test_openai.py.
     served = {name for name, kind in KINDS.items() if kind.needs == "server"}
-    # A file embeds no sentence but its own: test_embedding_file.py.
-    assert set(MADE) | served | {"file"} == set(ENCODERS.table)
+    # A file embeds no sentence but its own: test_embedding_file.py. Pair scorers: test_pairs.py.
+    others = {"file", "similarities", "cross_encoder"}
+    assert set(MADE) | served | others == set(ENCODERS.table)
     for name, made in MADE.items():
         installed = not made.needs or importlib.util.find_spec(made.needs) is not None
         takes = set(inspect.signature(ENCODERS.load(name)).parameters) if installed else {"batch"}

@@ -130,7 +130,9 @@ def test_a_checkpoint_that_scores_no_pairs_is_refused_in_one_line(bert, tmp_path
     config = tmp_path / "lacking"
     save_cross_encoder(config, bert)
     weights = BertForSequenceClassification.from_pretrained(config).state_dict()
-    save_file({k: v for k, v in weights.items() if "classifier" not in k}, config / "model.safetensors")
+    save_file(
+        {k: v for k, v in weights.items() if "classifier" not in k}, config / "model.safetensors"
+    )
     with pytest.raises(StsbenchError, match=r"lack 'classifier.bias', which would then be random"):
         CrossEncoder(str(config)).score_pairs(["a"], ["b"])
 
@@ -145,7 +147,7 @@ def test_a_function_scores_as_a_literal_loop(place, order, batch_size):
         return list(map(skewed, first, second))
 
     function: Callable[..., Any] = skewed if batch_size is None else in_lists
-    (task,) = ["pets"]
+    task = "pets"
     (result,) = stsbench.evaluate_pairs(
         function, task, order=order, batch_size=batch_size, name="mine",
         data=place / "data", catalogue=stsbench.Catalogue([place / "cards"]),
@@ -153,6 +155,7 @@ def test_a_function_scores_as_a_literal_loop(place, order, batch_size):
     split = stsbench.load_task(
         task, data=place / "data", catalogue=stsbench.Catalogue([place / "cards"])
     ).load("test")
+    assert isinstance(split, PairSplit)
     expected = []
     for first, second in zip(*split.sides, strict=True):
         score = skewed(first, second)
@@ -163,14 +166,15 @@ def test_a_function_scores_as_a_literal_loop(place, order, batch_size):
     assert "euclidean" not in result.per_item
     (note,) = result.notes
     assert note.endswith("both orders of the sentences" if order == "both" else "of the data")
-    assert result.run["dimensions"] is None and result.run["encoded"] == len(set(zip(*split.sides)))
+    n_distinct = len(set(zip(*split.sides, strict=True)))
+    assert result.run["dimensions"] is None and result.run["encoded"] == n_distinct
     assert not sizes or max(sizes) == 7
 
 
 def test_a_users_class_and_a_cross_encoder_in_memory(place, library, folder):
     class Overlap(stsbench.PairScorer):
         name = "overlap"
-        notes = ["mine"]  # type: ignore[assignment]
+        notes = ["mine"]
 
         def score_pairs(self, first: Sequence[str], second: Sequence[str]) -> list[float]:
             return list(map(overlap, first, second))
@@ -205,7 +209,7 @@ def test_what_is_no_score_is_one_line(place):
             stsbench.evaluate_pairs(function, "pets", **options)
         assert "\n" not in str(caught.value)
     with pytest.raises(StsbenchError, match="'x' scores no pairs"):
-        stsbench.evaluate_pairs("x", "pets", **options)  # type: ignore[arg-type]
+        stsbench.evaluate_pairs("x", "pets", **options)
 
 
 def test_a_pair_scorer_has_no_embeddings(place, folder):
