@@ -26,6 +26,7 @@ from stsbench.encoders.base import ROWS_AT_ONCE, Embed, Embeddings, FloatArray
 from stsbench.encoders.engine.embed import Engine, ProgressCallback
 from stsbench.encoders.load import check_loadable, expand_recipe, load_named
 from stsbench.encoders.named import NamedEncoder
+from stsbench.encoders.pairs import PairScorer
 from stsbench.evaluators.base import Scores
 from stsbench.evaluators.belief import believe
 from stsbench.numbers.similarity import paired_cosine
@@ -324,6 +325,8 @@ class AnalysisContext:
             check_loadable(spec, catalogue)
         for spec in specs:
             named_encoder = load_named(spec, catalogue=catalogue)
+            if isinstance(named_encoder.encoder, PairScorer):
+                raise EncoderError(f"'{spec}' scores pairs; an analysis needs embeddings")
             embedder = context.make_embedder(named_encoder, [self.loaded_task], context.callbacks)
             # One seed of a recipe is named by its spec, recipe@3, which the user did not write.
             yield EncoderOnTask(

@@ -181,7 +181,7 @@ class FunctionEncoder:
         return _call_in_batches(self, sentences).astype(np.float32, copy=False)
 
 
-class FunctionScorer(PairScorer, FunctionEncoder):  # type: ignore[misc] - its notes are a property
+class FunctionScorer(PairScorer, FunctionEncoder):  # type: ignore[misc]  # notes are a property
     """A function of two sentences, or of two lists of sentences, as a pair scorer.
 
     Nothing identifies what the function does, so that no scores are stored.
