@@ -14,7 +14,7 @@ from stsbench.core.errors import EncoderError, Remedy, translate_errors
 from stsbench.core.files import check_is_file, file_digest
 from stsbench.core.provenance import fingerprint
 from stsbench.data.readers.columns import PAIR_NAMES, columns_called, find_sentences
-from stsbench.data.readers.files import format_names, read_table
+from stsbench.data.readers.files import read_table
 from stsbench.encoders.embedding_file import (
     ARRAY_SUFFIXES,
     FileEncoder,
@@ -123,7 +123,7 @@ def _read_scores(path: Path, columns: Mapping[str, Sequence[Any]]) -> npt.NDArra
     """
     names = [name for usual in SCORE_NAMES for name in columns_called([*columns], [usual])]
     if not names:
-        raise EncoderError(f"{path} has {format_names([*columns])}; it must have one 'similarity'")
+        raise EncoderError(f"{path} has {', '.join(columns)}; it must have one 'similarity'")
     with translate_errors(f"{path}: '{names[0]}' has no numbers", EncoderError):
         scores = np.array(columns[names[0]], dtype=np.float64)
     bad_rows = np.flatnonzero(~np.isfinite(scores))

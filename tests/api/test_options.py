@@ -30,6 +30,7 @@ WORKERS = "work is distributed over processes that write into a results folder"
 NOT_IN_PYTHON: dict[str, dict[str, str]] = {
     "run": {
         "encoders": "the argument of --encoder, which is `encoder`",
+        "similarities": "a file is a name, 'similarities:scores.npy', in place of an encoder",
         "variants": "each variant is a name, 'minilm+dimensions=64', in a list of encoders",
         "plot": PRINTED,
         "verbose": PRINTED,
