@@ -242,7 +242,7 @@ def rates(tasks: Sequence[Structure], effect: float, trials: int) -> dict[str, F
                     correlations.gold,
                     subset_weights=task.subset_weights,
                     dependence=sharing,
-                )
+                ).bounds
                 difference = EstimatedDifference.estimate(
                     first, second, sharing, correlations.weights
                 )

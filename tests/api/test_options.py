@@ -24,6 +24,8 @@ FUNCTIONS: dict[str, Any] = {
 }
 ARGUMENTS = {"assign": "params", "cards": "catalogue", "names": "name", "license_name": "license"}
 """The arguments with another name than the parameter of the command."""
+DRAWN = "an argument of the object's `plot`"
+LATEX = "belongs to LaTeX, which the object's `to_latex` writes"
 PRINTED = "the function returns an object with methods for it"
 WRITTEN = "the function writes no results; Results.save does"
 WORKERS = "work is distributed over processes that write into a results folder"
@@ -33,6 +35,7 @@ NOT_IN_PYTHON: dict[str, dict[str, str]] = {
         "similarities": "a file is a name, 'similarities:scores.npy', in place of an encoder",
         "variants": "each variant is a name, 'minilm+dimensions=64', in a list of encoders",
         "plot": PRINTED,
+        "width": DRAWN,
         "verbose": PRINTED,
         "bare": PRINTED,
         "as_json": PRINTED,
@@ -52,11 +55,15 @@ NOT_IN_PYTHON: dict[str, dict[str, str]] = {
         "output": PRINTED,
         "out": PRINTED,
         "plot": PRINTED,
+        "width": DRAWN,
         "as_json": PRINTED,
         "_config": "a settings file gives the defaults of commands",
     },
     "leaderboard": {
         "encoder": "`encoders`: it takes several",
+        "width": DRAWN,
+        "max_lines": LATEX,
+        "intervals": LATEX,
         "output": PRINTED,
         "out": PRINTED,
         "as_json": PRINTED,

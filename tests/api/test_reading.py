@@ -85,9 +85,11 @@ def test_a_comparison_is_shown_as_text_as_data_and_as_a_page(folder):
 def test_differences_are_drawn(folder):
     pytest.importorskip("matplotlib", reason="needs the extra plots")
     found = compare_encoders("plain", "other", "third", results=folder, all_pairs=True)
-    (axes,) = found.plot().axes
+    figure = found.plot()
+    (axes,) = figure.axes
     dots = {
         round(float(line.get_xdata()[0]), 6) for line in axes.lines if len(line.get_xdata()) == 1
     }
     assert dots == {round(100 * one.difference, 6) for one in found.differences}
-    assert len(axes.get_legend().get_texts()) == 3
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == 3

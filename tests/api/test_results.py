@@ -202,9 +202,10 @@ def test_saved_files_are_those_of_the_command(tmp_path, monkeypatch, capsys):
 
 def test_scores_are_drawn(two):
     pytest.importorskip("matplotlib", reason="needs the extra plots")
-    (axes,) = two.plot().axes
+    figure = two.plot()
+    (axes,) = figure.axes
     dots = {round(float(line.get_xdata()[0]), 6) for line in axes.lines if len(line.get_xdata())}
     assert {round(100 * result.score, 6) for result in two} < dots
     assert [tick.get_text() for tick in axes.get_yticklabels()] == [*TASKS, "mean of 2"]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["plain", "other"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["plain", "other"]
     assert two[:2].plot().axes[0].get_title(loc="left") == "plain"

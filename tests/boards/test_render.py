@@ -477,7 +477,7 @@ def test_every_table_fits_the_page_of_an_article(tmp_path, paper):
         wide(12, deviation=0.5),
         wide(30, label="x" * 44),
         # As high as several pages, and with as many notes.
-        replace(wide(3), groups=wide(3).groups * 150, notes=["a note of some words " * 9] * 50),
+        replace(wide(3), groups=[*wide(3).groups] * 150, notes=["a note of some words " * 9] * 50),
         *map(build_table, list_tables()),
     ]
     said = compiled(tmp_path, [render([table], "latex") for table in tables], paper)

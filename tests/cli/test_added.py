@@ -275,8 +275,8 @@ def test_significance_against_marks_what_compare_calls_significant(stsbench, tmp
 
 def test_intervals_are_shown_by_choice(stsbench, results):
     def shown(*words: str) -> str:
-        return stsbench.fine(
-            "leaderboard", "--encoder", "my-checkpoint", "--format", "latex", *words
+        return str(
+            stsbench.fine("leaderboard", "--encoder", "my-checkpoint", "--format", "latex", *words)
         )
 
     assert "& 95\\% interval" not in shown("--intervals", "none")

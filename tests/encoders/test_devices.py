@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from stsbench.core import provenance as machine
-from stsbench.encoders.backends import uses_tf32
+from stsbench.encoders.accelerator import uses_tf32
 from stsbench.encoders.base import DeviceEncoder, DeviceMemory
 from stsbench.encoders.engine.drift import read_environment
 from stsbench.encoders.transformer import cpu_kernels as kernels
