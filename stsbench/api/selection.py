@@ -92,7 +92,7 @@ def select_results(
         UnknownName: There are no results of an encoder.
     """
     if not specs:
-        return list(encoders.folder.results)
+        return list(encoders.result_folder.results)
     known_names = [*encoders.names, *(group.encoder for group in encoders.current)]
     matches = _match_names(
         specs,
@@ -102,7 +102,7 @@ def select_results(
         find_ids=lambda candidate: candidate.find_result_ids(encoders),
     )
     selected_ids = {result_id for match in matches for result_id in match.ids}
-    return [result for result in encoders.folder.all_results if id(result) in selected_ids]
+    return [result for result in encoders.result_folder.all_results if id(result) in selected_ids]
 
 
 class BoardSelection(NamedTuple):
@@ -138,7 +138,9 @@ def select_for_board(
     selected_ids = {id(result) for result in selected}
     for added_row in added:
         selected_ids |= {id(result) for result in added_row.results}
-    results = [result for result in encoders.folder.all_results if id(result) in selected_ids]
+    results = [
+        result for result in encoders.result_folder.all_results if id(result) in selected_ids
+    ]
     return BoardSelection(results, added)
 
 
@@ -219,11 +221,11 @@ def select_compared_results(
         raise OutputError(
             f"results folder '{results_folder}' does not exist", remedy=Remedy("score")
         )
-    reader = _DirectoryReader(catalogue, on_problem)
+    reader = _FolderReader(catalogue, on_problem)
     results_by_spec = _read_compared(specs, results_folder, reader)
     all_results = [result for results in results_by_spec.values() for result in results]
-    for directory in reader.directories.values():
-        if notice := directory.describe_omitted(all_results):
+    for encoders in reader.encoders_by_folder.values():
+        if notice := encoders.describe_omitted(all_results):
             on_notice(notice)
     believed = believe(all_results, catalogue, progress)
     for problem in believed.problems:
@@ -233,53 +235,65 @@ def select_compared_results(
     return _sort_believed(results_by_spec, believed.results, catalogue)
 
 
-class _DirectoryReader:
-    """Reads each results folder once."""
+class _FolderReader:
+    """Reads each results folder once, and groups its results by encoder.
+
+    Attributes:
+        catalogue: The cards of tasks and encoders.
+        on_problem: Called with a line on each file that cannot be read.
+        encoders_by_folder: The encoders of each folder that was read.
+    """
 
     def __init__(self, catalogue: Catalogue, on_problem: MessageCallback) -> None:
         self.catalogue = catalogue
         self.on_problem = on_problem
-        self.directories: dict[Path, EncoderDirectory] = {}
+        self.encoders_by_folder: dict[Path, EncoderDirectory] = {}
 
-    def read(self, folder: Path) -> EncoderDirectory:
-        """Return the encoders of a folder, and report its broken files the first time."""
-        if folder not in self.directories:
-            self.directories[folder] = EncoderDirectory(read_folder(folder), self.catalogue)
-            for problem in self.directories[folder].folder.problems:
+    def read_encoders(self, folder: Path) -> EncoderDirectory:
+        """Return the encoders of a folder; the first time, read it and report its broken files."""
+        if folder not in self.encoders_by_folder:
+            result_folder = read_folder(folder)
+            self.encoders_by_folder[folder] = EncoderDirectory(result_folder, self.catalogue)
+            for problem in result_folder.problems:
                 self.on_problem(problem.message)
-        return self.directories[folder]
+        return self.encoders_by_folder[folder]
 
 
 def _read_compared(
-    specs: Sequence[str], results_folder: Path, reader: _DirectoryReader
+    specs: Sequence[str], results_folder: Path, reader: _FolderReader
 ) -> dict[str, Sequence[Result]]:
-    """Return the results of each name or folder.
+    """Return the results of each name or folder, after checking that they are of one encoder.
 
-    A text that is both a folder and an encoder's name in the results folder is taken as the name.
+    A name stands for results in the results folder, a folder for its own current results. A text
+    that is both a folder and an encoder's name in the results folder is taken as the name.
 
     Args:
         specs: The names and folders.
         results_folder: The folder in which names are looked up.
-        reader: Reads folders of results, and reports their broken files.
+        reader: Reads folders of results, each once, and reports their broken files.
+
+    Returns:
+        The results by name or folder.
 
     Raises:
         StsbenchError: A name or folder has no results, or those of several encoders.
     """
     encoder_names: set[str] = set()
     if results_folder.is_dir():
-        encoder_names = {group.encoder for group in reader.read(results_folder).current}
+        current_groups = reader.read_encoders(results_folder).current
+        encoder_names = {group.encoder for group in current_groups}
     results_by_spec: dict[str, Sequence[Result]] = {}
     for spec in specs:
         if Path(spec).is_dir() and spec not in encoder_names:
             _check_has_results(spec)
-            directory = reader.read(Path(spec))
-            results = directory.folder.results
+            encoders = reader.read_encoders(Path(spec))
+            results = encoders.result_folder.results
         else:
-            directory = reader.read(results_folder)
+            encoders = reader.read_encoders(results_folder)
             results = select_results(
-                [spec], encoders=directory, catalogue=reader.catalogue, location=results_folder
+                [spec], encoders, catalogue=reader.catalogue, location=results_folder
             )
-        results_by_spec[spec] = directory.require_one_encoder(spec, results)
+        results_by_spec[spec] = encoders.require_one_encoder(spec, results)
     return results_by_spec
 
 
@@ -399,7 +413,9 @@ def _parse_added_row(
         is_quoted = len(label) > 1 and label[0] == label[-1] and label[0] in "'\""
         if is_quoted:
             label = label[1:-1]
-        results = [result for result in encoders.folder.all_results if id(result) in result_ids]
+        results = [
+            result for result in encoders.result_folder.all_results if id(result) in result_ids
+        ]
         return AddedRow(name, label, results)
     return None
 

@@ -123,6 +123,7 @@ def _measure_embedding_seconds(context: RunContext, encoder_plan: EncoderPlan) -
         encoder_plan: The encoder, and how many sentences it has to embed.
     """
     encoder = context.load_encoder(encoder_plan)
+    # A variant or post-processor changes the embeddings of its base, which alone takes the time.
     base = base_encoder(encoder.encoder)
     embedder = context.make_embedder(encoder, context.select_tasks(encoder_plan.missing_cells))
     sentences = {text for task in embedder.tasks for text in embedder.planned_task(task).texts()}
@@ -132,6 +133,7 @@ def _measure_embedding_seconds(context: RunContext, encoder_plan: EncoderPlan) -
     sample_size = MIN_SAMPLE_SIZE
     while True:
         n_sentences = min(sample_size, len(by_length))
+        # The indices of sentences, evenly spaced from the shortest to the longest.
         positions = np.linspace(0, len(by_length) - 1, n_sentences).astype(int)
         sample = [by_length[position] for position in positions]
         started = time.perf_counter()
@@ -139,5 +141,6 @@ def _measure_embedding_seconds(context: RunContext, encoder_plan: EncoderPlan) -
         seconds = time.perf_counter() - started
         is_largest = sample_size >= min(MAX_SAMPLE_SIZE, len(by_length))
         if seconds > MIN_SAMPLE_SECONDS or is_largest:
-            return seconds * (encoder_plan.sentences_to_embed or 0) / len(sample)
+            n_to_embed = encoder_plan.sentences_to_embed or 0
+            return seconds * n_to_embed / len(sample)
         sample_size *= 4

@@ -495,11 +495,12 @@ class RayRun:
         self.tracker.failed_cells += len(failed_cells)
 
     def accept_result(self, job: Job, job_result: workers.JobResult) -> None:
-        """Write and report what a job has brought about, and keep it as the job's ``result``.
+        """Report and store what a job has brought about, and set the job's ``result``.
 
-        These are its messages, the embeddings of an unshared store, which are written to this
-        machine's store, its Results, which are written to the results folder, and the cells that
-        could not be scored.
+        Its messages are reported. The embeddings of an unshared store are written to this machine's
+        store. Its Results are written to the results folder, added to ``result_by_cell`` and
+        reported. Cells that could not be scored are reported as failures. The numbers of scored and
+        failed cells are raised. ``result`` is the job's result without the store's files.
 
         Args:
             job: The job.
@@ -508,7 +509,9 @@ class RayRun:
         encoder_jobs = job.encoder_jobs
         callbacks = self.context.callbacks
         for message in (*job_result.notices, job_result.drift_message):
-            # Each scoring job repeats the message on archived embeddings of the comparing job.
+            # The message of the comparing job, on archived embeddings, is passed on when that job
+            # ends, and is stored in encoder_jobs only after that. It is given to the scoring jobs,
+            # whose results have it again.
             is_repeated = message == encoder_jobs.drift_message
             if message and not is_repeated:
                 callbacks.on_notice(message)

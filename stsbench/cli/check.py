@@ -240,7 +240,7 @@ def read_cells(
     all_cells = read_side(path, tasks=expand_names(tasks, catalogue) if tasks else None)
     side = filter_side(encoders, side=all_cells, catalogue=catalogue, location=path)
     directory = side.directory(catalogue)
-    if notice := directory.describe_omitted(directory.folder.results):
+    if notice := directory.describe_omitted(directory.result_folder.results):
         print_error(notice)
     with show_count(CHECKED) as progress:
         return side.verify_items(catalogue, progress)

@@ -64,7 +64,7 @@ def export_command(
     write = look_up("format", fmt, FORMATS)
     selected_tasks = expand_names(tasks, catalogue) if tasks else []
     directory = EncoderDirectory(read_folder(results), catalogue)
-    print_errors("skipped", (problem.message for problem in directory.folder.problems))
+    print_errors("skipped", (problem.message for problem in directory.result_folder.problems))
     encoder_results = select_results(
         encoder, encoders=directory, catalogue=catalogue, location=results
     )

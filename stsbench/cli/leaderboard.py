@@ -188,7 +188,7 @@ def _read_directory(folder: Path, catalogue: Catalogue, *, is_optional: bool) ->
     directory = EncoderDirectory(
         ResultFolder(results=[], problems=[]) if is_missing else read_folder(folder), catalogue
     )
-    print_errors("skipped", (problem.message for problem in directory.folder.problems))
+    print_errors("skipped", (problem.message for problem in directory.result_folder.problems))
     return directory
 
 

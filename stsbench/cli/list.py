@@ -69,9 +69,10 @@ Records = Iterator[dict[str, str]]
 
 
 def _list_tasks(catalogue: Catalogue) -> Records:
-    """Yield a record per task."""
+    """Yield a record per task, with the number of items of its scored split if it is known."""
     for name in catalogue.paths("tasks"):
         card = catalogue.task(name)
+        # A card has a key for each source of its data.
         sources = [source for source in ("package", "local", "hub") if getattr(card, source)]
         yield {
             "task": name,
@@ -101,7 +102,7 @@ def _list_encoders(catalogue: Catalogue) -> Records:
 
 
 def _list_recipes(catalogue: Catalogue) -> Records:
-    """Yield a record per recipe."""
+    """Yield a record per recipe: its method of training, its start, and its training text."""
     for name in catalogue.paths("trainers"):
         card = catalogue.recipe(name)
         yield {
@@ -113,23 +114,26 @@ def _list_recipes(catalogue: Catalogue) -> Records:
 
 
 def _list_suites(catalogue: Catalogue) -> Records:
-    """Yield a record per suite."""
+    """Yield a record per suite, with its tasks."""
     for name, suite in catalogue.suites().items():
         yield {"suite": name, "name": suite.name, "tasks": ", ".join(suite.tasks)}
 
 
 def _list_corpora(catalogue: Catalogue) -> Records:
-    """Yield a record per corpus."""
+    """Yield a record per corpus: its columns, its number of rows, and where its rows come from."""
     for name, card in catalogue.corpora().items():
         columns = list(card.columns)
         if card.split_sentences:
             # The text's documents are split into rows of one sentence.
             columns = ["text", "document_id"]
-        sources = "local"
         if card.tasks:
+            # Its rows are the sentences or pairs of these tasks.
             sources = "tasks"
         elif card.repo:
+            # A file of the user's, or fetched from this repository on the Hub.
             sources = "local, hub"
+        else:
+            sources = "local"
         yield {
             "corpus": name,
             "columns": ", ".join(columns),

@@ -183,8 +183,10 @@ def _read_trusted_results(plan: RunPlan, suite: str, missing: list[str]) -> _Tru
     notice = ""
     with _collect_error("results", missing):
         directory = EncoderDirectory(read_folder(plan.results_folder), plan.catalogue)
-        missing.extend(f"results: {problem.message}" for problem in directory.folder.problems)
-        measured_names = {result.encoder for result in directory.folder.all_results}
+        missing.extend(
+            f"results: {problem.message}" for problem in directory.result_folder.problems
+        )
+        measured_names = {result.encoder for result in directory.result_folder.all_results}
         for spec in plan.encoders:
             with _collect_error("results", missing):
                 # Results may call an encoder otherwise, for example one whose spec is a path.

@@ -81,6 +81,7 @@ def expand_variants(
     )
     for key in texts_by_key:
         look_up("key of --variants", key, dict.fromkeys(GRID_KEYS))
+    # The values of each key to combine; those of digits only are numbers.
     grid: dict[str, list[Any]] = {}
     for key, text in texts_by_key.items():
         values = split_names(text)
@@ -97,7 +98,9 @@ def expand_variants(
                 "--variants takes the encoder itself"
             )
     calibration = params.get("calibration", "")
-    variants = [variant for spec in specs for variant in variant_specs(spec, grid, calibration)]
+    variants: list[str] = []
+    for spec in specs:
+        variants += variant_specs(spec, grid, calibration)
     shared_params = {key: value for key, value in params.items() if key != "calibration"}
     return ExpandedVariants(variants, shared_params)
 
@@ -206,7 +209,15 @@ def _make_rows(results_by_variant: Mapping[str, Sequence[Sequence[Result]]]) -> 
 
 
 def _print_variant_rows(variants: Sequence[VariantRow], tasks: Sequence[str]) -> None:
-    """Print a row per embedding type and size, with its difference from the largest embedding."""
+    """Print a row per embedding type and size, with its difference from the largest embedding.
+
+    Columns that are empty in all rows are omitted. Below the table stand the names of the tasks,
+    if there are several, and an explanation of the differences, if there are any.
+
+    Args:
+        variants: The variants.
+        tasks: The names of the tasks over which the scores are means.
+    """
     rows = []
     for variant in variants:
         difference = interval = ""
@@ -223,7 +234,8 @@ def _print_variant_rows(variants: Sequence[VariantRow], tasks: Sequence[str]) ->
                 interval,
             ]
         )
-    print_rows(VARIANT_COLUMNS, rows, right=range(1, 6), sparse=True)
+    number_columns = range(1, len(VARIANT_COLUMNS))
+    print_rows(VARIANT_COLUMNS, rows, right=number_columns, sparse=True)
     print_text("")
     if len(tasks) > 1:
         print_paragraph(f"tasks: {', '.join(tasks)}")

@@ -188,7 +188,10 @@ def find_checkpoint(
     sha256: Mapping[str, str] | None = None,
     **location: Any,  # noqa: ANN401 - of locate_checkpoint
 ) -> Checkpoint:
-    """Locate a checkpoint, and check its files.
+    """Return a checkpoint and the paths of its weights, after fetching and checking its files.
+
+    It is fetched only if it is on the Hub. It must have a ``config.json``, be no adapter, have the
+    files whose hashes are expected, and no key or value in its files that is not allowed.
 
     Args:
         model: As for :func:`locate_checkpoint`.
@@ -205,13 +208,14 @@ def find_checkpoint(
     refuse_adapter(folder)
     for name, expected in (sha256 or {}).items():
         path = folder / name
-        digest = cached_digest(path) if path.is_file() else "no such file"
+        digest = cached_digest(path) if path.is_file() else None
         if digest != expected:
+            digest_text = "no such file" if digest is None else digest[:12]
             advice = "name the folder itself as the encoder, without the card"
             if location.get("package"):
                 advice = "reinstall it"
             raise EncoderError(
-                f"{path}: not the file its card names (sha256 {digest[:12]}, card {expected[:12]})",
+                f"{path}: not the file its card names (sha256 {digest_text}, card {expected[:12]})",
                 hint=advice,
             )
     check_module(folder, kind="Transformer")

@@ -195,7 +195,11 @@ def describe_prompt(encoder: object) -> str | None:
 
 
 def count_cut(encoder: object, sentences: Sequence[str]) -> int | None:
-    """Return how many sentences an encoder cuts at its maximum length; None if it is unknown."""
+    """Return how many sentences an encoder cuts at its maximum length; None if it is unknown.
+
+    Word encoders cut none. Of a variant or post-processor those of the encoder that embeds the
+    texts are counted. It is unknown for a user's own class.
+    """
     encoder = _innermost_base(encoder)
     if isinstance(encoder, WordEncoder):
         return 0

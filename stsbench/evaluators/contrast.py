@@ -65,7 +65,10 @@ class ContrastEvaluator:
     protocol: ContrastProtocol
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
-        """Compare the similarities of each anchor with its positive and with its negatives.
+        """Score the items whose positive is more similar to the anchor than every negative.
+
+        A positive that is only as similar as a negative is wrong. Notes tell how many items are
+        ties, and how many have a zero vector.
 
         Args:
             splits: One ContrastSplit, under any name.
@@ -83,6 +86,8 @@ class ContrastEvaluator:
             positive, *negatives = read_pair_scores(split, embed)
         else:
             embeddings = embed(split.texts())
+            # The sides are the anchors, the positives, and then one side per negative. For a single
+            # similarity compare_sides returns a list of one.
             positive, *negatives = (
                 compare_sides(embeddings, split.n, [self.protocol.similarity], side=side)[0]
                 for side in range(1, len(split.sides))
@@ -95,7 +100,8 @@ class ContrastEvaluator:
         if len(negatives) > 1:
             for number, is_above in enumerate(is_above_negative, start=1):
                 columns[f"correct{number}"] = is_above.astype(np.int64)
-        result = self.recompute({**columns, **sentence_columns(*split.sides)})
+        # The score is computed from per-item columns alone, so that stored ones give it again.
+        scores = self.recompute({**columns, **sentence_columns(*split.sides)})
         has_zero_vector = np.any([side.has_zero_vector for side in (positive, *negatives)], axis=0)
         zero_vectors = int(has_zero_vector.sum())
         # No negative is more similar than the positive, but one is as similar.
@@ -105,7 +111,7 @@ class ContrastEvaluator:
             notes.append(f"{zero_vectors} items hold a zero vector, which has similarity 0")
         if n_tied := int(is_tied.sum()):
             notes.append(f"{n_tied} items are ties, which count as wrong")
-        return replace(result, zero_vectors=zero_vectors, notes=tuple(notes))
+        return replace(scores, zero_vectors=zero_vectors, notes=tuple(notes))
 
     def recompute(self, items: ItemColumns) -> Scores:
         """Compute the share of items in the right order.

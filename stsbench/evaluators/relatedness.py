@@ -128,15 +128,16 @@ class RelatednessEvaluator:
                 "the regressor's predictions are not finite: "
                 "the embeddings are too large to train on"
             )
-        result = self.recompute(
+        test_scores = self.recompute(
             {"gold": gold, "prediction": predictions, **sentence_columns(*splits["test"].sides)}
         )
         zero_vectors = sum(items.pool.zero_rows for items in items_by_split.values())
-        notes = list(result.notes)
+        notes = list(test_scores.notes)
         if zero_vectors:
             notes.insert(0, f"{zero_vectors} sentences have a zero vector as embedding")
-        scores = {**result.scores, f"dev_{self.protocol.selection}": trained.accuracy}
-        return replace(result, scores=scores, zero_vectors=zero_vectors, notes=tuple(notes))
+        # The "accuracy" is the correlation on the validation pairs that chose the weights.
+        scores = {**test_scores.scores, f"dev_{self.protocol.selection}": trained.accuracy}
+        return replace(test_scores, scores=scores, zero_vectors=zero_vectors, notes=tuple(notes))
 
     def train(self, train: ProbeItems, validation: ProbeItems, *, seed: int) -> TrainedWeights:
         """Train until the correlation on the validation split fails to improve too often.
@@ -253,13 +254,15 @@ def expected_scores(weights: FloatArray, pairs: ProbeItems) -> Float64Array:
     width = pairs.pool.width
     scores = []
     for block in pairs.blocks():
-        u = block.u[block.rows]
-        v = block.v[block.rows]
+        u = block.u[block.embedding_rows]
+        v = block.v[block.embedding_rows]
         # The caller reports predictions that are not finite.
         with np.errstate(over="ignore", invalid="ignore"):
             features = np.concatenate([np.abs(u - v), u * v], axis=1)
-            probabilities = softmax(features @ weights[:, :width].T + weights[:, width], axis=1)
-        scores.append(probabilities.astype(np.float64) @ np.arange(1.0, N_CLASSES + 1))
+            logits = features @ weights[:, :width].T + weights[:, width]
+            probabilities = softmax(logits, axis=1)
+        class_scores = np.arange(1.0, N_CLASSES + 1)
+        scores.append(probabilities.astype(np.float64) @ class_scores)
     return np.concatenate(scores)
 
 

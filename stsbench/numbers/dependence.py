@@ -340,7 +340,14 @@ CHUNK_ITEMS = 2048
 
 
 def _products(groups: _Groups, influences: Float64Array) -> Float64Array:
-    """Return the products of the sums of influences, (k, n), added up over groups, (k, k)."""
+    """Return for every two rows the sum over groups of a b, (k, k).
+
+    Here a and b are the sums of the two rows' influences in a group.
+
+    Args:
+        groups: The groups of items.
+        influences: The influences of n items on k statistics, (k, n).
+    """
     products = np.zeros((len(influences), len(influences)))
     for chunk in groups.chunks(CHUNK_ITEMS):
         sums = chunk.sums(influences)
@@ -357,19 +364,20 @@ def _difference_sums(
     influences: npt.NDArray[np.floating],
     row_pairs: Sequence[tuple[slice, slice]] | None,
 ) -> Float64Array:
-    """Return the squared sums of every two rows' difference, added up over groups, (k, k).
+    """Return for every two rows the sum over groups of (a - b)², (k, k).
 
-    With a and b the sums of two rows in a group, that is the sum over groups of (a - b)², computed
-    as those of a² and b² less twice that of a b.
+    Here a and b are the sums of the two rows' influences in a group. It is computed as the sum of
+    a² and of b² less twice that of a b; a result so small that it may be rounding is set to 0.
 
     Args:
         groups: The groups of items.
         influences: The influences of n items on k statistics, (k, n).
-        row_pairs: The blocks of rows and columns that are needed; None for all.
+        row_pairs: The blocks of rows and columns that are needed, outside of which the result is
+            wrong; None for all.
     """
     k = len(influences)
-    products = np.zeros((k, k))
-    squares = np.zeros(k)
+    products = np.zeros((k, k))  # the sum of a b over groups, for every two rows
+    squares = np.zeros(k)  # the sum of a² over groups, for each row
     for chunk in groups.chunks(CHUNK_ITEMS):
         sums = chunk.sums(influences)
         squares += np.einsum("gk,gk->k", sums, sums)
@@ -378,9 +386,10 @@ def _difference_sums(
             continue
         for rows, columns in row_pairs:
             products[rows, columns] += sums[:, rows].T @ sums[:, columns]
-    total = squares[:, None] + squares
-    differences = total - 2 * products
-    return np.where(differences > EQUAL_SUMS * total, differences, 0.0)
+    sums_of_squares = squares[:, None] + squares  # those of a² + b²
+    squared_differences = sums_of_squares - 2 * products
+    is_above_rounding = squared_differences > EQUAL_SUMS * sums_of_squares
+    return np.where(is_above_rounding, squared_differences, 0.0)
 
 
 def cached_dependence(sentences: IntArray) -> ItemDependence:

@@ -225,7 +225,7 @@ class EncoderDirectory:
             folder: The current and older results.
             catalogue: The cards; None for the user's catalogue.
         """
-        self.folder = folder
+        self.result_folder = folder
         self.current = group_by_encoder(folder.results, catalogue)
         """The current results, grouped."""
         self.groups = self.current
@@ -296,10 +296,12 @@ class EncoderDirectory:
         """
         # By id(), because results cannot be in a set.
         shown_ids = {id(result) for result in shown_results}
-        cell_keys = {result.cell_key for result in self.folder.results if id(result) in shown_ids}
+        cell_keys = {
+            result.cell_key for result in self.result_folder.results if id(result) in shown_ids
+        }
         omitted_ids = {
             id(result)
-            for result in self.folder.older
+            for result in self.result_folder.older
             if result.cell_key in cell_keys and id(result) not in shown_ids
         }
         counts: dict[str, int] = {}

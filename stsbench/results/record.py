@@ -307,12 +307,16 @@ def score_name(protocol: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=1024)
 def score_bounds(name: str) -> tuple[float, float]:
-    """Return the least and the greatest valid value of a score or count.
+    """Return the least and the greatest valid value of a score or count, for its metric.
+
+    Both are widened by ``BOUND_TOLERANCE``. A metric without bounds allows any finite value.
 
     Args:
         name: The name among ``scores``: ``spearman.all``, ``dev_accuracy``, ``i2t.recall@5``.
     """
-    # The bounds depend neither on the prefix of the name nor on its aggregation or depth.
+    # The bounds depend neither on the prefix, which names a split, a direction of retrieval or a
+    # distance, nor on the suffix: an aggregation of subsets, as in ``spearman.all``, the number of
+    # a negative, as in ``accuracy.1``, or a depth of retrieval, as in ``recall@5``.
     prefix = r"^(dev_|i2t\.|t2i\.|euclidean_|manhattan_)"
     suffix = r"(\.(all|mean|wmean|\d)|@\d+)$"
     metric = re.sub(f"{prefix}|{suffix}", "", name)

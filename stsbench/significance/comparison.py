@@ -239,9 +239,10 @@ def compare(
     settings: TestSettings | None = None,
     suites: Mapping[str, Sequence[str]] | None = None,
 ) -> Comparison:
-    """Compare encoders with the first one, or every two, on the tasks that all of them have.
+    """Test the differences of encoders from the first one, or of every two, on their common tasks.
 
-    Holm's correction is taken over the tasks of all these pairs, and by itself over their means.
+    Each pair is tested on each task and on the means over tasks. Holm's correction is taken over
+    the tasks of all pairs, and separately over the means of all pairs.
 
     Args:
         encoders: The results of at least two encoders, by the encoder's name.
@@ -249,6 +250,10 @@ def compare(
         protocol: The name of the only protocol to compare; None for all.
         settings: The settings of the tests.
         suites: The tasks of each suite by its name, by which means are labelled.
+
+    Returns:
+        The differences on tasks, then those of means, with notes on tasks that only some encoders
+        have and on reasons to doubt the tests.
 
     Raises:
         ProtocolError: A task was scored differently; the message names the field.
@@ -258,9 +263,9 @@ def compare(
     matched = match_tasks(encoders, tasks=tasks, protocol=protocol)
     all_results = [
         result
-        for results_by_encoder in matched.results
-        for results in results_by_encoder.values()
-        for result in results
+        for results_by_encoder in matched.results_of_tasks
+        for results_of_seeds in results_by_encoder.values()
+        for result in results_of_seeds
     ]
     if lacking := without_columns(all_results):
         raise DataError(
@@ -269,18 +274,21 @@ def compare(
         )
     on_tasks: list[MeasuredDifference] = []
     means: list[MeasuredDifference] = []
-    for pair_differences in _compare_pairs(matched.results, settings):
+    for pair_differences in _compare_pairs(matched.results_of_tasks, settings):
         on_tasks.extend(pair_differences)
         means.extend(_means(pair_differences, suites or {}))
     items_by_task: dict[str, list[TaskItems[str]]] = {}
     for measured in on_tasks:
         items_by_task.setdefault(measured.difference.task, []).extend(measured.items)
-    notes = matched.notes
+    notes = list(matched.notes)
     if settings.dependence != "none":
         notes += _describe_unknown_sentences(items_by_task, all_results)
         notes += _describe_dominant_components(items_by_task)
     for name in encoders:
-        notes += _describe_equal_trainings(name, [results[name] for results in matched.results])
+        results_by_task = [
+            results_by_encoder[name] for results_by_encoder in matched.results_of_tasks
+        ]
+        notes += _describe_equal_trainings(name, results_by_task)
     return Comparison(
         encoders=list(encoders),
         differences=[*_corrected(on_tasks, settings), *_corrected(means, settings)],
@@ -296,7 +304,7 @@ def compare(
 def _compare_pairs(
     results_of_tasks: Sequence[ResultsByEncoder], settings: TestSettings
 ) -> list[list[MeasuredDifference]]:
-    """Compute the differences of each pair of encoders on all tasks, before any correction."""
+    """Return for each pair of encoders its differences on all tasks, before any correction."""
     differences_by_pair: dict[tuple[str, str], list[MeasuredDifference]] = {}
     for results_by_encoder in results_of_tasks:
         for measured in compare_on_task(results_by_encoder, settings):
@@ -358,20 +366,24 @@ def _describe_equal_trainings(name: str, results_by_task: Sequence[Sequence[Resu
 
 
 def compare_on_task(
-    cells: ResultsByEncoder, settings: TestSettings
+    results_by_encoder: ResultsByEncoder, settings: TestSettings
 ) -> Iterator[MeasuredDifference]:
     """Yield each pair's difference on one task, before any correction.
 
+    Pairs are those with the first encoder, or all if the settings say so. A difference has no
+    interval and no p-value if no paired test of the scores is known.
+
     Args:
-        cells: Each encoder's results on the task, one per seed.
+        results_by_encoder: Each encoder's results on the task, one per seed.
         settings: The settings of the tests.
 
     Raises:
         DataError: Per-item columns are missing, broken, or of other items.
     """
-    items = pair_items(cells, settings.dependence)
-    for first, second in pair_names(list(cells), all_pairs=settings.all_pairs):
-        untested = _compare_without_test(cells, first, second)
+    items = pair_items(results_by_encoder, settings.dependence)
+    encoder_names = list(results_by_encoder)
+    for first, second in pair_names(encoder_names, all_pairs=settings.all_pairs):
+        untested = _compare_without_test(results_by_encoder, first, second)
         if items is None:
             yield MeasuredDifference(untested)
             continue
@@ -379,7 +391,8 @@ def compare_on_task(
         # A probe's score is a mean of rounded folds and differs from its items' mean by rounding:
         # the interval is centred on the difference of the scores.
         difference = _with_estimate(untested, estimate._replace(difference=untested.difference))
-        test = _exact_test(items, list(cells).index(first), list(cells).index(second), settings)
+        first_index, second_index = encoder_names.index(first), encoder_names.index(second)
+        test = _exact_test(items, first_index, second_index, settings)
         if test is not None:
             difference = _with_exact_test(difference, test)
         yield MeasuredDifference(difference, [items])
@@ -438,10 +451,11 @@ def _with_exact_test(difference: Difference, test: PairedTest) -> Difference:
     if test.method != MCNEMAR and estimate is not None:
         test_low, test_high = test.interval
         low, high = estimate.interval()
-        ratio = (test_high - test_low) / (high - low) if high > low else 0.0
-        if not 1 < ratio < math.inf:
+        # How many times as wide the interval of permutations is as that of Student's t.
+        width_ratio = (test_high - test_low) / (high - low) if high > low else 0.0
+        if not 1 < width_ratio < math.inf:
             return difference
-        estimate = estimate._replace(error=estimate.error * ratio)
+        estimate = estimate._replace(error=estimate.error * width_ratio)
         interval = estimate.interval()
         error = estimate.error
     return replace(
@@ -454,20 +468,22 @@ def _with_exact_test(difference: Difference, test: PairedTest) -> Difference:
     )
 
 
-def _compare_without_test(cells: ResultsByEncoder, first: str, second: str) -> Difference:
+def _compare_without_test(
+    results_by_encoder: ResultsByEncoder, first: str, second: str
+) -> Difference:
     """Return the difference of two encoders' mean scores on one task, without a test.
 
     Args:
-        cells: Each encoder's results on the task, one per seed.
+        results_by_encoder: Each encoder's results on the task, one per seed.
         first: The encoder whose mean is subtracted.
         second: The other encoder.
     """
-    first_mean = mean_and_deviation([result.score for result in cells[first]])
-    second_mean = mean_and_deviation([result.score for result in cells[second]])
+    first_mean = mean_and_deviation([result.score for result in results_by_encoder[first]])
+    second_mean = mean_and_deviation([result.score for result in results_by_encoder[second]])
     deviations = None
     if first_mean.deviation is not None and second_mean.deviation is not None:
         deviations = (first_mean.deviation, second_mean.deviation)
-    result = cells[first][0]
+    result = results_by_encoder[first][0]
     return Difference(
         first=first,
         second=second,
@@ -477,12 +493,17 @@ def _compare_without_test(cells: ResultsByEncoder, first: str, second: str) -> D
         protocol=result.protocol,
         n=result.n,
         compared=(compared_part(result),),
-        seeds=(len(cells[first]), len(cells[second])),
-        training_seeds=(_count_training_seeds(cells[first]), _count_training_seeds(cells[second])),
+        seeds=(len(results_by_encoder[first]), len(results_by_encoder[second])),
+        training_seeds=(
+            _count_training_seeds(results_by_encoder[first]),
+            _count_training_seeds(results_by_encoder[second]),
+        ),
         scores=(first_mean.mean, second_mean.mean),
         deviations=deviations,
         difference=second_mean.mean - first_mean.mean,
-        one_run=tuple(name for name in (first, second) if has_one_training_seed(cells[name])),
+        one_run=tuple(
+            name for name in (first, second) if has_one_training_seed(results_by_encoder[name])
+        ),
     )
 
 
@@ -492,7 +513,7 @@ def _count_training_seeds(results: Sequence[Result]) -> int:
 
 
 def _means(
-    group: Sequence[MeasuredDifference], suites: Mapping[str, Sequence[str]]
+    task_differences: Sequence[MeasuredDifference], suites: Mapping[str, Sequence[str]]
 ) -> Iterator[MeasuredDifference]:
     """Yield one pair's mean over all tasks of each protocol, labelled by the suite of these tasks.
 
@@ -500,19 +521,21 @@ def _means(
     further splits have a mean of their own, with those of other tasks. A single task has no mean.
 
     Args:
-        group: The pair's difference on each task, split and protocol.
+        task_differences: The pair's difference on each task, split and protocol.
         suites: The tasks of each suite by its name.
     """
     splits_by_task: dict[str, set[str]] = {}
-    for measured in group:
+    for measured in task_differences:
         splits = splits_by_task.setdefault(measured.difference.task, set())
         splits.add(measured.difference.split)
     single_splits = Counter(
         next(iter(splits)) for splits in splits_by_task.values() if len(splits) == 1
     )
+    # The commonest split of the tasks with a single one; None if there are no such tasks.
     usual_split = next((split for split, _ in single_splits.most_common(1)), None)
+    # By protocol, and by the split if it is a task's further one.
     groups: dict[tuple[Fields, str], list[MeasuredDifference]] = {}
-    for measured in group:
+    for measured in task_differences:
         difference = measured.difference
         has_several_splits = len(splits_by_task[difference.task]) > 1
         is_unusual_split = has_several_splits and difference.split != usual_split
@@ -522,23 +545,24 @@ def _means(
     for comparable in groups.values():
         if len(comparable) > 1:
             mean = mean_difference(comparable)
+            # The mean over exactly the tasks of a suite has the suite's name.
             names = [name for name, tasks in suites.items() if set(tasks) == set(mean.tasks)]
             if names:
                 mean = replace(mean, task=f"{mean.task} ({names[0]})")
             yield MeasuredDifference(mean, _items_of(comparable))
 
 
-def mean_difference(group: Sequence[MeasuredDifference]) -> Difference:
-    """Compute the difference of two encoders' means over several tasks.
+def mean_difference(task_differences: Sequence[MeasuredDifference]) -> Difference:
+    """Compute the difference of two encoders' means over several tasks, which may share sentences.
 
-    The tasks may share sentences.
+    It has an interval and a p-value by Student's t only if a paired test is known of each task.
 
     Args:
-        group: The pair's difference on each task.
+        task_differences: The pair's difference on each task.
     """
-    n_tasks = len(group)
-    differences = [measured.difference for measured in group]
-    items = _items_of(group)
+    n_tasks = len(task_differences)
+    differences = [measured.difference for measured in task_differences]
+    items = _items_of(task_differences)
     first, second = differences[0].first, differences[0].second
     mean = float(np.mean([difference.difference for difference in differences]))
     untested = replace(
@@ -574,11 +598,11 @@ def mean_difference(group: Sequence[MeasuredDifference]) -> Difference:
     return _with_estimate(untested, estimate._replace(difference=mean))
 
 
-def _items_of(group: Sequence[MeasuredDifference]) -> list[TaskItems[str]]:
-    """Return the items of all tasks of a group; empty if no paired test is known of one of them."""
-    if not all(measured.items for measured in group):
+def _items_of(task_differences: Sequence[MeasuredDifference]) -> list[TaskItems[str]]:
+    """Return the items of all tasks; empty if no paired test is known of one of them."""
+    if not all(measured.items for measured in task_differences):
         return []
-    return [items for measured in group for items in measured.items]
+    return [items for measured in task_differences for items in measured.items]
 
 
 def _corrected(

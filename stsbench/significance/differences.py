@@ -138,7 +138,9 @@ class EstimatedDifference(NamedTuple):
             weights: The items' shares of the score, (n,).
 
         Returns:
-            The difference, second minus first. Its error is infinite if there are too few items.
+            The difference, second minus first, with the error of the wider 95% interval, and the
+            error of the other one if there are two. The error is infinite if there are too few
+            items.
         """
         samples = [second] if first is None else [first, second]
         difference = second.score
@@ -149,12 +151,19 @@ class EstimatedDifference(NamedTuple):
         errors_of_seeds = [
             error for sample in samples for error in all_seed_errors(sample, dependence)
         ]
+        # One for each way to estimate the variance over items.
         errors = [
             combine_errors([item_error, *errors_of_seeds])
             for item_error in standard_errors(influences, dependence, weights)
         ]
-        widest, *others = widest_first(errors)
-        return cls(difference, *widest, others[0] if others else None)
+        # The variance over items is estimated in two ways at most, so there are one or two errors.
+        widest, *narrower = widest_first(errors)
+        return cls(
+            difference,
+            error=widest.error,
+            df=widest.df,
+            other_error=narrower[0] if narrower else None,
+        )
 
 
 def two_sided_p(difference: float, standard_error: StandardError) -> float:

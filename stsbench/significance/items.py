@@ -534,11 +534,11 @@ class MatchedTasks(NamedTuple):
     """Encoders' results on the tasks that all of them have.
 
     Attributes:
-        results: For each task and protocol each encoder's results.
+        results_of_tasks: For each task and protocol each encoder's results.
         notes: Messages for the user on tasks that only some encoders have.
     """
 
-    results: list[ResultsByEncoder]
+    results_of_tasks: list[ResultsByEncoder]
     notes: list[str]
 
 

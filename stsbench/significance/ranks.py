@@ -79,8 +79,8 @@ def assign_letters(different: npt.NDArray[np.bool_]) -> LetterDisplay:
 
     The groups are the largest ranges of encoders of which the first and the last do not differ.
     If an encoder within a range differs from another one, as can be with gaps, ranges are divided
-    by insert and absorb (Piepho 2004, section 2.2). A group whose pairs are all in other groups is
-    then removed (his sweeping, of whole groups).
+    until no group has two encoders that differ (insert and absorb; Piepho 2004, section 2.2). A
+    group whose pairs are all together in other groups is not needed and is then removed (sweeping).
 
     Args:
         different: Which pairs differ significantly, (k, k), symmetric; encoders best first.
@@ -90,10 +90,12 @@ def assign_letters(different: npt.NDArray[np.bool_]) -> LetterDisplay:
     """
     k = len(different)
     groups = _insert_and_absorb(_find_ranges(different), different)
-    members_by_group = [_members(mask, k).tolist() for mask in _sweep(groups.masks, k)]
+    needed_masks = _sweep(groups.masks, k)
+    # Sorted by their best encoder, then by their second best, and so on: the first gets ``a``.
+    members_by_group = sorted(_members(mask, k).tolist() for mask in needed_masks)
     letters_by_encoder = [""] * k
     n_letters = len(string.ascii_letters)
-    for index, members in enumerate(sorted(members_by_group)):
+    for index, members in enumerate(members_by_group):
         letter = "." * (index // n_letters) + string.ascii_letters[index % n_letters]
         for encoder in members:
             letters_by_encoder[encoder] += letter
@@ -180,11 +182,17 @@ def _split(groups: list[int], encoder: int, rivals: int) -> list[int]:
 
 
 def _sweep(groups: Sequence[int], k: int) -> list[int]:
-    """Remove groups of which every pair is in another one, trying the smallest first.
+    """Return the groups without those of which every pair is together in some other group.
+
+    The smallest group is tried first. A group is removed only if other remaining groups have its
+    pairs, so that each pair stays together in at least one.
 
     Args:
         groups: The groups as bit masks of encoders.
         k: The number of encoders.
+
+    Returns:
+        The remaining groups, the smallest first.
     """
     groups = sorted(groups, key=int.bit_count)
     is_member = np.zeros((len(groups), k), dtype=np.float32)
@@ -194,15 +202,19 @@ def _sweep(groups: Sequence[int], k: int) -> list[int]:
     n_groups_by_pair = (is_member.T @ is_member).astype(np.uint16)
     # A group with a pair that is in no other group is needed, whichever other groups are removed.
     is_in_one_group = (n_groups_by_pair == 1).astype(np.float32)
-    n_own_pairs = np.einsum("gi,gi->g", is_member @ is_in_one_group, is_member)
+    # For each group and encoder, how many members are together with it in a single group: (g, k).
+    n_partners = is_member @ is_in_one_group
+    # Added up over the encoders that are members themselves: (g,).
+    n_own_pairs = np.einsum("gi,gi->g", n_partners, is_member)
     remaining = []
     for group, members, is_needed in zip(groups, is_member > 0, n_own_pairs > 0, strict=True):
         # Removing smaller groups may have left it alone with a pair.
-        has_own_pair = is_needed or ((n_groups_by_pair[members] == 1) & members).any()
+        has_own_pair = is_needed or (n_groups_by_pair[members][:, members] == 1).any()
         if has_own_pair:
             remaining.append(group)
         else:
-            n_groups_by_pair -= np.logical_and.outer(members, members)
+            is_pair_of_group = np.logical_and.outer(members, members)
+            n_groups_by_pair -= is_pair_of_group
     return remaining
 
 
@@ -300,7 +312,8 @@ def rank_rows(
     influences = RowInfluences(rows, settings.dependence, progress)
     keys = [key for key in rows if influences.common_tasks(key)]
     tests = _cached_tests(influences, keys, rows, settings)
-    # A difference is positive where the column's row is better than the row's.
+    # A difference is positive where the column's row is better than the row's: so for each row the
+    # number of rows above it, significantly or not.
     n_above = np.sum(tests.differences > TIE_TOLERANCE, axis=1)
     is_different = _significant_differences(tests.p_values, settings.level)
     best_first = sorted(range(len(keys)), key=lambda index: int(n_above[index]))
@@ -313,6 +326,7 @@ def rank_rows(
             rank=int(n_above[index]) + 1,
             rank_interval=intervals[index],
             letters=letters[index],
+            # The best row, and those that do not differ significantly from it.
             is_best=not is_different[best_first[0], index],
             tasks=influences.common_tasks(key),
         )
@@ -374,7 +388,9 @@ def _cached_tests(
         rows: Each row's results by task, which name the items.
         settings: The settings of the tests.
     """
-    results = [result for key in keys for by_task in rows[key] for result in by_task]
+    results = [
+        result for key in keys for results_of_seeds in rows[key] for result in results_of_seeds
+    ]
     # Nothing guarantees that a new result's columns are those that its hash names.
     are_all_files = all(result.path is not None and not result.per_item for result in results)
     if len(keys) < MIN_CACHED_ROWS or not are_all_files:
@@ -382,10 +398,14 @@ def _cached_tests(
     facts_by_row: list[list[Any]] = []
     for key in keys:
         facts_by_task = [
-            [(protocol_key(result.protocol), result.items, *result.seeds) for result in by_task]
-            for by_task in rows[key]
+            [
+                (protocol_key(result.protocol), result.items, *result.seeds)
+                for result in results_of_seeds
+            ]
+            for results_of_seeds in rows[key]
         ]
         facts_by_row.append([*facts_by_task, list(influences.common_tasks(key))])
+    # All that decides the tests: the formulas, the kind of dependence, and each row's items.
     content = msgspec.json.encode((formulas_digest(), settings.dependence, facts_by_row))
     file_name = f"tests-{hashlib.sha256(content).hexdigest()[:32]}.npy"
     cached = read_array(file_name)

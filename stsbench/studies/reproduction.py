@@ -309,13 +309,12 @@ def make_comparison_table(
         for line in ablation.lines
     ]
     published_keys = {key for published in published_by_line for key in published}
-    table_columns = [
-        table_column
-        for column in columns
-        for table_column in _make_columns(
+    # For each of the paper's columns its numbers, ours, and their difference.
+    table_columns: list[TableColumn] = []
+    for column in columns:
+        table_columns += _make_side_by_side_columns(
             column, is_published=column.key in published_keys, is_small=ablation.is_small
         )
-    ]
     rows_by_group: dict[str, list[Row]] = {}
     for line, outcomes, published in zip(
         ablation.lines, outcomes_by_line, published_by_line, strict=True
@@ -325,7 +324,7 @@ def make_comparison_table(
         cells = {
             column.key: TableCell(measured=numbers.get(column.key)) for column in table_columns
         }
-        row = _make_row(line, cells, _results(outcomes))
+        row = _make_row(line, cells, _results_of_trials(outcomes))
         rows_by_group.setdefault(line.group, []).append(row)
     return Table(
         name=ablation.name,
@@ -334,7 +333,7 @@ def make_comparison_table(
         paper_number=format_table_number(card),
         columns=table_columns,
         groups=[Group(title=title, rows=rows) for title, rows in rows_by_group.items()],
-        notes=list(_notes(ablation)),
+        notes=list(_iter_notes(ablation)),
     )
 
 
@@ -382,7 +381,9 @@ def _group_results(results: Sequence[Result]) -> EncoderResults:
     return EncoderResults(encoder="", label="", state_tag="", card=None, results=results)
 
 
-def _make_columns(column: TableColumn, *, is_published: bool, is_small: bool) -> list[TableColumn]:
+def _make_side_by_side_columns(
+    column: TableColumn, *, is_published: bool, is_small: bool
+) -> list[TableColumn]:
     """Return the paper's column, ours and their difference, as far as the table has them.
 
     Args:
@@ -402,7 +403,7 @@ def _make_columns(column: TableColumn, *, is_published: bool, is_small: bool) ->
     return [published, measured, difference]
 
 
-def _notes(ablation: Ablation) -> Iterator[str]:
+def _iter_notes(ablation: Ablation) -> Iterator[str]:
     """Yield the notes under an ablation's table: rows without scores first."""
     card = ablation.card
     labels_by_reason: dict[str, list[str]] = {}
@@ -422,7 +423,7 @@ def _notes(ablation: Ablation) -> Iterator[str]:
         )
 
 
-def _results(outcomes: Sequence[TrialOutcome]) -> list[Result]:
+def _results_of_trials(outcomes: Sequence[TrialOutcome]) -> list[Result]:
     """Return the results of all trials of a line, one after the other."""
     return [result for outcome in outcomes for result in outcome.results]
 
@@ -441,7 +442,7 @@ def _compute_measured(
     Returns:
         The numbers by the key of the column; a column without one is absent.
     """
-    results = _results(outcomes)
+    results = _results_of_trials(outcomes)
     runs = [outcome.run for outcome in outcomes if outcome.run is not None]
     numbers = filler.measured_numbers(_group_results(results)) if results else {}
     suites = filler.catalogue.suites()
@@ -560,17 +561,21 @@ class Reproduction:
         return [
             line.label
             for line, plans in zip(self.ablation.lines, self.plans_by_line, strict=True)
-            if any(plan in trial.plans for plan in plans)
+            if trial.is_requested_by(plans)
         ]
 
     def run_ablation(self, callbacks: TrialCallbacks) -> Table:
         """Train the missing runs, score all lines, and return the table with the paper's numbers.
 
-        A trial that several lines need is trained once. Failures are reported to the callbacks.
+        A line is a row of the paper's table: it plans trainings, one per seed, or names an encoder
+        that needs no training, or cannot be reproduced and gets no outcome. A trial is a training
+        run; it is carried out once, also if the plans of several lines request it. Failures are
+        reported to the callbacks.
 
         Args:
             callbacks: The functions to call meanwhile.
         """
+        # The tasks to score, as plans of runs without encoders.
         scorings = plan_scorings(self.ablation, self.environment.catalogue)
         trial_outcomes = [
             (trial, carry_out_trial(trial, self.environment, scorings, callbacks))
@@ -578,11 +583,8 @@ class Reproduction:
         ]
         outcomes_by_line = []
         for line, plans in zip(self.ablation.lines, self.plans_by_line, strict=True):
-            # Those of the trials that the line's plans request.
             outcomes = [
-                outcome
-                for trial, outcome in trial_outcomes
-                if any(plan in trial.plans for plan in plans)
+                outcome for trial, outcome in trial_outcomes if trial.is_requested_by(plans)
             ]
             if line.encoder:
                 results = score_encoder(

@@ -113,6 +113,10 @@ class Trial:
         """The name that loads the trained encoder."""
         return f"{self.plan.name}@{self.plan.seed}"
 
+    def is_requested_by(self, plans: Sequence[TrainPlan]) -> bool:
+        """Return whether any of these plans requests this run."""
+        return any(plan in self.plans for plan in plans)
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrialOutcome:

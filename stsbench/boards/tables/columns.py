@@ -159,28 +159,30 @@ class TableFiller:
     def columns(self) -> list[TableColumn]:
         """All columns: those of tasks, the average, the differences and the exact average.
 
-        Those that the card does not ask for are absent.
+        The average and the exact average are absent if the card has no average, the differences if
+        it has no ``delta``.
         """
-        facts = self.card.average
+        average_facts = self.card.average
         decimals = self.card.decimals
         columns = list(self.task_columns)
-        if facts:
+        if average_facts:
             average = TableColumn(
                 key=AVERAGE,
-                head=facts.head,
+                head=average_facts.head,
                 kind="average",
                 decimals=decimals,
-                is_mixed=facts.composite,
+                is_mixed=average_facts.composite,
             )
             columns.append(average)
         if self.card.delta:
             delta = TableColumn(key=DELTA, head="Δ", kind="delta", better="", decimals=decimals)
             columns.append(delta)
-        if facts:
+        if average_facts:
+            # The same average with more decimals, as its own column.
             exact_average = replace(
                 average,
                 key=EXACT,
-                head=f"{facts.head} (exact)",
+                head=f"{average_facts.head} (exact)",
                 kind="exact",
                 decimals=decimals + 4,
             )

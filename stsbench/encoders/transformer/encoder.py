@@ -230,17 +230,23 @@ class TransformerEncoder(CheckpointEncoder):
 
     @cached_property
     def backbone(self) -> Backbone:
-        """The loaded model and tokenizer.
+        """The model and tokenizer, which are loaded at the first access and then checked.
 
         Raises:
-            CardError: The maximum length or the pooling does not suit them.
-            EncoderError: The model cannot be loaded.
+            CardError: The maximum length leaves no token of a sentence, or the pooling needs a mask
+                token and there is none.
+            EncoderError: The model cannot be loaded, or has too few layers for the pooling.
         """
         from stsbench.encoders.transformer.backbone import Backbone
 
         backbone = Backbone.load(
-            self.checkpoint, self.backend, self.pooling, self.adapters, self.bidirectional
+            self.checkpoint,
+            self.backend,
+            self.pooling,
+            adapters=self.adapters,
+            bidirectional=self.bidirectional,
         )
+        # Called for its check only: raises if the model has too few layers to pool.
         self.pooling.layer_indices(backbone.depth)
         if self.max_length is not None and self.max_length <= backbone.n_special_tokens:
             raise CardError(
@@ -276,9 +282,11 @@ class TransformerEncoder(CheckpointEncoder):
         return replace(tokens, spans=spans)
 
     def count_cut(self, sentences: Sequence[str]) -> int | None:
-        """Return how many sentences are cut at the maximum length, of those with their prompt.
+        """Return how many sentences, together with the prompt, have more tokens than the maximum.
 
-        The model is not loaded for it. None if the tokenizer has no file to count with.
+        These are cut when they are embedded. It is 0 without a maximum, and None if sentences are
+        so long that they must be counted but there is no ``tokenizer.json`` to count with. The
+        model is not loaded for it.
         """
         return count_longer_texts(
             self.prompt.wrap(sentences), self.checkpoint.folder, self.max_length
@@ -553,7 +561,10 @@ def embed_in_one_pass(
 
 
 def count_longer_texts(texts: Sequence[str], folder: Path, max_length: int | None) -> int | None:
-    """Return how many texts have more tokens than a maximum; None if there is no tokenizer file.
+    """Return how many texts have more tokens than a maximum.
+
+    It is 0 without a maximum, or if all texts are so short that they need not be tokenised. It is
+    None if there are longer texts, but no tokenizer file to count their tokens with.
 
     Args:
         texts: The texts, with their prompt.

@@ -177,16 +177,20 @@ def _layer_weights(cosines: Floats, neighbours: npt.NDArray[np.int64]) -> Floats
     # a missing neighbour, for which -1 has picked the last layer, are set to 0: so it adds nothing
     # to any sum.
     near_cosines = cosines[:, neighbours[:, :, None], neighbours[:, None, :]]
-    near_cosines[:, ~(exists[:, :, None] & exists[:, None, :])] = 0.0
-    n_neighbours = exists[:, :-1].sum(axis=1)
-    # For each layer, the sum of its cosines with its neighbours, kept away from 0.
+    both_exist = exists[:, :, None] & exists[:, None, :]  # (l, m, m)
+    near_cosines[:, ~both_exist] = 0.0
+    n_neighbours = exists[:, :-1].sum(axis=1)  # m - 1 in the formula, for each layer
+    # For each layer, the sum of its cosines with its neighbours, kept away from 0. Here and below
+    # the threshold of a squared sine also decides whether a sum is zero but for rounding.
     cosine_sum = near_cosines[:, :, -1, :-1].sum(axis=-1)
     cosine_sum[np.abs(cosine_sum) < _MIN_SQUARED_SINE] = _MIN_SQUARED_SINE
     # ||p_k||^2 / ||x_k||^2 and ||x_k - p_k||^2 / ||x_k||^2, as cosines are of states of length 1.
     inside, outside = _squared_parts(near_cosines)
+    # The formula with ||p_k|| / ||x_k|| = sqrt(inside) and mean_j = cosine_sum / n_neighbours.
     alignment = np.sqrt(inside) * n_neighbours / (2 * (n_neighbours + 1) * cosine_sum)
     alignment_sum = alignment.sum(axis=1, keepdims=True)
     is_zero = np.abs(alignment_sum) < _MIN_SQUARED_SINE
+    # A sum of zero cannot be divided by: all layers get equal weights.
     alignment_weights = np.where(
         is_zero, 1 / n_layers, alignment / np.where(is_zero, 1.0, alignment_sum)
     )

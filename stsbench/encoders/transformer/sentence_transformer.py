@@ -183,13 +183,16 @@ class SentenceTransformerEncoder(CheckpointEncoder):
             ) from error
 
     def count_cut(self, sentences: Sequence[str]) -> int | None:
-        """Return how many sentences are cut at the maximum length, of those with their prompt.
+        """Return how many sentences, together with the prompt, have more tokens than the maximum.
 
-        None if the tokenizer has no file to count with.
+        These are cut when they are embedded. It is 0 without a maximum, and None if sentences are
+        so long that they must be counted but there is no ``tokenizer.json`` to count with.
         """
         max_length = getattr(self.network, "max_seq_length", None)
         texts = [f"{self.prompt}{sentence}" for sentence in sentences]
-        return count_longer_texts(texts, self.root / self.modules[0].path, max_length)
+        # The first module reads the text, so its folder has the tokenizer.
+        tokenizer_folder = self.root / self.modules[0].path
+        return count_longer_texts(texts, tokenizer_folder, max_length)
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""

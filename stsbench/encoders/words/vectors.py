@@ -150,28 +150,28 @@ def _parse_block(lines: list[bytes], width: int, path: Path, first_number: int) 
     return VectorBlock(words, np.concatenate(rows))
 
 
-def _parse_line(line: bytes, width: int, where: str) -> tuple[str, FloatArray]:
+def _parse_line(line: bytes, width: int, position: str) -> tuple[str, FloatArray]:
     """Return the word of a line and its vector, (1, width); the word may have blanks in it.
 
     Args:
         line: The line, without its end.
         width: The number of values that it must have.
-        where: The file and the number of the line, for messages.
+        position: The file and the number of the line, for messages.
 
     Raises:
-        DataError: The line is not valid; the message names a value that is no number, or else the
-            number of values.
+        DataError: The line has a NUL byte, is not UTF-8, has a value that is no finite number, or
+            has fewer or more values than ``width``. The message names the first of these.
     """
     if b"\0" in line:
         raise DataError(
-            f"{where}: has a NUL byte; is it a binary file? Give vectors as text or .npz"
+            f"{position}: has a NUL byte; is it a binary file? Give vectors as text or .npz"
         )
     if _decode_words([line]) is None:
-        raise DataError(f"{where}: is not UTF-8 ('{_format_bytes(line)}')")
+        raise DataError(f"{position}: is not UTF-8 ('{_format_bytes(line)}')")
     # From the right, as GloVe has a few words with blanks in them.
     word, *values = line.rstrip().rsplit(b" ", width)
     vector = _parse_numbers([b" ".join(values)], width)
-    # If the last part of a word with blanks is a number, the line rather has too many values.
+    # A word with blanks that ends with a number is rather a word and a value too many.
     word_end = word.rpartition(b" ")[2]
     has_too_many_values = b" " in word and _parse_numbers([word_end], width=1) is not None
     if vector is not None and not has_too_many_values:
@@ -180,11 +180,13 @@ def _parse_line(line: bytes, width: int, where: str) -> tuple[str, FloatArray]:
     first_field, *fields = line.rstrip().split(b" ")
     label = f"the word is '{_format_bytes(first_field)}'"
     bad_fields = [field for field in fields[-width:] if _parse_numbers([field], width=1) is None]
+    # In a line with too few fields one that is no number may be a word's, so only their number is
+    # reported.
     if bad_fields and len(fields) >= width:
         raise DataError(
-            f"{where}: '{_format_bytes(bad_fields[0])}' is not a finite number ({label})"
+            f"{position}: '{_format_bytes(bad_fields[0])}' is not a finite number ({label})"
         )
-    raise DataError(f"{where}: {len(fields)} values, expected {width} ({label})")
+    raise DataError(f"{position}: {len(fields)} values, expected {width} ({label})")
 
 
 def _parse_numbers(lines: list[bytes], width: int) -> FloatArray | None:

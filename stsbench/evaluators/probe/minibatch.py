@@ -141,7 +141,7 @@ class TrainedWeights:
 class ClassifierTraining(Protocol):
     """Classifiers that are trained together, step by step."""
 
-    members: npt.NDArray[np.int64]
+    remaining_members: npt.NDArray[np.int64]
     """The numbers of the classifiers that are still trained, (m,)."""
 
     def train(self, epochs: range) -> None:
@@ -171,13 +171,13 @@ def train_until_stopped(
     Returns:
         Each member at its best check, in the order of their numbers.
     """
-    classifiers = [TrainedWeights() for _ in training.members]
+    classifiers = [TrainedWeights() for _ in training.remaining_members]
     epochs = 0
     # The toolkit tests before each check: the last check comes after max_epochs, not at it.
-    while len(training.members) and epochs <= protocol.max_epochs:
+    while len(training.remaining_members) and epochs <= protocol.max_epochs:
         training.train(range(epochs, epochs + protocol.epoch_size))
         epochs += protocol.epoch_size
-        members = [classifiers[number] for number in training.members]
+        members = [classifiers[number] for number in training.remaining_members]
         accuracies = training.accuracies()
         for position, (member, accuracy) in enumerate(zip(members, accuracies, strict=True)):
             # A stopped member may still be trained along with others; its later checks do not
@@ -337,7 +337,7 @@ class Lockstep:
     """Classifiers of one fold that differ in weight decay alone: they see the same batches.
 
     Attributes:
-        members: The numbers of the p classifiers that are still trained, (p,).
+        remaining_members: The numbers of the p classifiers that are still trained, (p,).
         weights: Their weights, (p, c, w), for c classes; w is the number of features, of the bias
             and of padding, see :func:`starting_weights`.
         gradient_means: The moving means of their gradients, or SGD's momentum, (p, c, w).
@@ -362,7 +362,7 @@ class Lockstep:
         self.cancelled = cancelled
         self.optimiser, self.settings = parse_optimiser(protocol.optimiser)
         self.decays = np.array(fold.decays, dtype=np.float32)
-        self.members = np.arange(len(self.decays))
+        self.remaining_members = np.arange(len(self.decays))
         self.n_steps = 0
         self.weights = np.repeat(start[None], len(self.decays), axis=0)
         self.gradient_means = np.zeros_like(self.weights)
@@ -397,10 +397,10 @@ class Lockstep:
         if has_soft_labels:
             soft_labels = block.labels
             # The loops do not read ``labels`` then, but need some array of this type.
-            labels = block.rows
+            labels = block.embedding_rows
         self.n_steps = kernels.train_classifiers(
             block.u, block.v, kernels.FEATURE_CODES[self.fold.train.pool.features],
-            block.rows, labels, soft_labels, self.protocol.batch_size,
+            block.embedding_rows, labels, soft_labels, self.protocol.batch_size,
             self.weights, self.gradient_means, self.squared_gradient_means, self.decays,
             kernels.OPTIMISERS[self.optimiser],
             self.settings["lr"], self.settings.get("momentum", 0.0),
@@ -425,7 +425,7 @@ class Lockstep:
         """
         if stays.all():
             return
-        self.members = self.members[stays]
+        self.remaining_members = self.remaining_members[stays]
         self.decays = self.decays[stays]
         self.weights = self.weights[stays]
         self.gradient_means = self.gradient_means[stays]
@@ -444,8 +444,8 @@ def _predict_classes(weights: FloatArray, items: ProbeItems) -> IndexArray:
 
     classes_by_block = []
     for block in items.blocks():
-        classes = np.empty((len(weights), len(block.rows)), dtype=np.int64)
+        classes = np.empty((len(weights), len(block.embedding_rows)), dtype=np.int64)
         code = kernels.FEATURE_CODES[items.pool.features]
-        kernels.predict(block.u, block.v, code, block.rows, weights, classes)
+        kernels.predict(block.u, block.v, code, block.embedding_rows, weights, classes)
         classes_by_block.append(classes)
     return np.concatenate(classes_by_block, axis=1)

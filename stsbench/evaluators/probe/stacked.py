@@ -62,7 +62,8 @@ class StackedSolver(MinibatchSolver):
     """Classifiers of any shape as stacked tensors on one device.
 
     Attributes:
-        start: The weight and bias of each layer before the first step, which all classifiers share.
+        first_weights: The weight and bias of each layer before the first step, (c, w) and (c,)
+            without a hidden layer; all classifiers start from these.
         generator_state: The state of the generator after they were drawn, from which the generator
             of each stack starts: it draws dropout.
     """
@@ -80,7 +81,7 @@ class StackedSolver(MinibatchSolver):
         layers = [(run.width, run.classes)]
         if protocol.nhid:
             layers = [(run.width, protocol.nhid), (protocol.nhid, run.classes)]
-        self.start, generator = first_weights(self.seed, *layers)
+        self.first_weights, generator = first_weights(self.seed, *layers)
         self.generator_state = generator.get_state()
         self._embeddings_by_pool: dict[int, DeviceEmbeddings] = {}
         """The embeddings of pools that are in memory, by the pool's ``id``."""
@@ -125,7 +126,7 @@ class StackedSolver(MinibatchSolver):
         Args:
             p: The number of weight decays, and so of classifiers, of a fold.
         """
-        n_weights = p * sum(tensor.numel() for tensor in self.start)
+        n_weights = p * sum(tensor.numel() for tensor in self.first_weights)
         activations_per_item = self.run.width + p * (self.protocol.nhid + self.run.classes)
         n_activations = self.protocol.batch_size * activations_per_item
         return max(1, MAX_STACK_VALUES // max(n_weights, n_activations))
@@ -156,7 +157,7 @@ class StackedSolver(MinibatchSolver):
         for block in items.blocks():
             embeddings = self.move_to_device(items.pool, block)
             # The row of each item in the embeddings of the block.
-            block_rows = torch.from_numpy(block.rows).to(self.device)
+            block_rows = torch.from_numpy(block.embedding_rows).to(self.device)
             for rows in torch.split(block_rows, _ROWS_PREDICTED_AT_ONCE):
                 x = combine_sides(embeddings.u[rows], embeddings.v[rows], items.pool.features)
                 # The features of b items, (b, w), get an axis for the only fold.
@@ -190,29 +191,32 @@ class _Stack:
     Attributes:
         folds: The k folds that are still trained.
         decay: The weight decays, (k, p).
-        members: The numbers of the classifiers that are still trained, (k * p,). The classifier of
-            a fold and weight decay had the number ``fold * p + decay`` at first, and keeps it.
+        remaining_members: The numbers of the classifiers that are still trained, (k * p,). The
+            classifier of a fold and weight decay had the number ``fold * p + decay`` at first, and
+            keeps it.
         weights: The weight and bias of each layer; each tensor is (k, p, ...).
     """
 
     def __init__(self, solver: StackedSolver, folds: Sequence[Fold]) -> None:
-        """Give all classifiers the solver's first weights; none is trained yet.
+        """Give each of the k * p classifiers a copy of the solver's first weights; train none yet.
 
         The stack's own generator, which draws dropout, starts where the solver's ended.
 
         Args:
             solver: Has the first weights, the settings and the device.
-            folds: Folds with the same orders, pool and number of weight decays.
+            folds: The k folds. They have the same batch orders, take their items from the same
+                pool of embeddings, and have p weight decays each.
         """
         self.solver = solver
         self.protocol = solver.protocol
         self.folds = list(folds)
         self.decay = torch.tensor([fold.decays for fold in folds], device=solver.device)  # (k, p)
         k, p = self.decay.shape
-        self.members = np.arange(k * p)
+        # All are trained at first; keep() takes out those that are finished.
+        self.remaining_members = np.arange(k * p)
         self.weights = [
             tensor.to(solver.device).expand(k, p, *tensor.shape).clone().requires_grad_()
-            for tensor in solver.start
+            for tensor in solver.first_weights
         ]
         name, settings = parse_optimiser(self.protocol.optimiser)
         self.optimiser = OPTIMISERS[name](self.weights, **settings)
@@ -231,7 +235,9 @@ class _Stack:
             # blocks, with rows of their own, but then the stack has only one fold.
             for block in first.blocks(multiple_of=batch_size):
                 embeddings = self.solver.move_to_device(first.pool, block)
-                rows = self._stack([block.rows, *(items.indices for items in further)])  # (k, m)
+                rows = self._stack(
+                    [block.embedding_rows, *(items.indices for items in further)]
+                )  # (k, m)
                 labels = self._stack([block.labels, *(items.labels for items in further)])
                 for start in range(0, rows.shape[1], batch_size):
                     batch = slice(start, start + batch_size)
@@ -287,7 +293,7 @@ class _Stack:
     def accuracies(self) -> npt.NDArray[np.float64]:
         """Compute the accuracy of each classifier on its fold's development items, (k * p,).
 
-        The order is that of ``members``: all penalties of the first fold come first.
+        The order is that of ``remaining_members``: all penalties of the first fold come first.
         """
         accuracies = []
         for index, fold in enumerate(self.folds):
@@ -304,20 +310,23 @@ class _Stack:
         return [tensor[fold, penalty].detach().clone() for tensor in self.weights]
 
     def keep(self, stays: npt.NDArray[np.bool_]) -> None:
-        """Drop the folds that have no classifier left, from all tensors and optimiser states.
+        """Drop the folds that have no marked classifier, from all tensors and optimiser states.
 
         A classifier that need not stay, in a fold with one that must, is trained further, and
         ignored by the caller: the tensors hold complete folds.
 
         Args:
-            stays: The classifiers that must stay, (k * p,), bool, in the order of ``members``.
+            stays: The classifiers that must stay, (k * p,), bool, in the order of
+                ``remaining_members``.
         """
         stays_by_fold = stays.reshape(self.decay.shape)
         fold_indices = np.flatnonzero(stays_by_fold.any(axis=1))
         # No fold is finished: nothing to copy.
         if len(fold_indices) == len(stays_by_fold):
             return
-        self.members = self.members.reshape(stays_by_fold.shape)[fold_indices].ravel()
+        self.remaining_members = self.remaining_members.reshape(stays_by_fold.shape)[
+            fold_indices
+        ].ravel()
         self.folds = [self.folds[index] for index in fold_indices]
         indices = torch.from_numpy(fold_indices).to(self.solver.device)
         self.decay = self.decay[indices]

@@ -30,12 +30,12 @@ def test_rows_come_by_chunks_where_memory_is_short(monkeypatch):
         pool = make_items(split, embed, "abs_mul", memory).pool
         blocks = list(ProbeItems(pool, rows, split.labels[rows]).blocks(multiple_of=3))
         assert (pool.resident_bytes, pool.width) == (0 if memory == 100 else 40 * 2 * 6 * 4, 12)
-        assert [len(block.rows) for block in blocks] == sizes
+        assert [len(block.embedding_rows) for block in blocks] == sizes
         assert np.array_equal(
-            np.concatenate([block.u[block.rows] for block in blocks]), whole[0][rows]
+            np.concatenate([block.u[block.embedding_rows] for block in blocks]), whole[0][rows]
         )
         assert np.array_equal(
-            np.concatenate([block.v[block.rows] for block in blocks]), whole[1][rows]
+            np.concatenate([block.v[block.embedding_rows] for block in blocks]), whole[1][rows]
         )
         assert np.array_equal(
             np.concatenate([block.labels for block in blocks]), split.labels[rows]

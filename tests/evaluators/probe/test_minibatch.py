@@ -32,7 +32,7 @@ class Scripted:
     """Classifiers whose accuracies at each check are written down; weights are the check's number."""
 
     def __init__(self, *scripts: list[float]) -> None:
-        self.scripts, self.check, self.epochs, self.members = (
+        self.scripts, self.check, self.epochs, self.remaining_members = (
             scripts,
             -1,
             0,
@@ -45,14 +45,17 @@ class Scripted:
 
     def accuracies(self):
         return np.array(
-            [self.scripts[m][min(self.check, len(self.scripts[m]) - 1)] for m in self.members]
+            [
+                self.scripts[m][min(self.check, len(self.scripts[m]) - 1)]
+                for m in self.remaining_members
+            ]
         )
 
     def weights_at(self, place):
         return self.check
 
     def keep(self, stay):
-        self.members = self.members[stay]
+        self.remaining_members = self.remaining_members[stay]
 
 
 PROTOCOL = MinibatchProtocol(name="test")
