@@ -219,11 +219,12 @@ class ItemDependence:
         pairs_by_sentence = np.bincount(np.concatenate([first_of_pair, last_of_two]))
         is_first_shared = pairs_by_sentence[self._first] > 1
         is_last_shared = has_two_sentences & (pairs_by_sentence[self._last] > 1)
+        # For each item, whether another pair of sentences has its first, its last, or either one.
         is_linked = is_first_shared | is_last_shared
-        self._alone = self._groups_of_pairs(~is_linked)
-        self._linked = self._groups_of_pairs(is_linked)
-        self._counted_twice = self._groups_of_pairs(is_first_shared & is_last_shared)
-        self._sentences = _Groups.of_numbers(
+        self._unlinked_pairs = self._groups_of_pairs(~is_linked)
+        self._linked_pairs = self._groups_of_pairs(is_linked)
+        self._doubly_shared_pairs = self._groups_of_pairs(is_first_shared & is_last_shared)
+        self._shared_sentences = _Groups.of_numbers(
             np.concatenate([self._first[is_first_shared], self._last[is_last_shared]]),
             np.concatenate([np.flatnonzero(is_first_shared), np.flatnonzero(is_last_shared)]),
         )
@@ -278,13 +279,14 @@ class ItemDependence:
         Args:
             influences: The influences of n items on k statistics, (k, n).
         """
-        alone, linked, sentences, counted_twice = (
-            _products(groups, influences)
-            for groups in (self._alone, self._linked, self._sentences, self._counted_twice)
-        )
-        own_sums = alone + linked
-        # Pairs of items that share both sentences are in the sum of either sentence.
-        sums = alone + sentences - counted_twice
+        # Each is (k, k).
+        of_unlinked_pairs = _products_of_sums(self._unlinked_pairs, influences)
+        of_linked_pairs = _products_of_sums(self._linked_pairs, influences)
+        of_shared_sentences = _products_of_sums(self._shared_sentences, influences)
+        counted_twice = _products_of_sums(self._doubly_shared_pairs, influences)
+        own_sums = of_unlinked_pairs + of_linked_pairs
+        # Items that share both sentences are in the sum of either sentence.
+        sums = of_unlinked_pairs + of_shared_sentences - counted_twice
         is_too_small = np.diag(sums) < np.diag(own_sums)
         return np.where(is_too_small[:, None] | is_too_small, own_sums, sums)
 
@@ -301,19 +303,23 @@ class ItemDependence:
             row_pairs: Blocks of rows and columns of which the variances are needed; all others are
                 wrong. None if all are needed.
         """
-        alone, linked, sentences, counted_twice, components = (
-            _difference_sums(groups, influences, row_pairs)
+        # Each is (k, k).
+        of_unlinked_pairs, of_linked_pairs, of_shared_sentences, counted_twice, of_components = (
+            _squared_differences_of_sums(groups, influences, row_pairs)
             for groups in (
-                self._alone,
-                self._linked,
-                self._sentences,
-                self._counted_twice,
+                self._unlinked_pairs,
+                self._linked_pairs,
+                self._shared_sentences,
+                self._doubly_shared_pairs,
                 self._linked_components,
             )
         )
-        by_sentences = alone + np.maximum(sentences - counted_twice, linked)
-        by_components = alone + components
-        return DifferenceVariances(by_sentences, by_components)
+        # That over each pair with itself, if it is the larger one, as in covariance().
+        of_linked_items = np.maximum(of_shared_sentences - counted_twice, of_linked_pairs)
+        return DifferenceVariances(
+            by_sentences=of_unlinked_pairs + of_linked_items,
+            by_components=of_unlinked_pairs + of_components,
+        )
 
     def variance(self, influences: Float64Array) -> float:
         """Return the sum of products of influences, (n,), over items that share a sentence.
@@ -339,7 +345,7 @@ CHUNK_ITEMS = 2048
 """How many items' influences on all statistics are added up at once, to bound the memory."""
 
 
-def _products(groups: _Groups, influences: Float64Array) -> Float64Array:
+def _products_of_sums(groups: _Groups, influences: Float64Array) -> Float64Array:
     """Return for every two rows the sum over groups of a b, (k, k).
 
     Here a and b are the sums of the two rows' influences in a group.
@@ -359,7 +365,7 @@ EQUAL_SUMS = 1e-13
 """Sums of squares that differ by this share of them, or less, differ by rounding."""
 
 
-def _difference_sums(
+def _squared_differences_of_sums(
     groups: _Groups,
     influences: npt.NDArray[np.floating],
     row_pairs: Sequence[tuple[slice, slice]] | None,

@@ -270,8 +270,8 @@ class TableFiller:
             other_protocol: The protocol of a row that is not scored as the columns say; nothing is
                 computed if it is ``UNKNOWN``.
         """
-        facts = self.card.average
-        if facts is None:
+        average_facts = self.card.average
+        if average_facts is None:
             return {}
         averages: Numbers = {}
         exact = suite_mean(
@@ -282,8 +282,8 @@ class TableFiller:
             averages[AVERAGE] = TableNumber(rounded, published_key=row.key)
             averages[EXACT] = TableNumber(exact, published_key=row.key)
         first_spec = self.task_columns[0].spec
-        metric = first_spec.metric if first_spec and not facts.composite else "mixed"
-        spec = _average_spec(self.card, facts, metric)
+        metric = first_spec.metric if first_spec and not average_facts.composite else "mixed"
+        spec = _average_spec(self.card, average_facts, metric)
         if score := find_printed_score(row, spec, other_protocol, lenient=True):
             averages[AVERAGE] = _printed_number(score, row)
         return averages
@@ -324,7 +324,7 @@ class TableFiller:
         return numbers
 
     def _measured_averages(
-        self, scores_by_column: Mapping[str, ScoreBySeed], facts: AverageFacts
+        self, scores_by_column: Mapping[str, ScoreBySeed], average_facts: AverageFacts
     ) -> Numbers:
         """Return the average as the paper rounds it, and the exact one, by column key.
 
@@ -332,7 +332,7 @@ class TableFiller:
 
         Args:
             scores_by_column: The scores in points by the key of each task column.
-            facts: The average in the card.
+            average_facts: The average in the card.
 
         Returns:
             Empty if an averaged column has no score.
@@ -346,7 +346,7 @@ class TableFiller:
         if exact is None:
             return {}
         averaged_scores = {key: scores_by_column[key] for key in chain(*self.average_terms)}
-        rounding = look_up("rounding", facts.rounding, ROUNDINGS)
+        rounding = look_up("rounding", average_facts.rounding, ROUNDINGS)
         deviation = self._deviation_over_seeds(averaged_scores)
         n_seeds = max(map(len, averaged_scores.values()))
         return {
@@ -430,15 +430,15 @@ def _check_computed_columns(
         raise CardError(f"[delta]: 'column' is '{card.delta.column}', which is not a column")
 
 
-def _average_spec(card: TableCard, facts: AverageFacts, metric: str) -> ColumnSpec:
+def _average_spec(card: TableCard, average_facts: AverageFacts, metric: str) -> ColumnSpec:
     """Return the spec by which a table's average is found among published scores.
 
     Published scores name the average like a task, and the average of columns that are scored in
     different ways has no protocol.
     """
-    protocol = "" if facts.composite else card.protocol
+    protocol = "" if average_facts.composite else card.protocol
     return ColumnSpec(
-        facts.task,
+        average_facts.task,
         split="test",
         published_split="test",
         protocol=protocol,
