@@ -69,13 +69,16 @@ class HubCheck:
         return f"answers, {token}; {self.model} is at {listing.commit[:12]}"
 
     def _data(self) -> str:
-        """Load the data of each task from the Hub; return as text their sizes and revisions."""
+        """Load the data of each task from the Hub; return as text their sizes and commits.
+
+        For data that are not of the Hub it is their source, as ``package``.
+        """
         descriptions = []
         for name in self.published:
             # The user's data folder is not read, whatever it holds.
             task = replace(load_task(name, catalogue=self.catalogue), data=None)
             loaded = task.loaded_split(task.card.score_split)
-            origin = (loaded.revision or loaded.source)[:12]
+            origin = loaded.revision[:12] if loaded.revision else loaded.source
             descriptions.append(f"{name} {loaded.split.n} pairs ({origin})")
         return ", ".join(descriptions)
 

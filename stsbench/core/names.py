@@ -134,12 +134,12 @@ def format_parameter(value: object) -> str:
 def merge_parameters(
     name: str, changes: Mapping[str, Any], params: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the parameters that a name replaces, together with those given beside the name.
+    """Return all parameters of a call: those within a name, as "+key=value", and those beside it.
 
     Args:
         name: The name, for the message.
-        changes: The parameters that the name replaces, by key.
-        params: The parameters that are replaced beside the name.
+        changes: The values of the parameters within the name, by key.
+        params: The values of the parameters beside the name, by key.
 
     Raises:
         CardError: A parameter is in both.

@@ -253,8 +253,8 @@ def expected_scores(weights: FloatArray, pairs: ProbeItems) -> Float64Array:
     width = pairs.pool.width
     scores = []
     for block in pairs.blocks():
-        u = block.u[block.rows]
-        v = block.v[block.rows]
+        u = block.u[block.embedding_rows]
+        v = block.v[block.embedding_rows]
         # The caller reports predictions that are not finite.
         with np.errstate(over="ignore", invalid="ignore"):
             features = np.concatenate([np.abs(u - v), u * v], axis=1)

@@ -336,7 +336,9 @@ def _describe_dominant_components(
 
 
 def _describe_equal_trainings(name: str, results_by_task: Sequence[Sequence[Result]]) -> list[str]:
-    """Name the tasks on which training seeds of an encoder have equal items; empty if none.
+    """Name the tasks on which training seeds of an encoder have equal scores of all items.
+
+    The list has one note, and is empty if there is no such task.
 
     Args:
         name: The name of the encoder.
@@ -344,10 +346,11 @@ def _describe_equal_trainings(name: str, results_by_task: Sequence[Sequence[Resu
     """
     tasks = []
     for results in results_by_task:
-        # Items are compared by their hash.
-        items_by_seed = {(result.train_seed, result.items) for result in results}
-        distinct_items = {result.items for result in results}
-        if len(items_by_seed) > len(distinct_items):
+        # A result's ``items`` is the hash of its per-item columns.
+        item_hashes = {result.items for result in results}
+        seeds_with_hashes = {(result.train_seed, result.items) for result in results}
+        # If there are more of these pairs than hashes, two seeds share a hash.
+        if len(seeds_with_hashes) > len(item_hashes):
             tasks.append(results[0].task)
     if not tasks:
         return []
@@ -399,8 +402,10 @@ def _exact_test(
         second_index: The index of the other encoder.
         settings: The settings of the tests.
     """
+    # One sample per encoder, with a score per seed.
     samples = list(items.samples.values())
     n_seeds = max(len(samples[index].scores) for index in (first_index, second_index))
+    # Dependence is computed of joined tasks; these are the items of a single one.
     dependence = join_items([items]).dependence
     if n_seeds > 1 or not dependence.are_independent:
         return None

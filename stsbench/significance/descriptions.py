@@ -21,22 +21,28 @@ DIFFERENCE_COLUMNS = ["task", "A", "B", "B - A", "95% interval", "p", HOLM_P, "m
 
 
 def describe_comparison(comparison: Comparison) -> list[str]:
-    """Describe for each pair of encoders which differences are significant, one text per pair."""
+    """Describe for each pair of encoders which differences are significant, one text per pair.
+
+    A text begins with a warning of encoders with two training seeds, and ends with one of encoders
+    with a single one.
+    """
     correction = _describe_correction(comparison)
     texts = []
     for first, second, differences in comparison.pairs():
-        single_runs = dict.fromkeys(
+        # Where the other encoder has several seeds there is no verdict, as a sentence tells; the
+        # warning is for verdicts on encoders with one seed each.
+        names_with_one_seed = dict.fromkeys(
             name
             for difference in differences
             if not difference.lacks_seeds
             for name in difference.one_run
         )
         warning = ""
-        if single_runs:
-            names = " and ".join(single_runs)
+        if names_with_one_seed:
+            names = " and ".join(names_with_one_seed)
             warning = f" {names}: one training seed, so this says nothing of the recipe."
         sentences = _warnings_of_two_seeds(first, second, differences)
-        sentences += _sentences(first, second, differences)
+        sentences += _sentences_on_results(first, second, differences)
         if comparison.margin is not None:
             sentences += _sentences_on_margin(first, second, differences, comparison.margin)
         if comparison.plan is not None:
@@ -76,7 +82,7 @@ def label_tasks(differences: Sequence[Difference]) -> Mapping[tuple[str, str], s
     }
 
 
-def _sentences(first: str, second: str, differences: Sequence[Difference]) -> list[str]:
+def _sentences_on_results(first: str, second: str, differences: Sequence[Difference]) -> list[str]:
     """Describe one pair: tasks won by each, tasks without a difference, untested ones, means."""
     labels = label_tasks(differences)
     on_tasks = [difference for difference in differences if not difference.is_average]

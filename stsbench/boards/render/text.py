@@ -522,7 +522,11 @@ def _table_fields(table: Table) -> dict[str, Any]:
 
 
 def _column_fields(column: TableColumn) -> dict[str, Any]:
-    """Return a column as its JSON has it, with the names of published scores for task and split."""
+    """Return a column as its JSON has it.
+
+    It has the key, head and kind; if it shows scores of a task, also the task, its split by the
+    name that published scores use, the protocol and the metric; method and signature if not empty.
+    """
     fields: dict[str, Any] = {"key": column.key, "head": column.head, "kind": column.kind}
     spec = column.spec
     if spec is not None:

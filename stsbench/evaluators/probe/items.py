@@ -80,7 +80,7 @@ class ItemBlock(NamedTuple):
     """Embeddings of first (or only) sentences, (m, d)."""
     v: FloatArray
     """Embeddings of second sentences, (m, d); the same as ``u`` for single sentences."""
-    rows: IndexArray
+    embedding_rows: IndexArray
     """The row of each item in ``u`` and ``v``, (k,)."""
     labels: npt.NDArray[Any]
     """The label of each item, (k,), or its soft labels, (k, c)."""
@@ -155,7 +155,7 @@ class ProbeItems:
             yield ItemBlock(
                 u=np.asarray(sides[0]),
                 v=np.asarray(sides[-1]),
-                rows=self.indices,
+                embedding_rows=self.indices,
                 labels=self.labels,
             )
             return
@@ -174,29 +174,32 @@ class ProbeItems:
                 u=embeddings[0],
                 v=embeddings[-1],
                 # The inverse permutation: where each item was put.
-                rows=np.argsort(file_order),
+                embedding_rows=np.argsort(file_order),
                 labels=self.labels[start : start + size],
             )
 
     def features(
-        self, device: torch.device | str = "cpu", size: int = MAX_CHUNK_VALUES
+        self, device: torch.device | str = "cpu", max_items: int | None = None
     ) -> Iterator[Tensor]:
-        """Yield the features of the items in order, chunk by chunk, (<= size, w) float64 each.
+        """Yield the features of the items in order, chunk by chunk, (r, w) float64 each.
 
         A chunk has at most ``MAX_CHUNK_VALUES`` features, 32 MiB, or one item if that has more.
 
         Args:
             device: A device of torch, on which they are made.
-            size: The maximum number of items of a chunk, if a caller needs smaller ones.
+            max_items: The maximum number of items of a chunk, if a caller needs smaller ones.
         """
         import torch
 
         kind = self.pool.features
         items_per_chunk = MAX_CHUNK_VALUES // self.pool.width
-        size = max(1, min(size, items_per_chunk))
+        if max_items is not None:
+            items_per_chunk = min(items_per_chunk, max_items)
+        items_per_chunk = max(1, items_per_chunk)
         for block in self.blocks():
-            for start in range(0, len(block.rows), size):
-                rows = block.rows[start : start + size]
+            for start in range(0, len(block.embedding_rows), items_per_chunk):
+                # The rows of these items in the block's embeddings.
+                rows = block.embedding_rows[start : start + items_per_chunk]
                 u = torch.from_numpy(block.u[rows]).to(device)
                 v = u if kind == "u" else torch.from_numpy(block.v[rows]).to(device)
                 yield combine_sides(u, v, kind).double()

@@ -397,10 +397,10 @@ class Lockstep:
         if has_soft_labels:
             soft_labels = block.labels
             # The loops do not read ``labels`` then, but need some array of this type.
-            labels = block.rows
+            labels = block.embedding_rows
         self.n_steps = kernels.train_classifiers(
             block.u, block.v, kernels.FEATURE_CODES[self.fold.train.pool.features],
-            block.rows, labels, soft_labels, self.protocol.batch_size,
+            block.embedding_rows, labels, soft_labels, self.protocol.batch_size,
             self.weights, self.gradient_means, self.squared_gradient_means, self.decays,
             kernels.OPTIMISERS[self.optimiser],
             self.settings["lr"], self.settings.get("momentum", 0.0),
@@ -444,8 +444,8 @@ def _predict_classes(weights: FloatArray, items: ProbeItems) -> IndexArray:
 
     classes_by_block = []
     for block in items.blocks():
-        classes = np.empty((len(weights), len(block.rows)), dtype=np.int64)
+        classes = np.empty((len(weights), len(block.embedding_rows)), dtype=np.int64)
         code = kernels.FEATURE_CODES[items.pool.features]
-        kernels.predict(block.u, block.v, code, block.rows, weights, classes)
+        kernels.predict(block.u, block.v, code, block.embedding_rows, weights, classes)
         classes_by_block.append(classes)
     return np.concatenate(classes_by_block, axis=1)

@@ -156,7 +156,7 @@ class StackedSolver(MinibatchSolver):
         for block in items.blocks():
             embeddings = self.move_to_device(items.pool, block)
             # The row of each item in the embeddings of the block.
-            block_rows = torch.from_numpy(block.rows).to(self.device)
+            block_rows = torch.from_numpy(block.embedding_rows).to(self.device)
             for rows in torch.split(block_rows, _ROWS_PREDICTED_AT_ONCE):
                 x = combine_sides(embeddings.u[rows], embeddings.v[rows], items.pool.features)
                 # The features of b items, (b, w), get an axis for the only fold.
@@ -231,7 +231,8 @@ class _Stack:
             # blocks, with rows of their own, but then the stack has only one fold.
             for block in first.blocks(multiple_of=batch_size):
                 embeddings = self.solver.move_to_device(first.pool, block)
-                rows = self._stack([block.rows, *(items.indices for items in further)])  # (k, m)
+                # The row of each of the m items of each of the k folds in the embeddings, (k, m).
+                rows = self._stack([block.embedding_rows, *(items.indices for items in further)])
                 labels = self._stack([block.labels, *(items.labels for items in further)])
                 for start in range(0, rows.shape[1], batch_size):
                     batch = slice(start, start + batch_size)
