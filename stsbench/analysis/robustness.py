@@ -256,6 +256,10 @@ class Robustness(EncoderAnalysis):
             subject: The encoder, on the task.
             split: The task's pairs.
 
+        Returns:
+            The row of the table ``suppression``: the share, its interval from ``low`` to ``high``,
+            the mean cosines to negations and to paraphrases, and the number of sentences.
+
         Raises:
             DataError: There are no such pairs.
         """

@@ -134,7 +134,8 @@ def compare_earlier_results(
         tasks: The tasks of these results, perhaps among others.
 
     Returns:
-        The earlier results that are current, a message on archived embeddings, and notices.
+        The earlier results that are current, a message if embeddings were archived (otherwise
+        empty), and notices.
     """
     notices = list[str]()
     callbacks = RunCallbacks(on_notice=notices.append)
@@ -165,7 +166,7 @@ def tokenize_share(
     texts: Sequence[str],
     share: BatchShare,
 ) -> JobResult:
-    """Tokenize a share of texts, for all workers that embed them; returns only ``tokens``.
+    """Tokenize a share of texts, for all workers that embed them; the result has only ``tokens``.
 
     Args:
         report_progress: Not used; every job has it.

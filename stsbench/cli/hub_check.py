@@ -116,13 +116,16 @@ class HubCheck:
         return f"'{self.sentence}' gives the {len(ids)} tokens that it should"
 
     def _device(self) -> str:
-        """Embed the sentences of all tasks; return as text their number and the device."""
+        """Score all tasks; return as text the number of embedded sentences and the device."""
         n_encoded = sum(result.run["encoded"] for result in self._results().values())
         device = read_metadata(self.encoder.encoder).device_used
         return f"{n_encoded} sentences embedded on {device}"
 
     def _store(self) -> str:
-        """Check that all embeddings are found in the store again; return as text how many."""
+        """Score all tasks again, and check that no sentence is embedded; return text on it.
+
+        The text has the number of embeddings that were found in the store.
+        """
         results = self._results().values()
         if n_encoded := sum(result.run["encoded"] for result in results):
             raise EncoderError(
@@ -132,7 +135,7 @@ class HubCheck:
         return f"all {n_stored} embeddings are found again"
 
     def _score(self) -> str:
-        """Check that each score is as published; return the scores, times 100, as text."""
+        """Check that each score is near the published one; return all, times 100, as text."""
         results_by_task = self._results()
         descriptions, differences = [], []
         for task, published_score in self.published.items():

@@ -155,7 +155,7 @@ def print_boards(results: Sequence[Result], catalogue: Catalogue) -> None:
 
 
 def _choose_suites(tasks: Sequence[str], catalogue: Catalogue) -> Iterator[tuple[str, Suite]]:
-    """Yield names and suites that show each task once.
+    """Yield names and suites, so that each task is in one suite.
 
     The largest suites come first, if all their tasks are there and they have an average; the
     remaining tasks are a suite without a name.

@@ -108,7 +108,7 @@ def split_params(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def split_all_params(name: str) -> tuple[str, dict[str, Any]]:
-    """Split a name into its shortest stem and all the parameters behind it, by name."""
+    """Return a name's shortest stem, and the values of all parameters behind it by their names."""
     return list(split_params(name))[-1]
 
 
@@ -201,5 +201,5 @@ def truncate_name(name: str, numbers: dict[str, str], max_length: int) -> str:
 
 
 def number_text(text: str, numbers: dict[str, str]) -> str:
-    """Return the number of a text, such as ``(1)``, the same each time; a new one is added."""
+    """Return the number of a text, such as ``(1)``; a text without one gets the next number."""
     return numbers.setdefault(text, f"({len(numbers) + 1})")

@@ -108,7 +108,7 @@ class Coupling(nn.Module):
         nn.init.zeros_(self.last.bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Add to the second half of the channels (b, c) a function of the first half."""
+        """Return the channels (b, c); to the second half is added a function of the first half."""
         hidden = x[:, : self.n_unchanged]
         for layer, norm in zip(self.inner, self.norms, strict=True):
             hidden = torch.relu(norm(layer(hidden)))

@@ -361,20 +361,21 @@ def _describe_equal_trainings(name: str, results_by_task: Sequence[Sequence[Resu
 
 
 def compare_on_task(
-    cells: ResultsByEncoder, settings: TestSettings
+    results_by_encoder: ResultsByEncoder, settings: TestSettings
 ) -> Iterator[MeasuredDifference]:
     """Yield each pair's difference on one task, before any correction.
 
     Args:
-        cells: Each encoder's results on the task, one per seed.
+        results_by_encoder: Each encoder's results on the task, one per seed.
         settings: The settings of the tests.
 
     Raises:
         DataError: Per-item columns are missing, broken, or of other items.
     """
-    items = pair_items(cells, settings.dependence)
-    for first, second in pair_names(list(cells), all_pairs=settings.all_pairs):
-        untested = _compare_without_test(cells, first, second)
+    items = pair_items(results_by_encoder, settings.dependence)
+    names = list(results_by_encoder)
+    for first, second in pair_names(names, all_pairs=settings.all_pairs):
+        untested = _compare_without_test(results_by_encoder, first, second)
         if items is None:
             yield MeasuredDifference(untested)
             continue
@@ -382,7 +383,7 @@ def compare_on_task(
         # A probe's score is a mean of rounded folds and differs from its items' mean by rounding:
         # the interval is centred on the difference of the scores.
         difference = _with_estimate(untested, estimate._replace(difference=untested.difference))
-        test = _exact_test(items, list(cells).index(first), list(cells).index(second), settings)
+        test = _exact_test(items, names.index(first), names.index(second), settings)
         if test is not None:
             difference = _with_exact_test(difference, test)
         yield MeasuredDifference(difference, [items])
@@ -459,20 +460,24 @@ def _with_exact_test(difference: Difference, test: PairedTest) -> Difference:
     )
 
 
-def _compare_without_test(cells: ResultsByEncoder, first: str, second: str) -> Difference:
+def _compare_without_test(
+    results_by_encoder: ResultsByEncoder, first: str, second: str
+) -> Difference:
     """Return the difference of two encoders' mean scores on one task, without a test.
 
     Args:
-        cells: Each encoder's results on the task, one per seed.
+        results_by_encoder: Each encoder's results on the task, one per seed.
         first: The encoder whose mean is subtracted.
         second: The other encoder.
     """
-    first_mean = mean_and_deviation([result.score for result in cells[first]])
-    second_mean = mean_and_deviation([result.score for result in cells[second]])
+    first_results = results_by_encoder[first]
+    second_results = results_by_encoder[second]
+    first_mean = mean_and_deviation([result.score for result in first_results])
+    second_mean = mean_and_deviation([result.score for result in second_results])
     deviations = None
     if first_mean.deviation is not None and second_mean.deviation is not None:
         deviations = (first_mean.deviation, second_mean.deviation)
-    result = cells[first][0]
+    result = first_results[0]
     return Difference(
         first=first,
         second=second,
@@ -482,12 +487,17 @@ def _compare_without_test(cells: ResultsByEncoder, first: str, second: str) -> D
         protocol=result.protocol,
         n=result.n,
         compared=(compared_part(result),),
-        seeds=(len(cells[first]), len(cells[second])),
-        training_seeds=(_count_training_seeds(cells[first]), _count_training_seeds(cells[second])),
+        seeds=(len(first_results), len(second_results)),
+        training_seeds=(
+            _count_training_seeds(first_results),
+            _count_training_seeds(second_results),
+        ),
         scores=(first_mean.mean, second_mean.mean),
         deviations=deviations,
         difference=second_mean.mean - first_mean.mean,
-        one_run=tuple(name for name in (first, second) if has_one_training_seed(cells[name])),
+        one_run=tuple(
+            name for name in (first, second) if has_one_training_seed(results_by_encoder[name])
+        ),
     )
 
 

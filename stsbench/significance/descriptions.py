@@ -23,8 +23,8 @@ DIFFERENCE_COLUMNS = ["task", "A", "B", "B - A", "95% interval", "p", HOLM_P, "m
 def describe_comparison(comparison: Comparison) -> list[str]:
     """Describe for each pair of encoders which differences are significant, one text per pair.
 
-    A text begins with a warning of encoders with two training seeds, and ends with one of encoders
-    with a single one.
+    A text begins with a warning of encoders with two training seeds. It ends with one of encoders
+    with a single seed, unless the other encoder has several.
     """
     correction = _describe_correction(comparison)
     texts = []
@@ -193,7 +193,9 @@ NOTHING_DETECTABLE = "no difference"
 
 
 def _describe_detectable(differences: Sequence[Difference]) -> str:
-    """Describe which differences could have been found; empty if unknown, or if errors are 0.
+    """Return the end of a sentence, on the smallest differences that could have been found.
+
+    It is empty if they are unknown, or if errors are 0.
 
     Args:
         differences: The differences of one pair, which are not significant.
@@ -210,7 +212,10 @@ def _describe_detectable(differences: Sequence[Difference]) -> str:
 
 
 def _describe_smallest(difference: Difference) -> str:
-    """Describe the smallest detectable difference; empty if unknown, or if its error is 0."""
+    """Describe the smallest detectable difference in points.
+
+    It is "no difference" if none could be found, and empty if unknown or if its error is 0.
+    """
     smallest = difference.smallest_detectable
     if smallest is None:
         has_too_few_items = difference.interval is not None and difference.error is None
@@ -249,7 +254,17 @@ def _describe_correction(comparison: Comparison) -> list[str]:
 def _describe_insignificant(
     first: str, second: str, insignificant: Sequence[Difference], n_significant: int
 ) -> str:
-    """Return the sentence on the tasks without a significant difference, and the lowest p."""
+    """Return the sentence on the tasks without a significant difference of a pair.
+
+    It tells what difference could have been detected, and the lowest p if no task has a significant
+    difference.
+
+    Args:
+        first: The first encoder.
+        second: The second one.
+        insignificant: The differences on these tasks.
+        n_significant: The number of tasks with a significant difference.
+    """
     n_tasks = len(insignificant)
     detectable = _describe_detectable(insignificant)
     if n_significant:
@@ -266,7 +281,7 @@ def _describe_insignificant(
 
 
 def _describe_mean(mean: Difference) -> str:
-    """Return the sentence on the difference of a pair's means over tasks."""
+    """Return the sentence on the difference of a pair's means over tasks, significant or not."""
     better = mean.second if mean.difference > 0 else mean.first
     points = f"{100 * abs(mean.difference):.2f} points"
     p = f"{HOLM_P} {describe_p(mean.p_corrected)}"

@@ -131,8 +131,8 @@ def _with_halving(
 
             yield report_progress
 
-    # None if the trial was not trained at all yet.
     folder = trial.plan.folder
+    # None if the training has not begun.
     run = TrainedRun.read(folder) if trial.state == "complete" else UnfinishedRun.read(folder)
     for point in run.curve if run is not None else ():
         report(point.step, point.score)
