@@ -153,9 +153,9 @@ def classifiers(split: LabelledSplit, embed: Embed) -> list[Fold]:
 def train_with_torch(fold: Fold) -> tuple[int, float]:
     """Train one linear classifier by SentEval's loop; return its epochs and best accuracy."""
     (block,), (dev_block,) = fold.train.blocks(), fold.development.blocks()
-    x, y = torch.from_numpy(block.u[block.rows]), torch.from_numpy(fold.train.labels)
+    x, y = torch.from_numpy(block.u[block.embedding_rows]), torch.from_numpy(fold.train.labels)
     dev_x, dev_y = (
-        torch.from_numpy(dev_block.u[dev_block.rows]),
+        torch.from_numpy(dev_block.u[dev_block.embedding_rows]),
         torch.from_numpy(fold.development.labels),
     )
     torch.manual_seed(1111)

@@ -123,17 +123,17 @@ class Edit(NamedTuple):
 
     make: Callable[[str, np.random.Generator], str]
     """Returns the changed sentence; the generator draws where it does so."""
-    matters: bool
-    """It changes the meaning of the sentence."""
+    changes_meaning: bool
+    """Whether it changes the meaning of the sentence, so that an embedding should change."""
 
 
 EDITS: Mapping[str, Edit] = {
-    "lower case": Edit(_lower_case, matters=False),
-    "upper case": Edit(_upper_case, matters=False),
-    "no punctuation": Edit(_without_punctuation, matters=False),
-    "typo": Edit(typo, matters=False),
-    "word order": Edit(_shuffled, matters=True),
-    "negation": Edit(negate, matters=True),
+    "lower case": Edit(_lower_case, changes_meaning=False),
+    "upper case": Edit(_upper_case, changes_meaning=False),
+    "no punctuation": Edit(_without_punctuation, changes_meaning=False),
+    "typo": Edit(typo, changes_meaning=False),
+    "word order": Edit(_shuffled, changes_meaning=True),
+    "negation": Edit(negate, changes_meaning=True),
 }
 """All edits by their names."""
 
@@ -221,18 +221,21 @@ class Robustness(EncoderAnalysis):
             edited self, NaN if the edit changes no sentence; ``score_change``, ``low`` and ``high``
             are the change of Spearman's correlation and its 95% interval, not times 100.
         """
-        texts = dict.fromkeys(split.texts())
-        edited_text = {text: edit_text(name, text, self.seed) for text in texts}
-        changed_texts = [text for text in texts if edited_text[text] != text]
+        distinct_texts = dict.fromkeys(split.texts())
+        edited_by_text = {text: edit_text(name, text, self.seed) for text in distinct_texts}
+        changed_texts = [text for text, edited in edited_by_text.items() if edited != text]
         cosines_to_edited = subject.cosines_of(
-            changed_texts, [edited_text[text] for text in changed_texts]
+            changed_texts, [edited_by_text[text] for text in changed_texts]
         )
-        first_edited, second_edited = ([edited_text[text] for text in side] for side in split.sides)
+        first_edited, second_edited = (
+            [edited_by_text[text] for text in side] for side in split.sides
+        )
         cosines_after = subject.cosines_of(first_edited, second_edited)
         # [None] makes them the (1, n) cosines of a single seed.
         change = score_change(subject.cosines[None], cosines_after[None], split)
         low, high = change.interval()
-        matters = EDITS[name].matters
+        # Embeddings should change with the meaning: the table calls this "matters".
+        matters = EDITS[name].changes_meaning
         return {
             "edit": name + (" *" if matters else ""),
             "matters": matters,
@@ -252,6 +255,10 @@ class Robustness(EncoderAnalysis):
         Args:
             subject: The encoder, on the task.
             split: The task's pairs.
+
+        Returns:
+            The row of the table ``suppression``: the share, its interval from ``low`` to ``high``,
+            the mean cosines to negations and to paraphrases, and the number of sentences.
 
         Raises:
             DataError: There are no such pairs.

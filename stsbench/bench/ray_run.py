@@ -130,12 +130,13 @@ class RayRun:
 
         Raises:
             EncoderError: It cannot be sent to other processes, for example because of what a
-                user's encoder holds.
+                user's encoder holds, or the cluster lacks a module that it needs.
         """
         try:
             return self.ray.put(value)
         except Exception as error:  # a user's object may raise anything if it cannot be sent
             reason = join_lines(error)[:200]
+            # Reading the object there imports its modules; this process has them already.
             if isinstance(error, ModuleNotFoundError):
                 raise EncoderError(
                     f"the cluster cannot read it: {reason} there; install on each of its machines "

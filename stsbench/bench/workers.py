@@ -134,7 +134,8 @@ def compare_earlier_results(
         tasks: The tasks of these results, perhaps among others.
 
     Returns:
-        The earlier results that are current, a message on archived embeddings, and notices.
+        The earlier results that are current, a message if embeddings were archived (otherwise
+        empty), and notices.
     """
     notices = list[str]()
     callbacks = RunCallbacks(on_notice=notices.append)
@@ -165,7 +166,7 @@ def tokenize_share(
     texts: Sequence[str],
     share: BatchShare,
 ) -> JobResult:
-    """Tokenize a share of texts, for all workers that embed them; returns only ``tokens``.
+    """Tokenize a share of texts, for all workers that embed them; the result has only ``tokens``.
 
     Args:
         report_progress: Not used; every job has it.
@@ -173,7 +174,9 @@ def tokenize_share(
         texts: All texts, sorted.
         share: The share of this job.
     """
-    encoder = get_encoder(base_encoder(named_encoder.encoder))
+    base = base_encoder(named_encoder.encoder)
+    # The equal encoder whose weights an earlier job of this process has loaded, if there is one.
+    encoder = get_encoder(base)
     if not isinstance(encoder, TokenEncoder):
         raise TypeError(f"{type(encoder).__name__} has no tokens")
     return JobResult(tokens=tokenize_texts(encoder, share.select_texts(texts)))
@@ -195,19 +198,23 @@ def embed_share(
         named_encoder: The encoder.
         texts: All texts, sorted.
         share: The share of this job.
-        store: The store of the run, or of this machine.
+        store: The folder that has a store for each encoder: the run's, or this machine's.
         is_store_shared: All machines see the same store, so it was checked already. If they do not,
             this machine checks its own, and returns its files.
         tokenizing_results: The results of the jobs that have tokenized, in the order of their
             shares; without them this job tokenizes.
 
     Returns:
-        The keys of the embedded sentences, a message on archived embeddings, notices, the device
-        and the time; if the store is not shared also its files.
+        The keys of the embedded sentences, a message if the encoder computes other embeddings than
+        the archived ones (otherwise empty), notices, the device and the time; if the store is not
+        shared also its files.
     """
     started = time.perf_counter()
     notices: list[str] = []
-    encoder = get_encoder(base_encoder(named_encoder.encoder))
+    # The store holds the embeddings of the base, from which variants make theirs.
+    base = base_encoder(named_encoder.encoder)
+    # The equal encoder whose weights an earlier job of this process has loaded, if there is one.
+    encoder = get_encoder(base)
     encoder_store = open_store(store, encoder, checked=is_store_shared)
     engine = Engine(encoder, encoder_store, on_progress=report_progress, on_notice=notices.append)
     tokens_of_shares = [

@@ -74,8 +74,11 @@ def continue_in_child(executor: str) -> None:
     _end_as_child(end.exit_code)
 
 
-def report_exit_code(exit_code: int) -> None:
-    """End this process with an exit code if it is the child, which then was not ended by Ray."""
+def exit_if_child(exit_code: int) -> None:
+    """Send the exit code to the parent and end this process, if it is the child; else do nothing.
+
+    The parent learns by it that the child was not ended by Ray.
+    """
     if _exit_code_pipe is not None:
         os.write(_exit_code_pipe, str(exit_code).encode())
         sys.exit(exit_code)

@@ -69,13 +69,16 @@ class HubCheck:
         return f"answers, {token}; {self.model} is at {listing.commit[:12]}"
 
     def _data(self) -> str:
-        """Load the data of each task from the Hub; return as text their sizes and revisions."""
+        """Load the data of each task from the Hub; return as text their sizes and commits.
+
+        For data that are not of the Hub it is their source, as ``package``.
+        """
         descriptions = []
         for name in self.published:
             # The user's data folder is not read, whatever it holds.
             task = replace(load_task(name, catalogue=self.catalogue), data=None)
             loaded = task.loaded_split(task.card.score_split)
-            origin = (loaded.revision or loaded.source)[:12]
+            origin = loaded.revision[:12] if loaded.revision else loaded.source
             descriptions.append(f"{name} {loaded.split.n} pairs ({origin})")
         return ", ".join(descriptions)
 
@@ -113,13 +116,16 @@ class HubCheck:
         return f"'{self.sentence}' gives the {len(ids)} tokens that it should"
 
     def _device(self) -> str:
-        """Embed the sentences of all tasks; return as text their number and the device."""
+        """Score all tasks; return as text the number of embedded sentences and the device."""
         n_encoded = sum(result.run["encoded"] for result in self._results().values())
         device = read_metadata(self.encoder.encoder).device_used
         return f"{n_encoded} sentences embedded on {device}"
 
     def _store(self) -> str:
-        """Check that all embeddings are found in the store again; return as text how many."""
+        """Score all tasks again, and check that no sentence is embedded; return text on it.
+
+        The text has the number of embeddings that were found in the store.
+        """
         results = self._results().values()
         if n_encoded := sum(result.run["encoded"] for result in results):
             raise EncoderError(
@@ -129,7 +135,7 @@ class HubCheck:
         return f"all {n_stored} embeddings are found again"
 
     def _score(self) -> str:
-        """Check that each score is as published; return the scores, times 100, as text."""
+        """Check that each score is near the published one; return all, times 100, as text."""
         results_by_task = self._results()
         descriptions, differences = [], []
         for task, published_score in self.published.items():

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 from typer import Exit
 from typer.exceptions import TyperException
 
-from stsbench.cli.child import report_exit_code
+from stsbench.cli.child import exit_if_child
 from stsbench.cli.printing import print_error, print_traceback
 from stsbench.core.errors import (
     EXIT_BUG,
@@ -43,8 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     share_cores()
     with guarded_streams(), printed_notices():
-        exit_code = _report_errors(sys.argv[1:] if arguments is None else arguments)
-    report_exit_code(exit_code)
+        exit_code = _run_and_print_errors(sys.argv[1:] if arguments is None else arguments)
+    # With Ray a command runs in a child process, which ends here and tells its parent the code.
+    exit_if_child(exit_code)
     return exit_code
 
 
@@ -72,10 +73,13 @@ def printed_notices() -> Iterator[None]:
         yield
 
 
-def _report_errors(arguments: Sequence[str]) -> int:
-    """Call a command and print in one line what it raises; only a bug has a traceback."""
+def _run_and_print_errors(arguments: Sequence[str]) -> int:
+    """Run a command and return its exit code; what it raises is printed in one line.
+
+    Only a bug is printed with its traceback.
+    """
     try:
-        return _invoke(arguments)
+        return _run_command(arguments)
     except StsbenchError as error:
         print_error(error)
         return EXIT_INTERRUPTED if isinstance(error, Interrupted) else EXIT_USER_ERROR
@@ -97,8 +101,8 @@ def _report_errors(arguments: Sequence[str]) -> int:
         return EXIT_BUG
 
 
-def _invoke(arguments: Sequence[str]) -> int:
-    """Call a command and return its exit code.
+def _run_command(arguments: Sequence[str]) -> int:
+    """Run a command and return its exit code; its errors are raised.
 
     Typer's own ``main`` is not called: it treats an EOFError as Ctrl-C, and handles each broken
     pipe itself.

@@ -95,7 +95,7 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
     print_text("\n" + "\n".join(fold_lines(legend)))
     if not all(line.interval for line in means):
         print_missing_columns(results, need="intervals of means need")
-    _print_notes(results, has_symbols=True)
+    _print_notes(results, explains_symbols=True)
     _print_signatures(scored_tasks)
 
 
@@ -138,7 +138,7 @@ def _group_seeds(results: Sequence[Result], catalogue: Catalogue) -> list[Scored
 def print_boards(results: Sequence[Result], catalogue: Catalogue) -> None:
     """Print boards with one line per encoder and one column per task, then the results' notes.
 
-    There is a board for each protocol and suite.
+    There is a board for each protocol and suite, and at the end a hint at other commands.
     """
     results_by_protocol: dict[Fields, list[Result]] = {}
     for result in results:
@@ -149,13 +149,13 @@ def print_boards(results: Sequence[Result], catalogue: Catalogue) -> None:
         for name, suite in _choose_suites(list(splits_by_task), catalogue):
             for table in request.make_suite_boards(name, suite, splits_by_task):
                 print_table(build_layout(table))
-    # Each board's legend explains its symbols.
-    _print_notes(results, has_symbols=False)
+    # Symbols are explained already, in the legend of each board.
+    _print_notes(results, explains_symbols=False)
     print_text("see also: 'stsbench compare' (significance), --verbose (intervals, subsets)")
 
 
 def _choose_suites(tasks: Sequence[str], catalogue: Catalogue) -> Iterator[tuple[str, Suite]]:
-    """Yield names and suites that show each task once.
+    """Yield names and suites, so that each task is in one suite.
 
     The largest suites come first, if all their tasks are there and they have an average; the
     remaining tasks are a suite without a name.
@@ -313,7 +313,7 @@ def print_missing_columns(results: Sequence[Result], need: str) -> None:
         )
 
 
-def _print_notes(results: Sequence[Result], *, has_symbols: bool) -> None:
+def _print_notes(results: Sequence[Result], *, explains_symbols: bool) -> None:
     """Print the results' notes, then the legend of what is in the table.
 
     The legend explains the accuracy of the majority, clean scores and their omitted subsets,
@@ -321,7 +321,7 @@ def _print_notes(results: Sequence[Result], *, has_symbols: bool) -> None:
 
     Args:
         results: The results in the table.
-        has_symbols: Whether the table has symbols of overlap that no legend explains yet.
+        explains_symbols: Whether to explain the symbols of overlap; False if a legend above does.
     """
     _print_own_notes(results)
     if any("majority" in result.scores for result in results):
@@ -342,7 +342,7 @@ def _print_notes(results: Sequence[Result], *, has_symbols: bool) -> None:
             f"{label}: not in the mean, for fewer than {MIN_SUBSET_PAIRS} pairs are left of it: "
             f"{subsets}"
         )
-    if has_symbols:
+    if explains_symbols:
         symbols = {
             OVERLAP_SYMBOLS[result.overlap]
             for result in results

@@ -108,7 +108,7 @@ def split_params(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def split_all_params(name: str) -> tuple[str, dict[str, Any]]:
-    """Split a name into its shortest stem and all the parameters behind it, by name."""
+    """Return a name's shortest stem, and the values of all parameters behind it by their names."""
     return list(split_params(name))[-1]
 
 
@@ -134,12 +134,12 @@ def format_parameter(value: object) -> str:
 def merge_parameters(
     name: str, changes: Mapping[str, Any], params: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the parameters that a name replaces, together with those given beside the name.
+    """Return all parameters of a call: those within a name, as "+key=value", and those beside it.
 
     Args:
         name: The name, for the message.
-        changes: The parameters that the name replaces, by key.
-        params: The parameters that are replaced beside the name.
+        changes: The values of the parameters within the name, by key.
+        params: The values of the parameters beside the name, by key.
 
     Raises:
         CardError: A parameter is in both.
@@ -201,5 +201,5 @@ def truncate_name(name: str, numbers: dict[str, str], max_length: int) -> str:
 
 
 def number_text(text: str, numbers: dict[str, str]) -> str:
-    """Return the number of a text, such as ``(1)``, the same each time; a new one is added."""
+    """Return the number of a text, such as ``(1)``; a text without one gets the next number."""
     return numbers.setdefault(text, f"({len(numbers) + 1})")

@@ -108,7 +108,7 @@ class Coupling(nn.Module):
         nn.init.zeros_(self.last.bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Add to the second half of the channels (b, c) a function of the first half."""
+        """Return the channels (b, c); to the second half is added a function of the first half."""
         hidden = x[:, : self.n_unchanged]
         for layer, norm in zip(self.inner, self.norms, strict=True):
             hidden = torch.relu(norm(layer(hidden)))
@@ -278,9 +278,9 @@ class DecayedAdam:
                 first_moment.mul_(beta1).add_(clipped, alpha=1 - beta1)
                 second_moment.mul_(beta2).addcmul_(clipped, clipped, value=1 - beta2)
                 update = first_moment / (second_moment.sqrt() + method.epsilon)
-                # The port excludes only the biases of the last layers.
-                is_excluded = method.decay == "port" and name.endswith("last.bias")
-                if not is_excluded:
+                # Decay "tf" is of all parameters; "port" excludes the biases of the last layers.
+                has_no_decay = method.decay == "port" and name.endswith("last.bias")
+                if not has_no_decay:
                     update = update + method.weight_decay * parameter
                 parameter.sub_(update, alpha=method.learning_rate)
 

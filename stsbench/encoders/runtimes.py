@@ -102,7 +102,10 @@ class RuntimeModel(torch.nn.Module):
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **options: object
     ) -> BaseModelOutputWithPooling:
-        """Return the outputs for a batch.
+        """Return the outputs for a batch, as transformers' models do.
+
+        They are the states of the last layer, the head's output (None without a head), and the
+        states by layer, where a layer that the file lacks raises EncoderError once it is read.
 
         Args:
             input_ids: The token ids (b, t), with padding on the right.
@@ -114,17 +117,21 @@ class RuntimeModel(torch.nn.Module):
             mask = np.ones_like(ids)
         else:
             mask = attention_mask.numpy().astype(np.int64)
-        arrays = self._run_rows(ids, mask) if self.file.depends_on_batch else self._run(ids, mask)
+        if self.file.depends_on_batch:
+            arrays = self._run_each_sentence(ids, mask)
+        else:
+            arrays = self._run_batch(ids, mask)
         outputs = {
             name: torch.from_numpy(arrays[file_name]) for name, file_name in self.file_names.items()
         }
         return BaseModelOutputWithPooling(
             last_hidden_state=outputs[LAST],
             pooler_output=outputs.get(HEAD),
-            hidden_states=_LayerStates(self, outputs),
+            # The model counts the layers and names the file if a layer is missing from it.
+            hidden_states=_StatesByLayer(self, outputs),
         )
 
-    def _run(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArrays:
+    def _run_batch(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArrays:
         """Run one batch and return the needed outputs by their names in the file.
 
         Args:
@@ -139,7 +146,9 @@ class RuntimeModel(torch.nn.Module):
                 {name: inputs[name] for name in self.inputs}, list(self.file_names.values())
             )
 
-    def _run_rows(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArrays:
+    def _run_each_sentence(
+        self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]
+    ) -> NamedArrays:
         """Run the sentences of a batch one by one, without padding, and join their outputs.
 
         A file with quantised activations takes their range from the whole batch, so a sentence's
@@ -154,7 +163,7 @@ class RuntimeModel(torch.nn.Module):
         """
         lengths = mask.sum(axis=1)
         outputs_of_sentences = [
-            self._run(ids[[row], :length], mask[[row], :length])
+            self._run_batch(ids[[row], :length], mask[[row], :length])
             for row, length in enumerate(lengths)
         ]
         n_tokens = ids.shape[1]
@@ -207,10 +216,16 @@ def check_against_torch(model: RuntimeModel, network: Network, max_difference: f
             )
 
 
-class _LayerStates:
+class _StatesByLayer:
     """The hidden states of a runtime's model by layer, as transformers' models have them."""
 
     def __init__(self, model: RuntimeModel, outputs: dict[str, torch.Tensor]) -> None:
+        """Store the outputs of a batch.
+
+        Args:
+            model: The model, whose number of layers and file are read.
+            outputs: Its outputs by their names in the network.
+        """
         self.model = model
         self.outputs = outputs
 

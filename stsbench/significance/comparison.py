@@ -344,7 +344,9 @@ def _describe_dominant_components(
 
 
 def _describe_equal_trainings(name: str, results_by_task: Sequence[Sequence[Result]]) -> list[str]:
-    """Name the tasks on which training seeds of an encoder have equal items; empty if none.
+    """Name the tasks on which training seeds of an encoder have equal scores of all items.
+
+    The list has one note, and is empty if there is no such task.
 
     Args:
         name: The name of the encoder.
@@ -352,10 +354,11 @@ def _describe_equal_trainings(name: str, results_by_task: Sequence[Sequence[Resu
     """
     tasks = []
     for results in results_by_task:
-        # Items are compared by their hash.
-        items_by_seed = {(result.train_seed, result.items) for result in results}
-        distinct_items = {result.items for result in results}
-        if len(items_by_seed) > len(distinct_items):
+        # A result's ``items`` is the hash of its per-item columns.
+        item_hashes = {result.items for result in results}
+        seeds_with_hashes = {(result.train_seed, result.items) for result in results}
+        # If there are more of these pairs than hashes, two seeds share a hash.
+        if len(seeds_with_hashes) > len(item_hashes):
             tasks.append(results[0].task)
     if not tasks:
         return []
@@ -381,8 +384,8 @@ def compare_on_task(
         DataError: Per-item columns are missing, broken, or of other items.
     """
     items = pair_items(results_by_encoder, settings.dependence)
-    encoder_names = list(results_by_encoder)
-    for first, second in pair_names(encoder_names, all_pairs=settings.all_pairs):
+    names = list(results_by_encoder)
+    for first, second in pair_names(names, all_pairs=settings.all_pairs):
         untested = _compare_without_test(results_by_encoder, first, second)
         if items is None:
             yield MeasuredDifference(untested)
@@ -391,8 +394,7 @@ def compare_on_task(
         # A probe's score is a mean of rounded folds and differs from its items' mean by rounding:
         # the interval is centred on the difference of the scores.
         difference = _with_estimate(untested, estimate._replace(difference=untested.difference))
-        first_index, second_index = encoder_names.index(first), encoder_names.index(second)
-        test = _exact_test(items, first_index, second_index, settings)
+        test = _exact_test(items, names.index(first), names.index(second), settings)
         if test is not None:
             difference = _with_exact_test(difference, test)
         yield MeasuredDifference(difference, [items])
@@ -412,8 +414,10 @@ def _exact_test(
         second_index: The index of the other encoder.
         settings: The settings of the tests.
     """
+    # One sample per encoder, with a score per seed.
     samples = list(items.samples.values())
     n_seeds = max(len(samples[index].scores) for index in (first_index, second_index))
+    # Dependence is computed of joined tasks; these are the items of a single one.
     dependence = join_items([items]).dependence
     if n_seeds > 1 or not dependence.are_independent:
         return None
@@ -478,12 +482,14 @@ def _compare_without_test(
         first: The encoder whose mean is subtracted.
         second: The other encoder.
     """
-    first_mean = mean_and_deviation([result.score for result in results_by_encoder[first]])
-    second_mean = mean_and_deviation([result.score for result in results_by_encoder[second]])
+    first_results = results_by_encoder[first]
+    second_results = results_by_encoder[second]
+    first_mean = mean_and_deviation([result.score for result in first_results])
+    second_mean = mean_and_deviation([result.score for result in second_results])
     deviations = None
     if first_mean.deviation is not None and second_mean.deviation is not None:
         deviations = (first_mean.deviation, second_mean.deviation)
-    result = results_by_encoder[first][0]
+    result = first_results[0]
     return Difference(
         first=first,
         second=second,
@@ -493,10 +499,10 @@ def _compare_without_test(
         protocol=result.protocol,
         n=result.n,
         compared=(compared_part(result),),
-        seeds=(len(results_by_encoder[first]), len(results_by_encoder[second])),
+        seeds=(len(first_results), len(second_results)),
         training_seeds=(
-            _count_training_seeds(results_by_encoder[first]),
-            _count_training_seeds(results_by_encoder[second]),
+            _count_training_seeds(first_results),
+            _count_training_seeds(second_results),
         ),
         scores=(first_mean.mean, second_mean.mean),
         deviations=deviations,

@@ -21,22 +21,28 @@ DIFFERENCE_COLUMNS = ["task", "A", "B", "B - A", "95% interval", "p", HOLM_P, "m
 
 
 def describe_comparison(comparison: Comparison) -> list[str]:
-    """Describe for each pair of encoders which differences are significant, one text per pair."""
+    """Describe for each pair of encoders which differences are significant, one text per pair.
+
+    A text begins with a warning of encoders with two training seeds. It ends with one of encoders
+    with a single seed, unless the other encoder has several.
+    """
     correction = _describe_correction(comparison)
     texts = []
     for first, second, differences in comparison.pairs():
-        single_runs = dict.fromkeys(
+        # Where the other encoder has several seeds there is no verdict, as a sentence tells; the
+        # warning is for verdicts on encoders with one seed each.
+        names_with_one_seed = dict.fromkeys(
             name
             for difference in differences
             if not difference.lacks_seeds
             for name in difference.one_run
         )
         warning = ""
-        if single_runs:
-            names = " and ".join(single_runs)
+        if names_with_one_seed:
+            names = " and ".join(names_with_one_seed)
             warning = f" {names}: one training seed, so this says nothing of the recipe."
         sentences = _warnings_of_two_seeds(first, second, differences)
-        sentences += _sentences(first, second, differences)
+        sentences += _sentences_on_results(first, second, differences)
         if comparison.margin is not None:
             sentences += _sentences_on_margin(first, second, differences, comparison.margin)
         if comparison.plan is not None:
@@ -76,7 +82,7 @@ def label_tasks(differences: Sequence[Difference]) -> Mapping[tuple[str, str], s
     }
 
 
-def _sentences(first: str, second: str, differences: Sequence[Difference]) -> list[str]:
+def _sentences_on_results(first: str, second: str, differences: Sequence[Difference]) -> list[str]:
     """Describe one pair: tasks won by each, tasks without a difference, untested ones, means."""
     labels = label_tasks(differences)
     on_tasks = [difference for difference in differences if not difference.is_average]
@@ -187,7 +193,9 @@ NOTHING_DETECTABLE = "no difference"
 
 
 def _describe_detectable(differences: Sequence[Difference]) -> str:
-    """Describe which differences could have been found; empty if unknown, or if errors are 0.
+    """Return the end of a sentence, on the smallest differences that could have been found.
+
+    It is empty if they are unknown, or if errors are 0.
 
     Args:
         differences: The differences of one pair, which are not significant.
@@ -204,7 +212,10 @@ def _describe_detectable(differences: Sequence[Difference]) -> str:
 
 
 def _describe_smallest(difference: Difference) -> str:
-    """Describe the smallest detectable difference; empty if unknown, or if its error is 0."""
+    """Describe the smallest detectable difference in points.
+
+    It is "no difference" if none could be found, and empty if unknown or if its error is 0.
+    """
     smallest = difference.smallest_detectable
     if smallest is None:
         has_too_few_items = difference.interval is not None and difference.error is None
@@ -243,7 +254,17 @@ def _describe_correction(comparison: Comparison) -> list[str]:
 def _describe_insignificant(
     first: str, second: str, insignificant: Sequence[Difference], n_significant: int
 ) -> str:
-    """Return the sentence on the tasks without a significant difference, and the lowest p."""
+    """Return the sentence on the tasks without a significant difference of a pair.
+
+    It tells what difference could have been detected, and the lowest p if no task has a significant
+    difference.
+
+    Args:
+        first: The first encoder.
+        second: The second one.
+        insignificant: The differences on these tasks.
+        n_significant: The number of tasks with a significant difference.
+    """
     n_tasks = len(insignificant)
     detectable = _describe_detectable(insignificant)
     if n_significant:
@@ -260,7 +281,7 @@ def _describe_insignificant(
 
 
 def _describe_mean(mean: Difference) -> str:
-    """Return the sentence on the difference of a pair's means over tasks."""
+    """Return the sentence on the difference of a pair's means over tasks, significant or not."""
     better = mean.second if mean.difference > 0 else mean.first
     points = f"{100 * abs(mean.difference):.2f} points"
     p = f"{HOLM_P} {describe_p(mean.p_corrected)}"

@@ -119,21 +119,24 @@ def _with_halving(
                 raise StoppedEarly(score)
 
     @contextmanager
-    def training(trial: Trial) -> Iterator[OnProgress]:
-        with callbacks.training(trial) as on_progress:
+    def training_with_reports(started_trial: Trial) -> Iterator[OnProgress]:
+        """Yield the progress callback of a training, extended by the report to Optuna."""
+        with callbacks.training(started_trial) as on_progress:
 
             def report_progress(progress: TrainingProgress) -> None:
                 on_progress(progress)
+                # Only after a validation; the score is then that of this step.
                 if progress.point is not None:
                     report(progress.step, progress.score)
 
             yield report_progress
 
     folder = trial.plan.folder
+    # None if the training has not begun.
     run = TrainedRun.read(folder) if trial.state == "complete" else UnfinishedRun.read(folder)
     for point in run.curve if run is not None else ():
         report(point.step, point.score)
-    return replace(callbacks, training=training)
+    return replace(callbacks, training=training_with_reports)
 
 
 Carrier = Callable[[SweepState, str, int, TrialCallbacks], None]

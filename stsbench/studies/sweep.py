@@ -313,7 +313,7 @@ class SweepState:
     def __init__(
         self, sweep: Sweep, on_close: Callable[[SweepRow, Trial], None] = lambda row, trial: None
     ) -> None:
-        """Read the settings that were tried earlier; their trials are the next to train.
+        """Add the settings that were tried earlier; their trials are the next to train.
 
         Args:
             sweep: The sweep.
@@ -324,8 +324,9 @@ class SweepState:
         self.rows: list[SweepRow] = []
         self.trials_to_train: deque[Trial] = deque()
         self.halving_study = f"halving {uuid4().hex}" if sweep.card.halving is not None else ""
-        for trial in self._tried_settings():
-            self._add_setting(trial)
+        # Optuna's trial is one setting, which is trained once per seed: our trials.
+        for optuna_trial in self._tried_optuna_trials():
+            self._add_setting_of(optuna_trial)
 
     @cached_property
     def _study(self) -> Any:  # noqa: ANN401 - optuna's
@@ -340,13 +341,13 @@ class SweepState:
         }
         return self.sweep.study(digest_fields(deciding_fields)[:16])
 
-    def _tried_settings(self) -> list[FrozenTrial]:
+    def _tried_optuna_trials(self) -> list[FrozenTrial]:
         """Return Optuna's trials of the settings so far; if there is no file, none is created."""
         return self._study.trials if (self.sweep.folder / JOURNAL_FILE).exists() else []
 
-    def _add_setting(self, trial: FrozenTrial) -> None:
-        """Add a row for the setting of an Optuna trial; its trainings are handed out next."""
-        setting = setting_at(self.sweep.card, trial.params)
+    def _add_setting_of(self, optuna_trial: FrozenTrial) -> None:
+        """Add a row for the setting of an Optuna trial; its trainings are the last to hand out."""
+        setting = setting_at(self.sweep.card, optuna_trial.params)
         self.rows.append(SweepRow(setting, self.sweep.plan_trials_of(setting)))
         self.trials_to_train.extend(self.rows[-1].trials)
 
@@ -356,11 +357,11 @@ class SweepState:
         If all trials so far are handed out, the next setting is proposed and stored in the journal.
         """
         if not self.trials_to_train:
-            proposal = propose_setting(self.sweep.card, self._tried_settings())
+            proposal = propose_setting(self.sweep.card, self._tried_optuna_trials())
             if proposal is None:
                 return None
             self._study.add_trial(proposal)
-            self._add_setting(proposal)
+            self._add_setting_of(proposal)
         return self.trials_to_train.popleft()
 
     def store_outcome(self, trial: Trial, score: SweepScore) -> None:
@@ -415,7 +416,7 @@ class SweepState:
         scores also those of the settings that it will propose. Nothing is stored.
         """
         card = self.sweep.card
-        known_settings = self._tried_settings()
+        known_settings = self._tried_optuna_trials()
         if not SEARCHES[card.search].learns:
             while (proposal := propose_setting(card, known_settings)) is not None:
                 known_settings.append(proposal)

@@ -61,7 +61,7 @@ BAND = {"encoder": "a", "norm": 2.0, **{f"distance_{k}": 3.0 for k in (3, 5, 7)}
         (SentenceMap(above=2.5, pairs=4), None, lines, 4),
         (Neighbours(), None, texts, ["100.0", "13.2", "13.2", "100.0"]),
         (DomainShift(), None, groups, ["other"]),
-        (Robustness(), None, groups, [f"{name} *" if edit.matters else name for name, edit in EDITS.items()]),
+        (Robustness(), None, groups, [f"{name} *" if edit.changes_meaning else name for name, edit in EDITS.items()]),
         (Mistakes(), {"slices": [COST, {**COST, "kind": "same"}]}, groups, ["names: none", "names: same"]),
         (TokenFrequency(picture="bands"), {"bands": [{**BAND, "from": at, "to": at + 1} for at in (0, 1)]}, texts, ["1.00"] * 8),
         (

@@ -126,10 +126,14 @@ def render_notebook_table(
 
 
 def render_notebook_layout(layout: Layout) -> str:
-    """Return the HTML of a layout for a notebook, with titles of groups as rows of their own."""
+    """Return the HTML of a layout for a notebook, with titles as rows of their own.
+
+    A block has its title above it; a section has it above the first of its blocks.
+    """
     rows: list[list[str]] = []
-    for section, block in group_by_section(layout.blocks):
-        for title in (section, block.title):
+    # The section is empty if the block above has the same one.
+    for new_section, block in group_by_section(layout.blocks):
+        for title in (new_section, block.title):
             if title:
                 rows.append([title, *[""] * len(layout.heads)])
         for line in block.lines:

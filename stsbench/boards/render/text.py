@@ -522,7 +522,11 @@ def _table_fields(table: Table) -> dict[str, Any]:
 
 
 def _column_fields(column: TableColumn) -> dict[str, Any]:
-    """Return a column as its JSON has it, with the names of published scores for task and split."""
+    """Return a column as its JSON has it.
+
+    It has the key, head and kind; if it shows scores of a task, also the task, its split by the
+    name that published scores use, the protocol and the metric; method and signature if not empty.
+    """
     fields: dict[str, Any] = {"key": column.key, "head": column.head, "kind": column.kind}
     spec = column.spec
     if spec is not None:
@@ -538,7 +542,7 @@ def _column_fields(column: TableColumn) -> dict[str, Any]:
 
 
 def _row_fields(row: Row) -> dict[str, Any]:
-    """Return a row as its JSON has it, without empty fields."""
+    """Return a row as its JSON has it, without empty fields and without cells that are empty."""
     fields = {
         "encoder": row.encoder,
         "published_row": row.published_key,
@@ -560,7 +564,10 @@ def _row_fields(row: Row) -> dict[str, Any]:
 
 
 def _cell_fields(cell: TableCell, row: Row) -> Mapping[str, Any]:
-    """Return a cell as its JSON has it, without empty fields."""
+    """Return a cell as its JSON has it, without empty fields.
+
+    It names its published row only if that is not the row's own.
+    """
     is_of_other_row = cell.published_key != row.published_key
     return _without_empty(
         {

@@ -374,22 +374,23 @@ def _first_number_key(row: Row) -> tuple[int, float, str]:
 
 
 def _baseline_group(results: Sequence[Result], filler: TableFiller) -> Group:
-    """Return a group of one row: the share of the most frequent class, in columns of accuracies.
+    """Return a group of one row: the share in % of the most frequent class, for each accuracy.
 
-    In a group of its own it is never ranked with encoders. The group is empty if no column has
-    such a share.
+    The row has an average only if all columns that the average is over have such a share. In a
+    group of its own it is never ranked with encoders. The group is empty if no column has such a
+    share.
     """
     share_by_split = {
         (result.task, result.split): 100 * result.scores["majority"]
         for result in results
         if "majority" in result.scores
     }
-    shares = {}
+    share_by_key = {}
     for column in filler.task_columns:
         spec = column.spec
         if spec and spec.metric == "accuracy" and (spec.task, spec.split) in share_by_split:
-            shares[column.key] = share_by_split[spec.task, spec.split]
-    numbers = make_averaged_numbers(filler.average_terms, shares)
+            share_by_key[column.key] = share_by_split[spec.task, spec.split]
+    numbers = make_averaged_numbers(filler.average_terms, share_by_key)
     if not numbers:
         return Group(section="Baseline", rows=[])
     cells = {key: TableCell(measured=number) for key, number in numbers.items()}

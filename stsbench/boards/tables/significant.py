@@ -69,8 +69,10 @@ def mark_significant(table: Table, reference: AddedRow) -> Table:
         f"{BELOW} significantly below {label}",
         f"neither {ABOVE} nor {BELOW}: no significant difference, or a published number",
     ]
-    if single := dict.fromkeys(name for test in tests for name in test.difference.one_run):
-        notes.append(f"{', '.join(single)}: one training seed, so marks say nothing of the recipe")
+    names_with_one_seed = dict.fromkeys(name for test in tests for name in test.difference.one_run)
+    if names_with_one_seed:
+        names = ", ".join(names_with_one_seed)
+        notes.append(f"{names}: one training seed, so marks say nothing of the recipe")
 
     def add_symbols(row: Row) -> Row:
         cells = dict(row.cells)

@@ -545,7 +545,7 @@ def _run_requests(
                 try:
                     answer = future.result()
                 except RequestTooLarge:
-                    # After a failure the halves would be new requests.
+                    # One text has no halves; and after a failure they would be new requests.
                     if len(rows) == 1 or failure is not None:
                         raise
                     pending |= {send(half): half for half in np.array_split(rows, 2)}
@@ -557,6 +557,7 @@ def _run_requests(
             stop.set()
             # cancel() is True only for a request that has not begun. Those under way or done stay
             # pending, and the next turn takes their answers.
-            pending = {future: rows for future, rows in pending.items() if not future.cancel()}
+            not_cancelled = [future for future in pending if not future.cancel()]
+            pending = {future: pending[future] for future in not_cancelled}
     if failure is not None:
         raise failure

@@ -266,7 +266,7 @@ class SentenceTransformerEncoder(CheckpointEncoder):
 
 
 def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN401 - see network
-    """Load a ``SentenceTransformer`` in evaluation mode, with no code of its own.
+    """Load a ``SentenceTransformer`` in evaluation mode; code in a checkpoint is never run.
 
     Args:
         folder: The checkpoint.
@@ -287,6 +287,7 @@ def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.util import import_from_string
 
+        # The classes that modules.json names; each must be defined in sentence-transformers.
         for module in read_modules(folder):
             for address in class_addresses(folder, module):
                 package = str(import_from_string(address).__module__)
@@ -305,6 +306,7 @@ def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN
     reported_keys = chain.from_iterable(
         _MISSING_WEIGHT.findall(record.getMessage()) for record in log_records
     )
+    # A pooler's weights do not matter: this library pools the states of tokens itself.
     missing_keys = [key for key in reported_keys if "pooler" not in key]
     if missing_keys:
         raise EncoderError(

@@ -159,7 +159,7 @@ class SavedWordEncoder:
         self.split_words = make_tokeniser(tokens, lowercase=self.config.lowercase)
 
     def _fingerprint(self, **params: object) -> str:
-        """Return the hash of everything that an embedding depends on.
+        """Return the hash of all that decides an embedding, with the versions of its libraries.
 
         Args:
             params: Parameters of the encoder beside its files and its tokeniser.
@@ -173,7 +173,7 @@ class SavedWordEncoder:
             "tokens": self.tokens,
             **params,
         }
-        return fingerprint(fields, TOKENISERS[self.tokens].libraries)
+        return fingerprint(fields, libraries=TOKENISERS[self.tokens].libraries)
 
     @cached_property
     def words(self) -> list[str]:
@@ -357,7 +357,7 @@ class WordsEncoder(BagEncoder):
 
     @cached_property
     def fingerprint(self) -> str:
-        """The hash of all that decides an embedding."""
+        """The hash of all that decides an embedding, with the versions of its libraries."""
         fields = {
             "kind": "words",
             "code": CODE_VERSION,
@@ -365,7 +365,7 @@ class WordsEncoder(BagEncoder):
             "tokens": self.tokens,
             "limit": self.limit,
         }
-        return fingerprint(fields, self.recipe.libraries)
+        return fingerprint(fields, libraries=self.recipe.libraries)
 
     @cached_property
     def vectors(self) -> WordVectors:

@@ -179,7 +179,7 @@ class ProbeItems:
             )
 
     def features(
-        self, device: torch.device | str = "cpu", size: int | None = None
+        self, device: torch.device | str = "cpu", max_items: int | None = None
     ) -> Iterator[Tensor]:
         """Yield the features of the items in order, chunk by chunk, (r, w) float64 each.
 
@@ -188,17 +188,18 @@ class ProbeItems:
 
         Args:
             device: A device of torch, on which they are made.
-            size: The maximum number of items of a chunk; None for as many as the features allow.
+            max_items: The maximum number of items of a chunk, if a caller needs smaller ones.
         """
         import torch
 
         feature_kind = self.pool.features
         items_per_chunk = MAX_CHUNK_VALUES // self.pool.width
-        if size is not None:
-            items_per_chunk = min(items_per_chunk, size)
+        if max_items is not None:
+            items_per_chunk = min(items_per_chunk, max_items)
         items_per_chunk = max(1, items_per_chunk)
         for block in self.blocks():
             for start in range(0, len(block.embedding_rows), items_per_chunk):
+                # The rows of these items in the block's embeddings.
                 rows = block.embedding_rows[start : start + items_per_chunk]
                 u = torch.from_numpy(block.u[rows]).to(device)
                 # Single sentences have no second side.

@@ -319,7 +319,7 @@ class _LogisticLosses:
         is_used: Which training set holds which item, (n, sets), bool.
         set_of_problem: The training set of each problem, (m,), a column of ``is_used``.
         mean: The mean features, (w,).
-        vectors: The eigenvectors of their covariance, (w, w), in columns.
+        eigenvectors: The eigenvectors of their covariance, (w, w), in columns.
         penalty: The penalty of each problem, (m,).
         scale: The inverse root of the bound of the curvature, (m, 1, w + 1), intercept last.
     """
@@ -394,7 +394,7 @@ class _LogisticLosses:
         return torch.tensor(values, dtype=torch.float64, device=self.device)
 
     def _find_directions(self) -> Tensor:
-        """Compute ``mean`` and ``vectors``; return the variance along each direction, (w,)."""
+        """Compute ``mean`` and ``eigenvectors``; return the variance along each direction, (w,)."""
         n = len(self.items)
         width = self.items.pool.width
         self.mean = torch.zeros(width, dtype=torch.float64, device=self.device)
@@ -405,7 +405,7 @@ class _LogisticLosses:
             moments.addmm_(x.T, x, alpha=1 / n)
         covariance = moments - torch.outer(self.mean, self.mean)
         variances: Tensor
-        variances, self.vectors = torch.linalg.eigh(covariance)
+        variances, self.eigenvectors = torch.linalg.eigh(covariance)
         return variances
 
     def chunks(self) -> Iterator[tuple[Tensor, slice]]:
@@ -424,7 +424,7 @@ class _LogisticLosses:
             problem_numbers: The positions of these problems among all, (m,).
         """
         scaled = points.view(len(points), self.logits_per_item, -1) * self.scale[problem_numbers]
-        feature_weights = scaled[..., :-1] @ self.vectors.T
+        feature_weights = scaled[..., :-1] @ self.eigenvectors.T
         # The variables are of features less their mean; the intercept takes that back.
         intercept = scaled[..., -1] - feature_weights @ self.mean
         return torch.cat([feature_weights, intercept[..., None]], dim=-1)
@@ -434,7 +434,7 @@ class _LogisticLosses:
 
         A value is the summed cross-entropy over the problem's items plus half the penalty times the
         squared weights, the intercept left out. The gradients are by the variables of even
-        curvature.
+        curvature: the weights on centred features, rotated and scaled.
 
         Args:
             points: Their points in the variables of even curvature, (m, d), with d = k * (w + 1).
@@ -443,25 +443,28 @@ class _LogisticLosses:
         weights = self.compute_weights(points, problem_numbers)
         penalty = self.penalty[problem_numbers]
         value = penalty / 2 * weights[..., :-1].square().sum(dim=(1, 2))
+        # By the weights and the intercept, (m, k, w + 1).
         gradient = torch.zeros_like(weights)
         gradient[..., :-1] = penalty[:, None, None] * weights[..., :-1]
-        flat = weights.flatten(0, 1)  # (mk, w + 1)
+        flat_weights = weights.flatten(0, 1)  # (mk, w + 1)
         train_sets = self.set_of_problem[problem_numbers]
         # Chunks of r items each.
         for x, rows in self.chunks():
-            flat_z = torch.addmm(flat[:, -1], x, flat[:, :-1].T)  # the logits, (r, mk)
-            z = flat_z.view(len(x), -1, self.logits_per_item)  # (r, m, k)
+            # The logits, (r, mk), then (r, m, k).
+            flat_z = torch.addmm(flat_weights[:, -1], x, flat_weights[:, :-1].T)
+            z = flat_z.view(len(x), -1, self.logits_per_item)
             is_used = self.is_used[rows][:, train_sets]  # (r, m)
             loss, residual = self._residuals(z, self.labels[rows], is_used)
             value += loss
-            # (mk, r) times (r, w): each classifier's sum over the items of the chunk.
-            gradient[..., :-1] += (residual.flatten(1).T @ x).view(
-                -1, self.logits_per_item, x.shape[1]
-            )
+            # (mk, r) times (r, w), each classifier's sum over the items; then (m, k, w).
+            summed = residual.flatten(1).T @ x
+            gradient[..., :-1] += summed.view(-1, self.logits_per_item, x.shape[1])
             gradient[..., -1] += residual.sum(dim=0)
-        # The chain rule, back to the variables of even curvature.
+        # The chain rule, back through compute_weights. A feature's weight also enters the
+        # intercept, times minus the feature's mean; weights are the scaled variables times the
+        # transposed eigenvectors.
         centred = gradient[..., :-1] - gradient[..., -1:] * self.mean
-        rotated = torch.cat([centred @ self.vectors, gradient[..., -1:]], dim=-1)
+        rotated = torch.cat([centred @ self.eigenvectors, gradient[..., -1:]], dim=-1)
         return value, (rotated * self.scale[problem_numbers]).flatten(1)
 
     def _residuals(self, z: Tensor, labels: Tensor, is_used: Tensor) -> tuple[Tensor, Tensor]:

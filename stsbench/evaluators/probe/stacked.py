@@ -235,9 +235,8 @@ class _Stack:
             # blocks, with rows of their own, but then the stack has only one fold.
             for block in first.blocks(multiple_of=batch_size):
                 embeddings = self.solver.move_to_device(first.pool, block)
-                rows = self._stack(
-                    [block.embedding_rows, *(items.indices for items in further)]
-                )  # (k, m)
+                # The row of each of the m items of each of the k folds in the embeddings, (k, m).
+                rows = self._stack([block.embedding_rows, *(items.indices for items in further)])
                 labels = self._stack([block.labels, *(items.labels for items in further)])
                 for start in range(0, rows.shape[1], batch_size):
                     batch = slice(start, start + batch_size)

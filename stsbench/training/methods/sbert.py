@@ -58,7 +58,12 @@ class ScoredPairs(Learner):
         self.scores = torch.from_numpy(scores)
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: first sentences above second ones, and their scores (b,)."""
+        """Make a batch: ``views``, the inputs of 2b sentences, and ``scores`` (b,) of b pairs.
+
+        Args:
+            rows: The pairs' rows in the corpus, (b,). Their first sentences stand above the second.
+            rng: Not used; other methods draw.
+        """
         return {
             "views": self.inputs(("first", "second"), rows),
             "scores": self.scores[torch.from_numpy(rows)].float(),
@@ -110,7 +115,12 @@ class SBERT(Learner):
         self.labels = torch.tensor([NLI_LABELS[name] for name in columns["label"]])
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: first sentences above second ones, and the labels (b,)."""
+        """Make a batch: ``views``, the inputs of 2b sentences, and ``labels`` (b,) of b pairs.
+
+        Args:
+            rows: The pairs' rows in the corpus, (b,). Their first sentences stand above the second.
+            rng: Not used; other methods draw.
+        """
         return {
             "views": self.inputs(("first", "second"), rows),
             "labels": self.labels[torch.from_numpy(rows)],
@@ -292,27 +302,32 @@ class AnglE(ScoredPairs):
         }
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: first sentences above second ones, and their scores, all (b, …).
+        """Make a batch: ``views``, the inputs of 2b sentences, and ``scores`` (b,) of b pairs.
 
-        On request it omits pairs with a text that the batch has already, as the official code does.
+        With ``doubled_texts`` "drop", b is the number of pairs that stay: those with a text that
+        the batch has already are omitted, as in the official code.
 
         Args:
-            rows: The rows of the corpus, (b,).
-            rng: The generator of the draws of a batch; none are drawn.
+            rows: The pairs' rows in the corpus. Their first sentences stand above the second.
+            rng: Not used; other methods draw.
+
+        Raises:
+            CardError: Pairs are to be omitted, but several processes train, or no pair would stay.
         """
         batch = super().collate(rows, rng)
         if self.doubled_texts == "keep":
             return batch
+        # Each process would omit other pairs of its share, so that their batches differ in size.
         if has_many_ranks():
             raise CardError(
                 "doubled_texts 'drop' leaves processes unlike batches; train in one, or use 'keep'"
             )
-        kept_rows = torch.tensor(_rows_with_new_texts(batch["views"]["input_ids"]))
-        if not len(kept_rows):
+        kept_pairs = torch.tensor(_pairs_with_new_texts(batch["views"]["input_ids"]))
+        if not len(kept_pairs):
             raise CardError("doubled_texts 'drop': a batch has no pair of two texts; use 'keep'")
         # The second sentence of a pair is len(rows) rows below the first.
-        view_rows = torch.cat([kept_rows, kept_rows + len(rows)])
-        return {"views": rows_of(batch["views"], view_rows), "scores": batch["scores"][kept_rows]}
+        view_rows = torch.cat([kept_pairs, kept_pairs + len(rows)])
+        return {"views": rows_of(batch["views"], view_rows), "scores": batch["scores"][kept_pairs]}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """Return the weighted sum of the losses over the pairs of all ranks, and its parts.
@@ -362,8 +377,8 @@ class AnglE(ScoredPairs):
         return is_partner & has_high_score[:, None] & has_high_score[None, :]
 
 
-def _rows_with_new_texts(ids: torch.Tensor) -> list[int]:
-    """Return the rows of the pairs that the official code's collator keeps.
+def _pairs_with_new_texts(ids: torch.Tensor) -> list[int]:
+    """Return the positions in the batch of the pairs that the official code's collator keeps.
 
     The collator keeps a pair if neither text occurred before in the batch. As there, the first text
     of a pair that is dropped for its second one counts as seen.
@@ -372,14 +387,14 @@ def _rows_with_new_texts(ids: torch.Tensor) -> list[int]:
         ids: The padded token ids, (2b, t), first texts above second ones.
     """
     batch_texts: set[tuple[int, ...]] = set()
-    kept_rows = []
+    kept_pairs = []
     first_texts, second_texts = ids.chunk(2)
     pairs = zip(first_texts.tolist(), second_texts.tolist(), strict=True)
-    for row, pair_texts in enumerate(pairs):
+    for position, pair_texts in enumerate(pairs):
         for text in map(tuple, pair_texts):
             if text in batch_texts:
                 break
             batch_texts.add(text)
         else:
-            kept_rows.append(row)
-    return kept_rows
+            kept_pairs.append(position)
+    return kept_pairs

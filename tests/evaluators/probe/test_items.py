@@ -79,10 +79,10 @@ def test_features_come_in_pieces_in_the_order_of_the_items(kind):
     u, v = (np.asarray(embed(split.sides[at]), dtype=np.float64)[rows] for at in (0, -1))
     away, product = np.abs(u - v), u * v
     expected = {"u": [u], "abs_mul": [away, product], "concat_mul_abs": [u, v, product, away]}[kind]
-    pieces = list(items.features(size=7))
+    pieces = list(items.features(max_items=7))
     assert [len(piece) for piece in pieces] == [7] * 5 + [5] and pieces[0].dtype == torch.float64
     np.testing.assert_allclose(torch.cat(pieces), np.hstack(expected), rtol=1e-6, atol=1e-7)
-    assert [len(piece) for piece in items.features(size=1)] == [1] * 40
+    assert [len(piece) for piece in items.features(max_items=1)] == [1] * 40
 
 
 def random_texts(n: int, seed: int) -> list[str]:
