@@ -205,7 +205,7 @@ ROWS: dict[str, Any] = {
     "evaluators.probe.evaluator:PROTOCOLS": Probe(name="mine", kfold=2, penalties=(1.0,)),
     "boards.render.formats:WRITERS": noting(
         "boards.render.formats:WRITERS",
-        lambda tables, show, exact: "".join(f"{r.label}\n" for t in tables for r in t.rows()),
+        lambda tables, options: "".join(f"{r.label}\n" for t in tables for r in t.rows()),
     ),
     "boards.exports.hub:HUB_TASKS": HubTask("task-of-mine", "Mine"),
     "check.gate:RULES": noting(

@@ -11,8 +11,6 @@ from stsbench.cli.printing import print_text, print_unchanged
 from stsbench.core.errors import OutputError, StsbenchError
 from stsbench.core.files import write_atomically
 from stsbench.core.wording import PAIR_MARK, describe_sentence
-from stsbench.data.readers.columns import PAIR_NAMES
-from stsbench.encoders.pairs import split_pair
 
 LIST_FORMATS = (".jsonl", ".txt")
 """The endings of files of sentences."""
@@ -74,6 +72,9 @@ def texts_command(
 
 def _to_record(text: str) -> dict[str, str]:
     """Return the JSON object of a sentence, or of a joined pair."""
+    from stsbench.data.readers.columns import PAIR_NAMES
+    from stsbench.encoders.pairs import split_pair
+
     if not text.startswith(PAIR_MARK):
         return {"text": text}
     return dict(zip(PAIR_NAMES[0], split_pair(text), strict=True))

@@ -208,4 +208,4 @@ def test_scores_are_drawn(two):
     assert {round(100 * result.score, 6) for result in two} < dots
     assert [tick.get_text() for tick in axes.get_yticklabels()] == [*TASKS, "mean of 2"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["plain", "other"]
-    assert two[:2].plot().axes[0].get_title(loc="left") == "plain"
+    assert two[:2].plot().get_suptitle() == "plain"

@@ -147,7 +147,11 @@ def test_parameters_are_passed_on():
 @pytest.mark.parametrize(
     ("factory", "params", "message"),
     [
-        (strict, {"size": 1, "rat": 2}, "card: unknown key 'rat'; did you mean 'rate'?"),
+        (
+            strict,
+            {"size": 1, "rat": 2},
+            "card: unknown key 'rat'; did you mean 'rate'?; known: size, rate",
+        ),
         (strict, {"rate": 0.1}, "card: missing a required key: 'size'"),
         (strict, {"size": "big"}, "card: key 'size': expected a whole number, not 'big'"),
         (strict, {"size": True}, "card: key 'size': expected a whole number, not True"),

@@ -213,7 +213,7 @@ def test_an_encoder_that_tells_nothing_scores_0_with_a_note() -> None:
     for value in (0.0, 1.0):
         same = Embedder({text: np.full_like(row, value) for text, row in embed.vectors.items()})
         scores = RelatednessEvaluator(SMALL)(splits, same, seed=0)
-        assert (scores.score, scores.interval) == (0.0, (0.0, 0.0))
+        assert (scores.score, scores.interval) == (0.0, (-1.0, 1.0))
         assert any("same prediction" in note for note in scores.notes)
         assert scores.zero_vectors == (360 if value == 0 else 0)
 

@@ -22,7 +22,10 @@ def test_a_module_and_its_recipe_name_each_other(tmp_path, monkeypatch):
     recipe = Catalogue(tmp_path / "cards").recipe("pull_apart")
     assert (recipe.method, recipe.data.corpus) == ("pull_apart:PullApart", "pull_apart.csv")
     tree = ast.parse((tmp_path / "pull_apart.py").read_text())
-    assert [node.name for node in tree.body if isinstance(node, ast.ClassDef)] == ["PullApart"]
+    assert [node.name for node in tree.body if isinstance(node, ast.ClassDef)] == [
+        "PullApart",
+        "PullApartOfText",
+    ]
     assert len(load_corpus("pull_apart.csv")) == 16
     # The same draft again finds its own module, and that is no other.
     assert (

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from stsbench.core.errors import EncoderError
 from stsbench.core.provenance import fingerprint
 from stsbench.core.wording import format_repr
+from stsbench.encoders.accelerator import is_accelerator
 from stsbench.encoders.backends import backend_kind
 from stsbench.encoders.base import PositiveInt
 from stsbench.encoders.cached_files import read_optional_json
@@ -156,7 +157,7 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
             *columns, truncation=self.max_length is not None, max_length=self.max_length
         )
         lengths = np.array(list(map(len, encoded["input_ids"])), dtype=np.int64)
-        budget = GPU_TOKEN_BUDGET if device.type == "cuda" else TOKEN_BUDGET
+        budget = GPU_TOKEN_BUDGET if is_accelerator(device) else TOKEN_BUDGET
         scores = np.empty(len(lengths))
         for rows in plan_batches(lengths, budget=budget):
             values = {name: [lists[row] for row in rows] for name, lists in encoded.items()}

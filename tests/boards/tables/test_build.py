@@ -430,13 +430,17 @@ def test_an_added_row_stands_in_a_group_below_the_papers_own():
     assert [group.rows for group in table.groups][:-1] == [group.rows for group in plain.groups]
 
 
-def test_added_rows_are_ranked_among_themselves():
+def test_added_rows_are_ranked_among_all_rows_of_the_table():
     first, second = sts("mine", *UNROUNDED), sts("other", *(score / 2 for score in UNROUNDED))
     table = made(
         "simcse-5", [*first, *second], AddedRow("mine", "A", first), AddedRow("other", "", second)
     )
     *_, block = build_layout(table).blocks
-    assert [(line.label, line.cells[0].rank) for line in block.lines] == [("A", BEST), ("other", 2)]
+    # Rows of the paper are better than both.
+    assert [(line.label, line.cells[0].rank) for line in block.lines] == [("A", 0), ("other", 0)]
+    best = sts("mine", *([0.99] * len(UNROUNDED)))
+    *_, block = build_layout(made("simcse-5", [*best], AddedRow("mine", "A", best))).blocks
+    assert [(line.label, line.cells[0].rank) for line in block.lines] == [("A", BEST)]
 
 
 def test_on_a_board_the_row_that_is_there_has_the_label():
