@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stsbench.boards.exports.hub import find_model
-from stsbench.boards.mteb.scores import META_FILE
+from stsbench.boards.mteb.scores import META_FILE, scores_by_mteb_subset
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError
 from stsbench.core.files import safe_file_name, write_atomically
@@ -127,7 +127,7 @@ def _match_task(result: Result, catalogue: Catalogue) -> _TaskMatch:
         task = find_matched_task(result.task, catalogue)
     if task is None:
         return _TaskMatch(task=None, problem="its data are not those of a task of MTEB's")
-    if not task.scores_by_mteb_subset(result):
+    if not scores_by_mteb_subset(task, result):
         return _TaskMatch(task=None, problem="MTEB scores by the Spearman correlation of cosines")
     if result.split not in task.mteb_split_names:
         return _TaskMatch(task=None, problem=f"MTEB has no split '{result.split}' of it")
@@ -145,7 +145,7 @@ def _select_complete(cells: Sequence[_MtebCell], omitted: dict[str, None]) -> It
     """
     n_subsets_by_split: Counter[str] = Counter()
     for task, result in cells:
-        n_subsets_by_split[result.split] += len(task.scores_by_mteb_subset(result))
+        n_subsets_by_split[result.split] += len(scores_by_mteb_subset(task, result))
     for cell in cells:
         task, result = cell
         n_subsets = n_subsets_by_split[result.split]
@@ -165,7 +165,7 @@ def _task_content(cells: Sequence[_MtebCell]) -> dict[str, Any]:
     scores_by_split: dict[str, list[dict[str, Any]]] = {}
     for task, result in cells:
         split_scores = scores_by_split.setdefault(task.mteb_split_names[result.split], [])
-        for subset, score in task.scores_by_mteb_subset(result).items():
+        for subset, score in scores_by_mteb_subset(task, result).items():
             pearson = round(score.pearson, SCORE_DIGITS)
             spearman = round(score.spearman, SCORE_DIGITS)
             split_scores.append(

@@ -24,6 +24,7 @@ from stsbench.boards.mteb.scores import (
     join_revisions,
     parse_version,
     read_public_results,
+    scores_by_mteb_subset,
 )
 from stsbench.boards.published.encoder_facts import format_parameters
 from stsbench.boards.tables.column_scores import is_scored_as_mteb
@@ -362,7 +363,7 @@ class MtebBoard:
             if matched_task is None or result.split not in matched_task.mteb_split_names:
                 continue
             mteb_split = matched_task.mteb_split_names[result.split]
-            for mteb_subset, score in matched_task.scores_by_mteb_subset(result).items():
+            for mteb_subset, score in scores_by_mteb_subset(matched_task, result).items():
                 part = SplitAndSubset(mteb_split, mteb_subset)
                 seed_scores = scores_by_part.setdefault((matched_task.mteb_task, part), [])
                 seed_scores.append(score.spearman)

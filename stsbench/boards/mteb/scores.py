@@ -22,10 +22,13 @@ from stsbench.core.errors import DataError, OutputError
 from stsbench.core.wording import join_lines
 from stsbench.data.mteb.facts import (
     DEFAULT_SUBSET,
+    MatchedTask,
     SplitAndSubset,
     read_model_facts,
     read_mteb_facts,
 )
+from stsbench.numbers.similarity import FURTHER_CORRELATIONS
+from stsbench.results.record import Result
 
 METRIC = "cosine_spearman"
 META_FILE = "model_meta.json"
@@ -313,3 +316,42 @@ def parse_version(text: str) -> Version | None:
         return Version(text)
     except InvalidVersion:
         return None
+
+
+class SubsetScore(NamedTuple):
+    """The correlations of one subset, from -1 to 1."""
+
+    spearman: float
+    pearson: float
+    further: Mapping[str, float]
+    """Spearman's correlations by other similarities than cosine, such as ``euclidean_spearman``;
+    those that the result holds."""
+
+
+def scores_by_mteb_subset(task: MatchedTask, result: Result) -> Mapping[str, SubsetScore]:
+    """Return the correlations of a result of a matched task, by MTEB's name of the subset.
+
+    Each is over all pairs of the subset. A subset without both of Spearman's and Pearson's
+    correlation is missing. Empty if the result was not scored by cosines.
+    """
+    if result.protocol.get("similarity") != "cosine":
+        return {}
+    if task.mteb_subset:
+        # The name ``spearman.all`` is that of the correlation over all pairs of our task.
+        scores_over_all_pairs = {
+            name.removesuffix(".all"): score
+            for name, score in result.scores.items()
+            if name.endswith(".all")
+        }
+        scores_by_subset = {task.mteb_subset: scores_over_all_pairs}
+    else:
+        scores_by_subset = result.per_subset
+    return {
+        subset: SubsetScore(
+            spearman=scores["spearman"],
+            pearson=scores["pearson"],
+            further={name: scores[name] for name in FURTHER_CORRELATIONS if name in scores},
+        )
+        for subset, scores in scores_by_subset.items()
+        if {"spearman", "pearson"} <= scores.keys()
+    }

@@ -8,16 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from stsbench.core.cards import HubSource, TaskCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.toml import StrictRecord, parse_toml
-
-if TYPE_CHECKING:
-    from stsbench.results.record import Result
 
 FOLDER = Path(__file__).parent
 DEFAULT_SUBSET = "default"
@@ -139,16 +136,6 @@ def read_suspects() -> Mapping[tuple[str, str], str]:
     return {(suspect.model, suspect.task): suspect.reason for suspect in read_data_facts().suspect}
 
 
-class SubsetScore(NamedTuple):
-    """The correlations of one subset, from -1 to 1."""
-
-    spearman: float
-    pearson: float
-    further: Mapping[str, float]
-    """Spearman's correlations by other similarities than cosine, such as ``euclidean_spearman``;
-    those that the result holds."""
-
-
 class MatchedTask(NamedTuple):
     """A task of ours that has the same pairs and text as a task of MTEB's, or one subset of it."""
 
@@ -172,37 +159,6 @@ class MatchedTask(NamedTuple):
     def languages_by_subset(self) -> Mapping[str, list[str]]:
         """The languages of each subset of MTEB's task, such as ``deu-Latn``."""
         return read_mteb_facts().tasks[self.mteb_task].subsets
-
-    def scores_by_mteb_subset(self, result: Result) -> Mapping[str, SubsetScore]:
-        """Return the correlations of a result of our task, by MTEB's name of the subset.
-
-        Each is over all pairs of the subset. A subset without both of Spearman's and Pearson's
-        correlation is missing. Empty if the result was not scored by cosines.
-        """
-        # Imports numpy, for which names of tasks need not wait.
-        from stsbench.numbers.similarity import FURTHER_CORRELATIONS
-
-        if result.protocol.get("similarity") != "cosine":
-            return {}
-        if self.mteb_subset:
-            # The name ``spearman.all`` is that of the correlation over all pairs of our task.
-            scores_over_all_pairs = {
-                name.removesuffix(".all"): score
-                for name, score in result.scores.items()
-                if name.endswith(".all")
-            }
-            scores_by_subset = {self.mteb_subset: scores_over_all_pairs}
-        else:
-            scores_by_subset = result.per_subset
-        return {
-            subset: SubsetScore(
-                spearman=scores["spearman"],
-                pearson=scores["pearson"],
-                further={name: scores[name] for name in FURTHER_CORRELATIONS if name in scores},
-            )
-            for subset, scores in scores_by_subset.items()
-            if {"spearman", "pearson"} <= scores.keys()
-        }
 
 
 @lru_cache(maxsize=4)
