@@ -13,7 +13,7 @@ import numpy as np
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.core.provenance import fingerprint
 from stsbench.encoders.accelerator import device_name, fork_rng, free_memory, is_accelerator
-from stsbench.encoders.backends import TorchBackend, backend_kind
+from stsbench.encoders.backends import RuntimeBackend, TorchBackend, backend_kind
 from stsbench.encoders.base import DeviceMemory, Encoder, FloatArray, IndexArray
 from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.encoders.described import (
@@ -21,7 +21,6 @@ from stsbench.encoders.described import (
     similarity_notes,
 )
 from stsbench.encoders.engine.embed import (
-    TOKEN_BUDGET,
     Engine,
     ProgressCallback,
     StoredEncoder,
@@ -44,6 +43,8 @@ if TYPE_CHECKING:
 CODE_VERSION = 1
 """Raise it when a change here can change an embedding: stored embeddings are then not reused."""
 
+DROPOUT_BATCH_TOKENS = 2048
+"""The number of tokens in a batch with dropout: masks depend on how batches are cut."""
 MAX_SPECIAL_TOKENS = 8
 """The most tokens that a tokenizer is expected to add to a text."""
 
@@ -312,6 +313,15 @@ class TransformerEncoder(CheckpointEncoder):
             per_token=bytes_per_token,
         )
 
+    def processor_threads(self) -> int:
+        """Return how many threads of torch embed here; 1 on a GPU or in another runtime."""
+        import torch
+
+        is_runtime = isinstance(self.backend, RuntimeBackend)
+        if is_runtime or is_accelerator(self.backbone.device):
+            return 1
+        return torch.get_num_threads()
+
     def embed_tokens(self, tokens: TokenIds, rows: IndexArray) -> FloatArray:
         """Return the embeddings (b, d) of some tokenised sentences, computed as one batch.
 
@@ -453,7 +463,7 @@ def embed_with_dropout(encoder: Encoder, sentences: Sequence[str], *, seed: int)
         torch.manual_seed(seed)
         model.train()
         try:
-            for rows in plan_batches(tokens.lengths, budget=TOKEN_BUDGET):
+            for rows in plan_batches(tokens.lengths, budget=DROPOUT_BATCH_TOKENS):
                 embeddings[rows] = transformer.embed_tokens(tokens, rows)
         finally:
             model.eval()
