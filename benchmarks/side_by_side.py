@@ -21,8 +21,8 @@ import numpy as np
 import torch
 import transformers
 from encode import default_checkpoint, neighbours, seven_tests
-from peak import machine
 
+from stsbench.core.provenance import processor
 from stsbench.encoders.engine import embed as engines
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.tokens import plan_batches
@@ -83,7 +83,10 @@ def main() -> None:
 
         pack_linears(encoder.backbone.model)
     sample = texts[:: options.every]
-    print(f"{machine(torch.get_num_threads())}; {options.busy} other processes", flush=True)
+    print(
+        f"{processor()}, {torch.get_num_threads()} threads; {options.busy} other processes",
+        flush=True,
+    )
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in SIDES}
     embed(encoder, sample[:50], SIDES["in turn, 2,048 tokens"])
     with neighbours(options.busy):

@@ -26,13 +26,13 @@ With fewer, all threads compute one batch after the other.
 """
 MIN_BATCHES_TO_TIME = 32
 """The least number of batches to embed for which a number of workers is chosen by timing."""
-MIN_TIMED_BATCHES = 4
+MIN_TIMED_BATCHES = 8
 """The least number of batches that a number of workers is timed on."""
 MIN_BATCHES_PER_LOOK = 64
 """The least number of batches after which the speed is compared with what it was."""
 SPEED_FALL = 0.75
 """The number of workers is chosen again if the speed falls to this share of the best so far."""
-MIN_SPEEDUP = 1.05
+MIN_SPEEDUP = 1.2
 """The factor by which fewer workers must be faster to be preferred to more."""
 RawEmbeddings = npt.NDArray[Any]
 """What an encoder has returned, which is not checked yet."""
@@ -128,15 +128,18 @@ class SideBySide:
         best_speed = 0.0
         while start < len(batches):
             if best_speed == 0.0 and len(batches) - start >= MIN_BATCHES_TO_TIME:
-                self._choose_workers(measure_speed)
+                best_speed = self._choose_workers(measure_speed)
             speed = measure_speed(max(MIN_BATCHES_PER_LOOK, 16 * self.n_workers))
             best_speed = 0.0 if speed < SPEED_FALL * best_speed else max(speed, best_speed)
 
-    def _choose_workers(self, measure_speed: Callable[[int], float]) -> None:
+    def _choose_workers(self, measure_speed: Callable[[int], float]) -> float:
         """Embed some batches by all workers, by half of them, and so on; choose the fastest.
 
         Args:
             measure_speed: Embeds this number of batches and returns the tokens per second.
+
+        Returns:
+            The speed of the choice. If it was measured by chance, the choice is soon made again.
         """
         speeds = dict[int, float]()
         self.n_workers = self.n_threads
@@ -148,6 +151,7 @@ class SideBySide:
             if speed > MIN_SPEEDUP * best_speed:
                 best_speed = speed
                 self.n_workers = n_workers
+        return best_speed
 
     def _run(self, batches: Sequence[IndexArray], embed: EmbedFunction, keep: KeepFunction) -> None:
         """Embed batches by the workers, and keep them in their order."""

@@ -114,7 +114,7 @@ def stored_order(engine: Engine) -> bytes:
         ({4: 2.0, 2: 1.0, 1: 2.0}, 2),
         ({4: 9.0, 2: 3.0, 1: 1.0}, 1),
         # Hardly faster: as many batches as possible.
-        ({4: 1.0, 2: 0.97, 1: 3.0}, 4),
+        ({4: 1.0, 2: 0.9, 1: 3.0}, 4),
     ],
 )
 def test_the_fastest_number_of_workers_is_chosen(clock, seconds, best):
