@@ -16,7 +16,7 @@ import stat
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, TypeVar
@@ -394,7 +394,7 @@ def parquet_batches(
     path: Path,
     *,
     where: str,
-    check_metadata: Callable[[FileMetaData], None] | None = None,
+    metadata: FileMetaData | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a parquet file in batches, with limited memory; see :func:`check_parquet`.
 
@@ -404,26 +404,21 @@ def parquet_batches(
         source: The file, or a stream of its content.
         path: The file whose size gives the limit.
         where: The name of the file in messages.
-        check_metadata: Called before any row is read; it may raise.
+        metadata: The metadata of the file, if the caller has read them.
 
     Raises:
         SourceError: The rows take more memory than they may.
     """
     from pyarrow import parquet
 
-    with ExitStack() as opened:
-        file = opened.enter_context(parquet.ParquetFile(source))
-        metadata = file.metadata
-        if check_metadata is not None:
-            check_metadata(metadata)
-        schema = metadata.schema
-        columns = [schema.column(index) for index in range(len(schema.names))]
-        text_columns = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
-        if text_columns:
-            # Dictionary arrays take no more memory than the file.
-            file = opened.enter_context(
-                parquet.ParquetFile(source, metadata=metadata, read_dictionary=text_columns)
-            )
+    if metadata is None:
+        with parquet.ParquetFile(source) as file:
+            metadata = file.metadata
+    schema = metadata.schema
+    columns = [schema.column(index) for index in range(len(schema.names))]
+    text_columns = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+    # Dictionary arrays take no more memory than the file.
+    with parquet.ParquetFile(source, metadata=metadata, read_dictionary=text_columns) as file:
         # For one batch, starting threads would take longer than they save.
         batches = file.iter_batches(_BATCH_ROWS, use_threads=metadata.num_rows > _BATCH_ROWS)
         yield from limit_bytes(batches, path, where=where, size=_batch_size)

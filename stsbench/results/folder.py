@@ -30,7 +30,6 @@ from stsbench.results.record import (
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyarrow.parquet import FileMetaData
 
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -95,36 +94,24 @@ def read_columns(path: Path, n: int, content: bytes | None = None) -> dict[str, 
     import pyarrow
     import pyarrow.parquet
 
-    if content is None:
-        content = read_bounded(path, MAX_COLUMN_BYTES)
+    stream = pyarrow.BufferReader(
+        read_bounded(path, MAX_COLUMN_BYTES) if content is None else content
+    )
     read_errors = OSError, ValueError, TypeError, pyarrow.ArrowException
     with translate_errors(f"{path}: cannot be read", DataError, *read_errors, max_length=200):
-        # A small file may hold very many equal rows: their number is checked before they are read.
-        batches = list(
-            parquet_batches(
-                pyarrow.BufferReader(content),
-                path,
-                where=str(path),
-                check_metadata=lambda metadata: _check_columns(metadata, n),
+        with pyarrow.parquet.ParquetFile(stream) as file:
+            metadata, schema = file.metadata, file.schema_arrow
+        # Checked before the rows are read: a small file may hold very many equal rows.
+        if metadata.num_rows != n or len(set(schema.names)) < len(schema.names):
+            raise ValueError(
+                f"{metadata.num_rows} rows of {len(schema.names)} columns, "
+                f"the result is of {n} items"
             )
-        )
-        if len(batches) == 1:
-            (batch,) = batches
-            return {
-                name: _as_array(column)
-                for name, column in zip(batch.schema.names, batch.columns, strict=True)
-            }
-        table = pyarrow.Table.from_batches(batches)
-        return {name: _as_array(table[name].combine_chunks()) for name in table.schema.names}
-
-
-def _check_columns(metadata: FileMetaData, n: int) -> None:
-    """Raise ValueError if a file of columns has another number of rows than n, or a name twice."""
-    names = metadata.schema.to_arrow_schema().names
-    if metadata.num_rows != n or len(set(names)) < len(names):
-        raise ValueError(
-            f"{metadata.num_rows} rows of {len(names)} columns, the result is of {n} items"
-        )
+        batches = list(parquet_batches(stream, path, where=str(path), metadata=metadata))
+        # The batches have the schema, in which texts are dictionary arrays; without any batch it is
+        # that of the file.
+        table = pyarrow.Table.from_batches(batches, None if batches else schema)
+        return {name: _as_array(table[name].combine_chunks()) for name in schema.names}
 
 
 def _as_array(column: pyarrow.Array) -> npt.NDArray[Any]:
