@@ -50,7 +50,7 @@ def test_tails_are_students_if_one_part_is_all(df: float):
     zeros, ones, dfs = np.zeros(3), np.ones(3), np.full(3, df)
     by_seeds = upper_tails(distances, zeros, ITEM_DF, ones, dfs)
     assert by_seeds == pytest.approx(stats.t.sf(distances, df), rel=1e-4)
-    by_items = upper_tails(distances, ones, ITEM_DF, 1e-12 * ones, dfs)
+    by_items = upper_tails(distances, ones, ITEM_DF, 1e-20 * ones, dfs)
     assert by_items == pytest.approx(stats.t.sf(distances, ITEM_DF), rel=1e-6)
     assert StandardError(2.0, ITEM_DF, 2.0, df).half_width == pytest.approx(
         2 * stats.t.ppf(0.975, df), rel=1e-4

@@ -353,7 +353,7 @@ def test_seeds_of_which_tasks_share_none_are_independent():
     )
     df = sum(variances) ** 2 / sum(v**2 / 2 for v in variances)
     (found,) = apart.seed_errors
-    assert tuple(found) == pytest.approx((sum(variances) ** 0.5, df))
+    assert found[:2] == pytest.approx((sum(variances) ** 0.5, df))
 
 
 def test_the_seeds_that_tasks_share_err_together():
