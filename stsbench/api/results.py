@@ -21,6 +21,7 @@ from stsbench.boards.render.figures import (
 from stsbench.boards.render.html import render_notebook_layout, render_notebook_table
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError
+from stsbench.core.grouping import group_by
 from stsbench.core.parameters import (
     MARGIN,
     NAME,
@@ -38,7 +39,7 @@ from stsbench.plots.labels import figure_width
 from stsbench.results.folder import read_item_columns, write_result
 from stsbench.results.groups import EncoderResults, group_by_encoder, seed_means
 from stsbench.results.record import Result, items_path, protocol_key
-from stsbench.results.signature import ComparedPart, Fields, compared_part, format_signature
+from stsbench.results.signature import ComparedPart, compared_part, format_signature
 from stsbench.significance.comparison import Comparison, TestSettings, compare
 from stsbench.significance.descriptions import describe_comparison
 from stsbench.significance.means import compute_mean_interval
@@ -176,14 +177,12 @@ def _group_averageable(parts: Sequence[ComparedPart]) -> list[list[ComparedPart]
     """
     counts = Counter((part.task, part.protocol_name) for part in parts)
     ambiguous_names = {name for (_, name), count in counts.items() if count > 1}
-    groups: dict[tuple[str, Fields, str], list[ComparedPart]] = {}
-    for part in parts:
-        distinguishing_fields: Fields = ()
-        if part.protocol_name in ambiguous_names:
-            distinguishing_fields = part.protocol
-        group_key = (part.protocol_name, distinguishing_fields, _shown_split(part))
-        groups.setdefault(group_key, []).append(part)
-    return list(groups.values())
+
+    def group_key(part: ComparedPart) -> tuple[object, ...]:
+        is_ambiguous = part.protocol_name in ambiguous_names
+        return (part.protocol_name, part.protocol if is_ambiguous else (), _shown_split(part))
+
+    return list(group_by(parts, group_key).values())
 
 
 def render_grid(

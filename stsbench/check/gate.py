@@ -34,6 +34,7 @@ from stsbench.check.verdicts import (
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError
+from stsbench.core.grouping import group_by
 from stsbench.core.provenance import is_same_encoder
 from stsbench.results.signature import describe_mismatch
 from stsbench.significance.comparison import TestSettings
@@ -574,10 +575,8 @@ def _report_missing_encoders(
         old: The old side.
         old_name_by_encoder: The old names of the encoders that both sides have, by new name.
     """
-    cells_by_encoder: dict[str, list[LockedCell]] = {}
-    for cell in old.cells:
-        if cell.encoder not in old_name_by_encoder.values():
-            cells_by_encoder.setdefault(cell.encoder, []).append(cell)
+    missing_cells = (cell for cell in old.cells if cell.encoder not in old_name_by_encoder.values())
+    cells_by_encoder = group_by(missing_cells, lambda cell: cell.encoder)
     reason = (
         "the new results have no encoder of this name; choose other encoders, "
         "or allow missing cells"

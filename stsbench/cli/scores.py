@@ -16,6 +16,7 @@ from stsbench.cli.tables import print_rows, print_table
 from stsbench.cli.wording import describe_remedy
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
+from stsbench.core.grouping import group_by
 from stsbench.data.task import suites_within
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.results.folder import (
@@ -25,7 +26,7 @@ from stsbench.results.folder import (
 )
 from stsbench.results.groups import group_by_encoder, seed_means, suite_mean
 from stsbench.results.record import MIN_SUBSET_PAIRS, Result, common_clean_scores
-from stsbench.results.signature import Fields, format_signature, protocol_part
+from stsbench.results.signature import format_signature, protocol_part
 from stsbench.significance.means import MEAN_METHOD, compute_mean_interval
 
 COLUMNS = ("encoder", "task", "score", "majority", "95% interval", "n", "protocol")
@@ -101,13 +102,13 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
 
 def _print_signatures(scored_tasks: Sequence[ScoredTask]) -> None:
     """Print the signature of each encoder's scores, one per protocol and split."""
-    results_by_scoring: dict[tuple[Fields, str, str], list[Result]] = {}
-    for encoder, results in scored_tasks:
-        for result in results:
-            scoring = (protocol_part(result.protocol), result.split, encoder)
-            results_by_scoring.setdefault(scoring, []).append(result)
-    for results in results_by_scoring.values():
-        print_text("\n".join(fold_lines(format_signature(results), indent="  ")))
+    for encoder_tasks in group_by(scored_tasks, lambda scored_task: scored_task.encoder).values():
+        results = [result for scored_task in encoder_tasks for result in scored_task.results]
+        results_by_scoring = group_by(
+            results, lambda result: (protocol_part(result.protocol), result.split)
+        )
+        for scored_alike in results_by_scoring.values():
+            print_text("\n".join(fold_lines(format_signature(scored_alike), indent="  ")))
 
 
 def _group_seeds(results: Sequence[Result], catalogue: Catalogue) -> list[ScoredTask]:
@@ -140,9 +141,7 @@ def print_boards(results: Sequence[Result], catalogue: Catalogue) -> None:
 
     There is a board for each protocol and suite, and at the end a hint at other commands.
     """
-    results_by_protocol: dict[Fields, list[Result]] = {}
-    for result in results:
-        results_by_protocol.setdefault(protocol_part(result.protocol), []).append(result)
+    results_by_protocol = group_by(results, lambda result: protocol_part(result.protocol))
     for protocol_results in results_by_protocol.values():
         splits_by_task = {result.task: result.split for result in protocol_results}
         request = TableRequest(catalogue=catalogue, results=protocol_results)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from stsbench.core.errors import DataError, EncoderError, ProtocolError, suggest
 from stsbench.data.splits import PairSplit, Split
@@ -35,6 +34,7 @@ from stsbench.numbers.statistics import (
     AGGREGATIONS,
     CORRELATIONS,
     Float64Array,
+    IntArray,
     spearman,
     subset_indices,
 )
@@ -273,7 +273,7 @@ def _correlations(similarity: Float64Array, gold: Float64Array, subset: str) -> 
 
 
 def _further_correlations(
-    further: Mapping[str, Float64Array], gold: Float64Array, rows: npt.NDArray[np.int64]
+    further: Mapping[str, Float64Array], gold: Float64Array, rows: IntArray
 ) -> dict[str, float]:
     """Return those of ``FURTHER_CORRELATIONS`` that pairs have, by name.
 
@@ -293,7 +293,7 @@ def _further_correlations(
 
 def _aggregate(
     correlations_of_all: Mapping[str, float],
-    rows_by_subset: Mapping[str, npt.NDArray[np.int64]],
+    rows_by_subset: Mapping[str, IntArray],
     per_subset: Mapping[str, Mapping[str, float]],
 ) -> dict[str, float]:
     """Return every metric under every aggregation that the subsets allow.

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from stsbench.core.cards import (
     BaseSection,
@@ -48,7 +47,7 @@ from stsbench.encoders.base import Encoder, FloatArray
 from stsbench.encoders.checkpoint import Checkpoint, find_checkpoint
 from stsbench.encoders.runs import RUN_FILE, run_folder
 from stsbench.numbers.similarity import alignment, paired_cosine, paired_similarities, uniformity
-from stsbench.numbers.statistics import CORRELATIONS
+from stsbench.numbers.statistics import CORRELATIONS, Float64Array
 from stsbench.training.methods.registry import METHODS, METHODS_BY_TRAINER
 
 if TYPE_CHECKING:
@@ -384,7 +383,7 @@ def _find_user_start(plan: TrainPlan) -> Checkpoint:
     return find_checkpoint(**{key: params[key] for key in keys if key in params})
 
 
-MEASURES: Mapping[str, Callable[[FloatArray, FloatArray], Sequence[npt.NDArray[np.float64]]]] = {
+MEASURES: Mapping[str, Callable[[FloatArray, FloatArray], Sequence[Float64Array]]] = {
     "cosine": lambda first, second: [paired_cosine(first, second)[0]],
     "best_of_four": paired_similarities,
 }

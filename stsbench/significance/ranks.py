@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from stsbench.numbers.dependence import ItemDependence
 from stsbench.numbers.intervals import variance_estimators
-from stsbench.numbers.statistics import Float64Array, IntArray
+from stsbench.numbers.statistics import BoolArray, Float64Array, IntArray
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.comparison import TestSettings
 from stsbench.significance.differences import (
@@ -74,7 +74,7 @@ class _Groups(NamedTuple):
     is_exact: bool
 
 
-def assign_letters(different: npt.NDArray[np.bool_]) -> LetterDisplay:
+def assign_letters(different: BoolArray) -> LetterDisplay:
     """Assign letters to k encoders, so that two share one if they do not differ significantly.
 
     The groups are the largest ranges of encoders of which the first and the last do not differ.
@@ -102,7 +102,7 @@ def assign_letters(different: npt.NDArray[np.bool_]) -> LetterDisplay:
     return LetterDisplay(letters_by_encoder, groups.is_exact)
 
 
-def _find_ranges(different: npt.NDArray[np.bool_]) -> list[int]:
+def _find_ranges(different: BoolArray) -> list[int]:
     """Find the largest ranges of encoders of which the first and the last do not differ.
 
     Returns:
@@ -120,7 +120,7 @@ def _find_ranges(different: npt.NDArray[np.bool_]) -> list[int]:
     return [(1 << int(stops[start])) - (1 << int(start)) for start in starts]
 
 
-def _insert_and_absorb(groups: list[int], different: npt.NDArray[np.bool_]) -> _Groups:
+def _insert_and_absorb(groups: list[int], different: BoolArray) -> _Groups:
     """Divide groups until none has two encoders that differ.
 
     All differences of an encoder are inserted at once: a group that has the encoder and some of
@@ -218,9 +218,7 @@ def _sweep(groups: Sequence[int], k: int) -> list[int]:
     return remaining
 
 
-def find_rank_intervals(
-    differences: Float64Array, different: npt.NDArray[np.bool_]
-) -> list[tuple[int, int]]:
+def find_rank_intervals(differences: Float64Array, different: BoolArray) -> list[tuple[int, int]]:
     """Find the ranks that each of k rows may have by its significant differences, 1 is the best.
 
     A row's best rank is one more than the number of rows that are significantly better, its
@@ -346,7 +344,7 @@ def rank_rows(
     )
 
 
-def _significant_differences(p_values: Float64Array, level: float) -> npt.NDArray[np.bool_]:
+def _significant_differences(p_values: Float64Array, level: float) -> BoolArray:
     """Return which pairs differ significantly after Holm's correction, (k, k), symmetric."""
     is_tested = np.triu(np.isfinite(p_values), 1)
     is_different = np.zeros(p_values.shape, dtype=bool)

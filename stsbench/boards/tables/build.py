@@ -52,6 +52,7 @@ from stsbench.core.errors import (
     StsbenchError,
     UnknownName,
 )
+from stsbench.core.grouping import group_by
 from stsbench.core.names import split_names
 from stsbench.core.wording import format_some
 from stsbench.data.task import expand_names
@@ -60,7 +61,6 @@ from stsbench.results.groups import ComparableResults, group_by_encoder, select_
 from stsbench.results.record import Result, protocol_key
 from stsbench.results.signature import (
     ComparedPart,
-    Fields,
     format_compared,
     format_each_protocol,
     format_shown,
@@ -74,6 +74,8 @@ if TYPE_CHECKING:
     from stsbench.significance.rows import ProgressCallback
 
 DEFAULT_FOLDER = Path("results")
+DEFAULT_SUITE = "sts"
+"""The suite whose boards are made if none is requested, and no results have a task of another."""
 
 
 def build_table(
@@ -433,12 +435,14 @@ class TableRequest:
         Returns:
             The boards; empty if no result is of the suite, these splits and the requested protocol.
         """
-        results_by_protocol: dict[Fields, list[Result]] = {}
-        for result in self.results:
-            is_of_split = result.task in suite.tasks and result.split == split_by_task[result.task]
-            if is_of_split and self.protocol in (None, result.protocol["name"]):
-                key = protocol_part(result.protocol)
-                results_by_protocol.setdefault(key, []).append(result)
+        suite_results = [
+            result
+            for result in self.results
+            if result.task in suite.tasks
+            and result.split == split_by_task[result.task]
+            and self.protocol in (None, result.protocol["name"])
+        ]
+        results_by_protocol = group_by(suite_results, lambda result: protocol_part(result.protocol))
         protocol_by_key = {key: results[0].protocol for key, results in results_by_protocol.items()}
         protocols = dict(sorted(protocol_by_key.items(), key=lambda pair: protocol_key(pair[1])))
         # By default a suite's boards show measured rows only.
@@ -654,20 +658,35 @@ def find_suite_id(name: str, catalogue: Catalogue) -> str:
 
 
 def needs_own_results(
-    suite: Suite, show: Show | None, *, has_imported: bool, detectable: bool
+    table: str | None,
+    suite: str | None,
+    catalogue: Catalogue,
+    show: Show | None,
+    *,
+    has_imported: bool,
+    detectable: bool,
 ) -> bool:
-    """Return whether a suite's boards need own results: not for MTEB's or for published numbers.
+    """Return whether what a user requests needs own results, after checking its name.
+
+    A paper's table and published numbers need none, nor do boards with MTEB's results.
 
     Args:
-        suite: The suite.
+        table: The name or file of a table; None for the boards of a suite.
+        suite: The name of the suite; None for the default one.
+        catalogue: The cards of suites and tasks.
         show: The numbers to show.
         has_imported: Whether there are files of MTEB's to show.
         detectable: Whether to mark published scores that are too near to the next better one.
 
     Raises:
+        UnknownName: There is no such table, suite or task.
         StsbenchError: The boards have no published scores to mark.
     """
-    has_mteb_columns = is_mteb_board(suite, show, has_imported=has_imported)
+    if table is not None:
+        read_table_card(table)
+        return False
+    requested_suite = find_suite(suite or DEFAULT_SUITE, catalogue)
+    has_mteb_columns = is_mteb_board(requested_suite, show, has_imported=has_imported)
     if detectable and not has_mteb_columns:
         raise StsbenchError(
             "`detectable` has no effect without `table`, or a suite of MTEB's with "
