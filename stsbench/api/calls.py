@@ -26,9 +26,9 @@ from stsbench.boards.render.figures import draw_table
 from stsbench.boards.render.formats import render
 from stsbench.boards.render.html import render_notebook_layout
 from stsbench.boards.render.text import to_frame
-from stsbench.boards.tables.build import TableRequest, needs_own_results
 from stsbench.boards.tables.filters import RowFilter
 from stsbench.boards.tables.layout import build_layout
+from stsbench.boards.tables.request import TableRequest, needs_own_results
 from stsbench.boards.tables.table import Show, Table, check_show
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError, look_up

@@ -32,7 +32,7 @@ from stsbench.core.parameters import (
     ArgumentKind,
     validate_arguments,
 )
-from stsbench.core.wording import format_repr, join_lines
+from stsbench.core.wording import format_count, format_repr, join_lines
 from stsbench.data.task import expand_names, suites_within
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.plots.labels import figure_width
@@ -457,9 +457,9 @@ class Results(Sequence[Result]):
             return f"<Results, none{failed}>"
         names = ", ".join(self.encoders[:3]) + (", …" if len(self.runs) > 3 else "")
         return (
-            f"<Results, {_format_count(len(self), 'result')}{failed}: "
-            f"{_format_count(len(self.runs), 'encoder')} ({names}) "
-            f"on {_format_count(len(self.tasks), 'task')}>"
+            f"<Results, {format_count(len(self), 'result')}{failed}: "
+            f"{format_count(len(self.runs), 'encoder')} ({names}) "
+            f"on {format_count(len(self.tasks), 'task')}>"
         )
 
     def _repr_html_(self) -> str:
@@ -470,7 +470,7 @@ class Results(Sequence[Result]):
         notes = ["scores are times 100, with their 95% intervals below"]
         n_hidden = len(self.runs) - MAX_ROWS
         if n_hidden > 0:
-            notes.append(f"and {_format_count(n_hidden, 'encoder')} more")
+            notes.append(f"and {format_count(n_hidden, 'encoder')} more")
         notes += [f"failed: {failure}" for failure in self.failures]
         columns = make_grid_columns(self._results, self._catalogue)
         return render_grid(columns, self.runs[:MAX_ROWS], notes)
@@ -597,7 +597,3 @@ FRAME_COLUMNS = (
     "signature",
 )  # fmt: skip
 """The columns that every frame has."""
-
-
-def _format_count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

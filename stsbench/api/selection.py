@@ -16,7 +16,7 @@ from stsbench.api.names import (
     count_parts_by_first,
     iter_joined_parts,
 )
-from stsbench.boards.tables.build import DEFAULT_SUITE, TableRequest
+from stsbench.boards.tables.request import DEFAULT_SUITE, TableRequest
 from stsbench.boards.tables.rows import AddedRow
 from stsbench.boards.tables.table import Table
 from stsbench.check.lock import CheckSide, lock_cell

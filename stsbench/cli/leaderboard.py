@@ -81,9 +81,9 @@ def leaderboard_command(
     from stsbench.api.selection import make_requested_tables
     from stsbench.boards.mteb.scores import read_mteb_files
     from stsbench.boards.render.formats import TERMINAL, check_format, render
-    from stsbench.boards.tables.build import TableRequest, needs_own_results
     from stsbench.boards.tables.filters import RowFilter
     from stsbench.boards.tables.layout import check_intervals
+    from stsbench.boards.tables.request import TableRequest, needs_own_results
     from stsbench.boards.tables.table import check_show
 
     catalogue = opt.read_cards(cards)
@@ -178,7 +178,7 @@ def _read_directory(folder: Path, catalogue: Catalogue, *, is_optional: bool) ->
     directory = EncoderDirectory(
         ResultFolder(results=[], problems=[]) if is_missing else read_folder(folder), catalogue
     )
-    print_errors("skipped", (problem.message for problem in directory.result_folder.problems))
+    print_errors("skipped", directory.result_folder.problems)
     return directory
 
 

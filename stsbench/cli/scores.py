@@ -8,10 +8,16 @@ from statistics import fmean
 from typing import NamedTuple
 
 from stsbench.bench.protocols import format_protocol
-from stsbench.boards.tables.build import TableRequest
 from stsbench.boards.tables.layout import build_layout
+from stsbench.boards.tables.request import TableRequest
 from stsbench.boards.tables.table import OVERLAP_LEGENDS, OVERLAP_SYMBOLS
-from stsbench.cli.printing import fold_lines, format_points, print_paragraph, print_text
+from stsbench.cli.printing import (
+    fold_lines,
+    format_interval,
+    format_points,
+    print_paragraph,
+    print_text,
+)
 from stsbench.cli.tables import print_rows, print_table
 from stsbench.cli.wording import describe_remedy
 from stsbench.core.cards import Suite
@@ -198,7 +204,7 @@ def _task_lines(
         score=_format_mean([result.score for result in results]),
         # The accuracy of the most frequent class, of tasks with classes.
         majority=format_points(first.scores.get("majority")),
-        interval=_format_interval(interval),
+        interval=format_interval(interval),
         n=str(first.n),
         protocol=format_protocol(first.task, first.protocol, catalogue),
     )
@@ -210,7 +216,7 @@ def _task_lines(
             encoder="",
             task=f"  {name}",
             score=_format_mean(scores) if has_all_scores else "–",
-            interval=_format_interval(clean_interval),
+            interval=format_interval(clean_interval),
             n=str(clean_scores[0].n),
         )
     if verbose:
@@ -225,7 +231,7 @@ def _seed_line(result: Result) -> ScoreLine:
         encoder="",
         task=f"  seed {_format_seed(result)}",
         score=format_points(result.score),
-        interval=_format_interval(result.interval),
+        interval=format_interval(result.interval),
     )
 
 
@@ -269,7 +275,7 @@ def _suite_lines(
             task=f"mean of {suite.name}",
             score=_format_mean(scores),
             majority=format_points(majority),
-            interval=_format_interval(compute_mean_interval(suite_results)),
+            interval=format_interval(compute_mean_interval(suite_results)),
         )
 
 
@@ -382,7 +388,3 @@ def _format_seed(result: Result) -> str:
 def _format_mean(scores: Sequence[float]) -> str:
     mean, deviation = mean_and_deviation(scores)
     return format_points(mean) + ("" if deviation is None else f"±{100 * deviation:.2f}")
-
-
-def _format_interval(interval: tuple[float, float] | None) -> str:
-    return "" if interval is None else f"{100 * interval[0]:.2f}–{100 * interval[1]:.2f}"

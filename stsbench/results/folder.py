@@ -357,6 +357,10 @@ class Problem(NamedTuple):
     message: str
     """The reason in one line, which names the file."""
 
+    def __str__(self) -> str:
+        """Return the message."""
+        return self.message
+
 
 class ResultFolder(NamedTuple):
     """The results of a folder: the current one of each cell, and those of older states."""

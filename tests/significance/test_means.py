@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stsbench.boards.tables.build import TableRequest
+from stsbench.boards.tables.request import TableRequest
 from stsbench.boards.tables.table import RANKS
 from stsbench.boards.tables.uncertainty import rank_table, rank_tables
 from stsbench.core.cards import Suite
