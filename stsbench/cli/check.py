@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from stsbench.cli import options as opt
+from stsbench.cli.option_values import TypedOptions
 from stsbench.cli.printing import (
     CHECKED,
     print_error,
@@ -22,7 +23,6 @@ from stsbench.cli.printing import (
     show_count,
 )
 from stsbench.cli.tables import print_rows
-from stsbench.cli.typed_options import TypedOptions
 from stsbench.cli.wording import describe_error_line
 from stsbench.core import settings
 from stsbench.core.errors import StsbenchError, look_up

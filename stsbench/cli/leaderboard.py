@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stsbench.cli import options as opt
-from stsbench.cli.option_values import choose_format
+from stsbench.cli.option_values import TypedOptions, choose_format
 from stsbench.cli.printing import (
     emit,
     print_error,
@@ -19,7 +19,6 @@ from stsbench.cli.printing import (
     show_count,
 )
 from stsbench.cli.tables import print_table
-from stsbench.cli.typed_options import TypedOptions
 from stsbench.cli.wording import word_notes
 from stsbench.core.errors import StsbenchError
 from stsbench.plots.labels import FIGURES, figure_width

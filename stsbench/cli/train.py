@@ -14,7 +14,13 @@ import typer
 
 from stsbench.cli import options as opt
 from stsbench.cli.child import continue_in_child
-from stsbench.cli.option_values import parse_assignments, parse_seeds, resolve_spec
+from stsbench.cli.option_values import (
+    TypedOptions,
+    parse_assignments,
+    parse_seeds,
+    resolve_spec,
+    retype_options,
+)
 from stsbench.cli.printing import (
     format_points,
     print_errors,
@@ -24,7 +30,6 @@ from stsbench.cli.printing import (
     print_text,
 )
 from stsbench.cli.tables import print_rows
-from stsbench.cli.typed_options import TypedOptions, retype_options
 from stsbench.cli.wording import describe_error_line
 from stsbench.core import settings
 from stsbench.core.errors import EXIT_USER_ERROR, Interrupted, StsbenchError, TrainingError
