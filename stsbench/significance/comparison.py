@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stsbench.core.errors import AdvisingNote, DataError
+from stsbench.core.grouping import group_by
 from stsbench.numbers.dependence import DOMINANT_COMPONENT_NOTE
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.results.folder import describe_missing_columns, make_rescore_remedy, without_columns
@@ -314,12 +315,15 @@ def _compare_pairs(
     results_of_tasks: Sequence[ResultsByEncoder], settings: TestSettings
 ) -> list[list[MeasuredDifference]]:
     """Return for each pair of encoders its differences on all tasks, before any correction."""
-    differences_by_pair: dict[tuple[str, str], list[MeasuredDifference]] = {}
-    for results_by_encoder in results_of_tasks:
-        for measured in compare_on_task(results_by_encoder, settings):
-            pair = measured.difference.first, measured.difference.second
-            differences_by_pair.setdefault(pair, []).append(measured)
-    return list(differences_by_pair.values())
+    all_measured = (
+        measured
+        for results_by_encoder in results_of_tasks
+        for measured in compare_on_task(results_by_encoder, settings)
+    )
+    by_pair = group_by(
+        all_measured, lambda measured: (measured.difference.first, measured.difference.second)
+    )
+    return list(by_pair.values())
 
 
 def _describe_unknown_sentences(
