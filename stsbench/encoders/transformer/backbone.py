@@ -36,6 +36,7 @@ from stsbench.encoders.checkpoint import LOCAL_ONLY, Checkpoint
 from stsbench.encoders.metadata import valid_text
 from stsbench.encoders.network import Network
 from stsbench.encoders.tokens import TokenIds
+from stsbench.encoders.transformer.flat import keep_host_masks
 from stsbench.encoders.transformer.pooling import Pooling
 from stsbench.encoders.weights import Adapter, read_shapes
 
@@ -483,6 +484,7 @@ class Backbone:
         batch = {"input_ids": move_to(self.device, ids)}
         if not mask.all():
             batch["attention_mask"] = move_to(self.device, mask)
+            keep_host_masks(batch, {"attention_mask": torch.from_numpy(mask)})
             if pad_left and not self._computes_positions:
                 batch["position_ids"] = (batch["attention_mask"].cumsum(dim=1) - 1).clamp(min=0)
         return batch

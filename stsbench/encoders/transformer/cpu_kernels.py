@@ -1,4 +1,4 @@
-"""Linear layers with packed weights on a CPU, and attention that skips padding on a GPU.
+"""Linear layers with packed weights on a CPU.
 
 On a CPU oneDNN, part of torch, multiplies with weights that are packed once, and computes an
 activation or a sum in the same pass. By default torch uses MKL in float32, without the wide
@@ -15,9 +15,7 @@ from math import sqrt
 from typing import Any, cast
 
 import torch
-import transformers
 from torch.nn import functional
-from transformers.utils import is_flash_attn_2_available
 
 PACKED_BATCH_TOKENS = 2048
 """The number of tokens in a batch for which the layout of packed weights is best."""
@@ -203,17 +201,3 @@ def _is_close(output: torch.Tensor, expected: torch.Tensor) -> bool:
     # Another order of sums changes less than half of the digits; another function changes more.
     tolerance = sqrt(torch.finfo(expected.dtype).eps) * float(expected.abs().max())
     return torch.allclose(output, expected, rtol=0, atol=tolerance)
-
-
-def use_flash_attention(model: transformers.PreTrainedModel) -> None:
-    """Let a model on a GPU attend over tokens without padding, if flash-attn supports it.
-
-    Nothing changes if the package flash-attn is not installed, the architecture does not support
-    it, or the model is in float32. Without padding torch's own attention is as fast.
-    """
-    if (
-        model.dtype in (torch.bfloat16, torch.float16)
-        and model._supports_flash_attn
-        and is_flash_attn_2_available()
-    ):
-        model.set_attn_implementation("flash_attention_2")
