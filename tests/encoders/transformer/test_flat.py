@@ -145,7 +145,9 @@ def test_embeddings_are_those_of_padded_batches_with_one_layout_each(
         embeddings.append(embed_all(encoder, texts))
         monkeypatch.undo()
     assert made == [40]
-    assert np.abs(embeddings[0] - embeddings[1]).max() < 1e-6
+    # The head of the small model makes rounding larger.
+    tolerance = 2e-6 if pooling == "cls" else 1e-6
+    assert np.abs(embeddings[0] - embeddings[1]).max() < tolerance
 
 
 def test_ends_of_sentences_are_those_of_the_mask():
