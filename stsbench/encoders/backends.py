@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core.errors import CardError, EncoderError, look_up, suggest, translate_errors
-from stsbench.encoders.accelerator import is_accelerator, pick_device
+from stsbench.encoders.accelerator import pick_device
 from stsbench.encoders.network import (
     CODE_VERSION,
     NamedArrays,
@@ -68,23 +68,6 @@ def open_device(name: str) -> torch.device:
     ):
         torch.empty(1, device=device).cpu()
     return device
-
-
-def move_to(device: torch.device, array: npt.NDArray[Any]) -> torch.Tensor:
-    """Return an array as a tensor on a device.
-
-    An accelerator copies it from pinned memory, while it computes something else.
-
-    Args:
-        device: The device.
-        array: The array, which a tensor on the CPU shares.
-    """
-    import torch
-
-    tensor = torch.from_numpy(array)
-    if is_accelerator(device):
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
 
 
 def is_padding_invariant(

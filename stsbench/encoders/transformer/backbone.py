@@ -30,8 +30,8 @@ import transformers
 from stsbench.core.errors import EncoderError, translate_errors
 from stsbench.core.provenance import fingerprint
 from stsbench.core.wording import join_lines
-from stsbench.encoders.accelerator import fork_rng
-from stsbench.encoders.backends import TorchBackend, is_padding_invariant, move_to
+from stsbench.encoders.accelerator import fork_rng, move_to
+from stsbench.encoders.backends import TorchBackend, is_padding_invariant
 from stsbench.encoders.checkpoint import LOCAL_ONLY, Checkpoint
 from stsbench.encoders.metadata import valid_text
 from stsbench.encoders.network import Network

@@ -20,8 +20,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import is_flash_attn_2_available
 
 from stsbench.core.wording import join_lines
-from stsbench.encoders.accelerator import has_flash_attention, is_accelerator
-from stsbench.encoders.backends import move_to
+from stsbench.encoders.accelerator import has_flash_attention, is_accelerator, move_to
 
 PROBE_LENGTH = 6
 """The longest sentence of the batch by which a model is tested first, in tokens."""
