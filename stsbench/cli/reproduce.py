@@ -225,7 +225,7 @@ def _forecast_reproduction(reproduction: Reproduction, *, as_json: bool) -> int:
     n_trials = len(forecast.trials)
     print_text(f"{n_trials - len(remaining)} of {n_trials} runs are trained{rest}")
     if len(known_seconds) < len(remaining):
-        print_text("?: known when such a run is trained; 'stsbench train --dry-run' tries a recipe")
+        print_text("?: known when such a run is trained")
     for label, reason in omitted_rows.items():
         print_text(f"not had: {label}: {reason}")
     for message in forecast.missing:

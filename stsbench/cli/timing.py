@@ -255,6 +255,7 @@ def _time_training(plan: TrainPlan, max_steps: int | None) -> TimedTraining:
         if max_steps is not None and max_steps < total_steps:
             training = msgspec.structs.replace(training, steps=max_steps, epochs=None)
         encoders = trainer.learner.encoders()
+        trainer.embed_by_teachers()
         # The first batch, which takes longer, is not timed.
         encoders[0].encode(["a sentence"])
         shorter_card = msgspec.structs.replace(plan.card, training=training)

@@ -267,8 +267,8 @@ def _run_row(run: TrainedRun) -> list[str]:
     ]
 
 
-class TrainingTrial(NamedTuple):
-    """What a few steps of a training show."""
+class TrainingCheck(NamedTuple):
+    """What loading all that a training needs shows."""
 
     forecast: TrainingForecast | None
     """None if something is missing for the training."""
@@ -276,8 +276,8 @@ class TrainingTrial(NamedTuple):
     """A message by what is missing."""
 
 
-def try_training(plan: TrainPlan) -> TrainingTrial:
-    """Forecast a training by three steps of it, or find out what is missing for it.
+def check_training(plan: TrainPlan) -> TrainingCheck:
+    """Load all that a training needs and forecast its length, or find out what is missing for it.
 
     Args:
         plan: The training.
@@ -293,7 +293,7 @@ def try_training(plan: TrainPlan) -> TrainingTrial:
     from stsbench.recipes.trainer import load_trainer
 
     try:
-        return TrainingTrial(load_trainer(plan).forecast(), missing={})
+        return TrainingCheck(load_trainer(plan).forecast(), missing={})
     except StsbenchError as error:
         errors_by_requirement = find_missing(plan)
         is_for_missing = str(error) in map(str, errors_by_requirement.values())
@@ -303,20 +303,22 @@ def try_training(plan: TrainPlan) -> TrainingTrial:
             requirement: describe_error_line(problem)
             for requirement, problem in errors_by_requirement.items()
         }
-        return TrainingTrial(forecast=None, missing=messages)
+        return TrainingCheck(forecast=None, missing=messages)
 
 
 def _forecast_runs(plans: Sequence[TrainPlan], *, as_json: bool) -> int:
-    """Print what a recipe's runs take, or what is missing for them; return the exit code."""
-    from stsbench.recipes.train_plan import summarise_plan
+    """Print how long a recipe's runs are, or what is missing for them; return the exit code."""
+    from stsbench.recipes.train_plan import summarise_plan, uses_training_loop
 
     plan = plans[0]
     seeds = [plan.seed for plan in plans]
-    forecast, missing = try_training(plan)
+    forecast, missing = check_training(plan)
     # What is printed is the forecast; if something is missing for it, the plan's settings.
     if forecast is not None:
         values_by_key = msgspec.to_builtins(forecast)
         labels_and_values = forecast.lines()
+        if forecast.seconds is None and uses_training_loop(plan.card):
+            labels_and_values[-1][-1] += "; 'stsbench timing --recipe' measures some steps"
     else:
         values_by_key = summarise_plan(plan)
         labels_and_values = [[key, value] for key, value in values_by_key.items()]

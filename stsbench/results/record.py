@@ -318,7 +318,7 @@ def score_bounds(name: str) -> tuple[float, float]:
     # distance, nor on the suffix: an aggregation of subsets, as in ``spearman.all``, the number of
     # a negative, as in ``accuracy.1``, or a depth of retrieval, as in ``recall@5``.
     prefix = r"^(dev_|i2t\.|t2i\.|euclidean_|manhattan_)"
-    suffix = r"(\.(all|mean|wmean|\d)|@\d+)$"
+    suffix = r"(\.(all|mean|wmean|\d+)|@\d+)$"
     metric = re.sub(f"{prefix}|{suffix}", "", name)
     low, high = METRIC_BOUNDS.get(metric, ANY_VALUE)
     return low - BOUND_TOLERANCE, high + BOUND_TOLERANCE

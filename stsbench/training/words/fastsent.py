@@ -315,7 +315,6 @@ class FastSentTraining(StandaloneMethod):
             batches=batches,
             learn_batch=learn_batch,
             steps_per_epoch=len(batch_starts),
-            tokens_per_epoch=len(tokens.ids),
         )
 
     def decayed_rate(self, done: int, total: int) -> float:

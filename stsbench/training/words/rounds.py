@@ -63,7 +63,6 @@ class PreparedTraining:
     """Learns from a batch, after a number of steps, and returns the summed loss and the number of
     terms in the sum."""
     steps_per_epoch: int
-    tokens_per_epoch: int
     validation_interval: int = 0
     """The number of steps between validations; 0 for those of an epoch."""
     max_steps: int | None = None
