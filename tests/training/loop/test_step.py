@@ -17,6 +17,7 @@ from stsbench.core.cards import TrainingSection
 from stsbench.core.errors import CardError
 from stsbench.encoders.transformer import cpu_kernels
 from stsbench.training.learner import Learner
+from stsbench.training.loop import on_cpu
 from stsbench.training.loop.loop import check_training_settings, prepare_learner
 from stsbench.training.methods.own_encoders import ISBERT
 from stsbench.training.methods.two_models import ContrastiveTension
