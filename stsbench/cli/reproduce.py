@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from stsbench.cli import options as opt
-from stsbench.cli.option_values import choose_format, parse_assignments, parse_seeds, resolve_spec
+from stsbench.cli.option_values import (
+    TypedOptions,
+    choose_format,
+    parse_assignments,
+    parse_seeds,
+    resolve_spec,
+    retype_options,
+)
 from stsbench.cli.printing import emit, print_error, print_json, print_progress, print_text
 from stsbench.cli.tables import print_rows, print_table
-from stsbench.cli.typed_options import TypedOptions, retype_options
 from stsbench.cli.wording import describe_error_line
 from stsbench.core.cards import RecipeCard
 from stsbench.core.errors import EXIT_USER_ERROR, StsbenchError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
 from stsbench.cli.child import continue_in_child
-from stsbench.cli.option_values import resolve_spec
+from stsbench.cli.option_values import TypedOptions, resolve_spec, retype_options
 from stsbench.cli.printing import (
     emit,
     format_points,
@@ -23,7 +23,6 @@ from stsbench.cli.printing import (
     write_records,
 )
 from stsbench.cli.tables import print_rows
-from stsbench.cli.typed_options import TypedOptions, retype_options
 from stsbench.cli.wording import describe_error_line
 from stsbench.core.errors import EXIT_USER_ERROR
 from stsbench.core.toml import toml_tables

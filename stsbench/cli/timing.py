@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from stsbench.cli import options as opt
-from stsbench.cli.option_values import parse_assignments
+from stsbench.cli.option_values import TypedOptions, parse_assignments
 from stsbench.cli.printing import emit, show_work
 from stsbench.cli.tables import print_table
-from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.errors import CardError, look_up
 from stsbench.core.provenance import processor, versions
 from stsbench.core.wording import format_count

@@ -14,7 +14,13 @@ import typer
 
 from stsbench.cli import options as opt
 from stsbench.cli.child import continue_in_child
-from stsbench.cli.option_values import parse_assignments, parse_seeds, resolve_spec
+from stsbench.cli.option_values import (
+    TypedOptions,
+    parse_assignments,
+    parse_seeds,
+    resolve_spec,
+    retype_options,
+)
 from stsbench.cli.printing import (
     format_points,
     print_errors,
@@ -24,7 +30,6 @@ from stsbench.cli.printing import (
     print_text,
 )
 from stsbench.cli.tables import print_rows
-from stsbench.cli.typed_options import TypedOptions, retype_options
 from stsbench.cli.wording import describe_error_line
 from stsbench.core import settings
 from stsbench.core.errors import EXIT_USER_ERROR, Interrupted, StsbenchError, TrainingError
@@ -77,26 +82,22 @@ def train_command(
     Example: stsbench train simcse-bert-base --on ray --devices 4
     Example: stsbench train sup-simcse-bert-large --set chunk=64 --workers 4
     """
-    from stsbench.encoders.metadata import check_own_name
-    from stsbench.recipes.train_plan import TrainPlan, read_recipe, replace_values
+    from stsbench.recipes.train_plan import plan_training
 
     catalogue = opt.read_cards(cards)
     _check_options(context, on)
     if not dry_run:
         continue_in_child(on)
     recipe, base = resolve_spec(recipe, catalogue), resolve_spec(base, catalogue)
-    values = replace_values(
-        recipe, catalogue, params=parse_assignments(assign), base=base, text=text, keep=keep
-    )
-    recipe_name, card = read_recipe(recipe, catalogue, params=values)
-    if name:
-        check_own_name(name, catalogue)
-    plan = TrainPlan(
-        name=name or recipe_name,
-        card=card,
-        seed=0,
-        out=out or settings.runs_folder(),
+    plan = plan_training(
+        recipe,
+        catalogue,
+        params=parse_assignments(assign),
+        text=text,
+        keep=keep,
         base=base,
+        name=name,
+        out=out or settings.runs_folder(),
         corpora=corpora,
         data=data,
         device=device,
@@ -105,12 +106,11 @@ def train_command(
         checkpoint_seconds=checkpoint_seconds,
         report_to=report_to,
         workers=workers,
-        catalogue=catalogue,
     )
     words = ["stsbench", "train", recipe, *retype_options(context, *RESUME_OPTIONS), "--seeds"]
     plans = [
         replace(plan, seed=seed, command=shlex.join([*words, str(seed)]))
-        for seed in (parse_seeds(seeds) if seeds else card.seeds or [0])
+        for seed in (parse_seeds(seeds) if seeds else plan.card.seeds or [0])
     ]
     if dry_run:
         return _forecast_runs(plans, as_json=as_json)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from stsbench.core.files import safe_file_name
 from stsbench.core.provenance import strip_texts
+from stsbench.core.toml import StrictRecord
 from stsbench.core.wording import format_repr, shorten
 from stsbench.numbers.statistics import CORRELATIONS
 
@@ -27,7 +28,7 @@ ItemColumns = Mapping[str, npt.NDArray[np.generic] | list[str]]
 """Per-item columns by name: arrays of numbers, or lists of texts."""
 
 
-class CleanScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CleanScore(StrictRecord):
     """A score over the items whose sentences are not in training text.
 
     Attributes:
@@ -83,7 +84,7 @@ def common_clean_scores(results: Sequence[Result]) -> dict[str, list[CleanScore]
     }
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Result(StrictRecord):
     """One score, and all that is needed to trust, compare and recompute it.
 
     ``score`` is a plain float, never times 100. ``data`` and ``items`` are hashes of the split and
