@@ -273,7 +273,7 @@ def main() -> None:
     def cells(measure: Callable[[], str]) -> str:
         return attempt(measure) if is_measured else NOT_MEASURED
 
-    texts = made_up(60) if options.dry else sentences(26_083)
+    texts = made_up(8) if options.dry else sentences(26_083)
     print(f"\n| batches of {len(texts):,} sentences | padding |\n| --- | ---: |")
     for budget, share in padding(checkpoint, texts):
         print(f"| {budget:,} tokens | {share:.1%} |")

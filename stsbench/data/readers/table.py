@@ -1,4 +1,4 @@
-"""Tables of text: rows of cells with the numbers of their lines, their files, and workbooks of Excel."""
+"""Tables of text, rows of cells with the numbers of their lines; their files; Excel's workbooks."""
 
 from __future__ import annotations
 
