@@ -9,9 +9,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import torch
 
 
@@ -80,6 +81,23 @@ def device_name(device: torch.device) -> str:
     )
 
 
+def move_to(device: torch.device, array: npt.NDArray[Any]) -> torch.Tensor:
+    """Return an array as a tensor on a device.
+
+    An accelerator copies it from pinned memory, while it computes something else.
+
+    Args:
+        device: The device.
+        array: The array, which a tensor on the CPU shares.
+    """
+    import torch
+
+    tensor = torch.from_numpy(array)
+    if is_accelerator(device):
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
 def free_memory(device: torch.device) -> int | None:
     """Return the bytes of an accelerator that are free; None if torch cannot tell."""
     import torch
@@ -91,16 +109,6 @@ def free_memory(device: torch.device) -> int | None:
     # The memory that torch still reserves for deleted tensors is free too.
     unused_bytes = module.memory_reserved(device) - module.memory_allocated(device)
     return int(free_bytes + unused_bytes)
-
-
-def peak_memory(device: torch.device) -> int | None:
-    """Return the most bytes that tensors took on an accelerator; None if torch cannot tell."""
-    import torch
-
-    module = torch.get_device_module(device)
-    if not hasattr(module, "max_memory_allocated"):
-        return None
-    return int(module.max_memory_allocated(device))
 
 
 def empty_cache() -> bool:
