@@ -45,7 +45,7 @@ from stsbench.encoders.engine.token_budget import is_out_of_memory, measure_toke
 from stsbench.encoders.metadata import check_sentences, read_notes
 from stsbench.encoders.tokens import TokenIds, plan_batches
 
-TOKEN_BUDGET = 1024
+TOKEN_BUDGET = 2048
 """The maximum number of tokens in a batch on a CPU."""
 TEXTS_PER_BATCH = 1024
 """The number of texts in a batch of an encoder that has no tokens."""

@@ -33,7 +33,7 @@ from stsbench.encoders.transformer.encoder import CheckpointEncoder
 
 CODE_VERSION = 1
 """Raise it when a change here can change a score: stored scores are then not reused."""
-GPU_TOKEN_BUDGET = 32 * TOKEN_BUDGET
+GPU_TOKEN_BUDGET = 16 * TOKEN_BUDGET
 """The maximum number of tokens in a batch on a GPU."""
 _ACTIVATION = re.compile(r"torch\.nn\.[\w.]*\b(Sigmoid|Identity|Tanh)")
 """The addresses of activations that a checkpoint may name; the group is the class."""

@@ -21,6 +21,7 @@ from stsbench.encoders.described import (
     similarity_notes,
 )
 from stsbench.encoders.engine.embed import (
+    TOKEN_BUDGET,
     Engine,
     ProgressCallback,
     StoredEncoder,
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 CODE_VERSION = 1
 """Raise it when a change here can change an embedding: stored embeddings are then not reused."""
 
-DROPOUT_BATCH_TOKENS = 2048
-"""The number of tokens in a batch with dropout: masks depend on how batches are cut."""
 MAX_SPECIAL_TOKENS = 8
 """The most tokens that a tokenizer is expected to add to a text."""
 
@@ -463,7 +462,7 @@ def embed_with_dropout(encoder: Encoder, sentences: Sequence[str], *, seed: int)
         torch.manual_seed(seed)
         model.train()
         try:
-            for rows in plan_batches(tokens.lengths, budget=DROPOUT_BATCH_TOKENS):
+            for rows in plan_batches(tokens.lengths, budget=TOKEN_BUDGET):
                 embeddings[rows] = transformer.embed_tokens(tokens, rows)
         finally:
             model.eval()
