@@ -6,6 +6,7 @@ Commands and Python select results by the same functions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -145,8 +146,13 @@ def select_for_board(
 
 
 def keep_added_rows(tables: Sequence[Table]) -> list[Table]:
-    """Return tables with only the rows that the user has added."""
-    return [table.map_rows(lambda row: row if row.is_added else None) for table in tables]
+    """Return tables with only the rows that the user has added, marked as in the whole table."""
+    return [
+        replace(
+            table.map_rows(lambda row: row if row.is_added else None), ranked_groups=table.groups
+        )
+        for table in tables
+    ]
 
 
 def filter_side(

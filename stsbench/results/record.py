@@ -124,7 +124,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     per_item: dict[str, Any] = {}
     path: Path | None = None
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         """Return the cell and its score in one line."""
         subject = (
             self.encoder
@@ -136,9 +136,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             f"<Result, {subject} on {self.task} {self.split}, "
             f"protocol {self.protocol.get('name')}: {self.score:.4f}{interval}>"
         )
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ANN401, FBT001 - of IPython
-        printer.text(str(self))
 
     @property
     def seeds(self) -> tuple[int | None, int]:
