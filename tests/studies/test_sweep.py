@@ -42,7 +42,7 @@ def test_without_optuna_a_sweep_says_what_to_install(sweep, monkeypatch):
         ),
         (
             [('task = "dev"', 'task = "mr"\nsplit = "all"')],
-            "'all' of mr is a test: .*; mr has none, so name another",
+            "'all' of mr is a test: .*; mr has none; choose others",
         ),
         (
             [('"little"', '"tested"')],
