@@ -204,9 +204,7 @@ def draw_panels(
                 if dot.series == panel:
                     _draw_dot(axes, dot, middles[row_indices[dot.group]], series_look(0))
             axes.margins(x=0.15)
-            # Three numbers of two digits need more than the narrowest panel.
-            is_narrow = width_of_panels < n_columns * 1.2 * MIN_PANEL_WIDTH
-            axes.locator_params(axis="x", nbins=1 if is_narrow else 2)
+            axes.locator_params(axis="x", nbins=2)
         for axes in all_axes[::n_columns]:
             for tick_label, row in zip(axes.get_yticklabels(), labels, strict=True):
                 tick_label.set_weight("normal" if row in row_labels else "bold")

@@ -8,7 +8,6 @@ from contextlib import ExitStack, nullcontext
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import transformers
 from torch.utils.hooks import RemovableHandle
@@ -22,14 +21,14 @@ from stsbench.encoders.engine.embed import embed_all
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.transformer.backbone import Backbone, load_model, load_tokenizer
 from stsbench.encoders.transformer.pooling import POOLINGS, FirstTokenPooling, Pooling
+from stsbench.numbers.statistics import IntArray
 from stsbench.training.loop.on_cpu import (
-    Tokens,
-    compute_in_parts,
     evaluating,
     layout_of,
     omits_padding,
     padding_computed,
 )
+from stsbench.training.loop.parts import Tokens, compute_in_parts
 
 DROPOUT_FIELD = re.compile(
     r"(?!classifier|summary|pooler|qa|seq_classif)\w*(dropout(_prob|_rate)?|pdrop)"
@@ -332,7 +331,7 @@ class Student(torch.nn.Module):
         """Return the token ids of each text, special tokens included."""
         return self.backbone.tokenize(texts, max_length=max_length or self.max_length)
 
-    def collate(self, tokens: TokenIds, rows: npt.NDArray[np.int64]) -> dict[str, torch.Tensor]:
+    def collate(self, tokens: TokenIds, rows: IntArray) -> dict[str, torch.Tensor]:
         """Return the model inputs (b, t) of some tokenised texts, on the CPU.
 
         They are padded on the right.
@@ -353,7 +352,7 @@ class Student(torch.nn.Module):
         """Compute a row of results for each row of a batch, in parts or in chunks.
 
         Parts have rows of similar length, see
-        :func:`stsbench.training.loop.on_cpu.compute_in_parts`; chunks have the student's size.
+        :func:`stsbench.training.loop.parts.compute_in_parts`; chunks have the student's size.
 
         Args:
             tokens: The batch; all tensors, (b, t) each, are cut to the part.
@@ -537,7 +536,7 @@ class StudentEncoder:
             self.apply_template(sentences), max_length=self.student.checkpoint.max_length()
         )
 
-    def embed_tokens(self, tokens: TokenIds, rows: npt.NDArray[np.int64]) -> FloatArray:
+    def embed_tokens(self, tokens: TokenIds, rows: IntArray) -> FloatArray:
         """Return the embeddings (b, d) of some tokenised sentences as one batch.
 
         Args:
