@@ -14,6 +14,7 @@ import numpy.typing as npt
 from stsbench.numbers.dependence import ItemDependence
 from stsbench.numbers.intervals import variance_estimators
 from stsbench.numbers.statistics import BoolArray, Float64Array, IntArray
+from stsbench.numbers.tails import upper_tails
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.comparison import TestSettings
 from stsbench.significance.differences import (
@@ -340,18 +341,19 @@ def _test_row_pairs(
     )
     estimators = variance_estimators(dependence, weights)
     p_values = np.zeros(len(firsts)) if estimators else np.ones(len(firsts))
-    # There may be no estimator for the second of the two matrices.
-    seed_variance = seed_variances.variances
+    seed_variance = seed_variances.variances[firsts] + seed_variances.variances[seconds]
     seed_sum = seed_variances.satterthwaite_sums
+    seed_sum = seed_sum[firsts] + seed_sum[seconds]
+    with np.errstate(invalid="ignore"):
+        seed_df = seed_variance**2 / seed_sum
+    # There may be no estimator for the second of the two matrices.
     for estimator, variance_matrix in zip(estimators, matrices_by_estimator, strict=False):
         item_df = estimator.n_items - 1
         item_variance = variance_matrix[firsts, seconds] * estimator.n_items / item_df
-        variance = item_variance + seed_variance[firsts] + seed_variance[seconds]
         # Equal influences of all items are no proof that shares differ by a constant.
-        variance = np.where(variance == 0, least_share_error(item_df) ** 2, variance)
-        item_sum = item_variance**2 / item_df
-        satterthwaite_sum = item_sum + seed_sum[firsts] + seed_sum[seconds]
-        estimator_p = _two_sided_p(differences, variance, satterthwaite_sum, item_df)
+        has_no_variance = item_variance + seed_variance == 0
+        item_variance = np.where(has_no_variance, least_share_error(item_df) ** 2, item_variance)
+        estimator_p = _two_sided_p(differences, item_variance, item_df, seed_variance, seed_df)
         p_values = np.maximum(p_values, estimator_p)
     return _ListedTests(firsts, seconds, differences, p_values)
 
@@ -378,27 +380,36 @@ def _list_pairs(row_pairs: Sequence[tuple[slice, slice]], k: int) -> tuple[IntAr
 
 def _two_sided_p(
     differences: Float64Array,
-    variances: Float64Array,
-    satterthwaite_sums: Float64Array,
+    item_variances: Float64Array,
     item_df: float,
+    seed_variances: Float64Array,
+    seed_dfs: Float64Array,
 ) -> Float64Array:
-    """Return two-sided p-values by Student's t, (pairs,).
+    """Return two-sided p-values, (pairs,), as :attr:`EstimatedDifference.p` is one.
 
-    The degrees of freedom are Satterthwaite's, the squared variance by the Satterthwaite sum. The
-    p-value is 1 for equal scores, and if the variance is NaN.
+    They are 1 for equal scores, and if a variance is NaN.
 
     Args:
         differences: The differences, (pairs,).
-        variances: Their variances, each a sum over items and seeds, (pairs,).
-        satterthwaite_sums: The sum of v² / df over the summands v of each variance, (pairs,).
-        item_df: The degrees of freedom over items, which count if that sum is 0.
+        item_variances: Their variances over items, (pairs,).
+        item_df: The degrees of freedom of these.
+        seed_variances: Their variances over seeds, (pairs,); 0 if there is none.
+        seed_dfs: The degrees of freedom of these, (pairs,).
     """
     from scipy import special
 
+    distances = np.abs(differences)
     with np.errstate(divide="ignore", invalid="ignore"):
-        df = np.where(satterthwaite_sums > 0, variances**2 / satterthwaite_sums, item_df)
-        p_values = 2 * special.stdtr(df, -np.abs(differences) / np.sqrt(variances))
-    is_tie = np.isnan(variances) | (np.abs(differences) <= TIE_TOLERANCE)
+        p_values = 2 * special.stdtr(item_df, -distances / np.sqrt(item_variances))
+    has_seeds = seed_variances > 0
+    p_values[has_seeds] = 2 * upper_tails(
+        distances[has_seeds],
+        item_variances[has_seeds],
+        item_df,
+        seed_variances[has_seeds],
+        seed_dfs[has_seeds],
+    )
+    is_tie = np.isnan(item_variances + seed_variances) | (distances <= TIE_TOLERANCE)
     return np.where(is_tie, 1.0, p_values)
 
 

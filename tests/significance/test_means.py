@@ -68,8 +68,9 @@ def test_several_seeds_widen_the_interval_of_their_mean():
     again = msgspec.structs.replace(b, encoder="a", eval_seed=1)
     found, alone = compute_mean_interval([[a, again]]), compute_mean_interval([[a]])
     assert found is not None and alone is not None
-    assert sum(found) / 2 == pytest.approx((a.score + b.score) / 2)
-    assert np.ptp(found) > 2 * np.ptp(alone)
+    # Two seeds say little of their variance: the interval ends at the highest correlation.
+    assert found[1] == 1.0
+    assert found[0] < alone[0] - 2 * np.ptp(alone)
 
 
 def test_an_interval_ends_where_scores_do_and_is_none_without_items():
