@@ -46,7 +46,7 @@ def test_without_optuna_a_sweep_says_what_to_install(sweep, monkeypatch):
         ),
         (
             [('"little"', '"tested"')],
-            "tested.*: \\[selection\\]: 'test' of quickstart-en is a test",
+            "tested.*: selection.task and selection.split: 'test' of quickstart-en is a test",
         ),
         ([("[0.05, 0.5]", '[0.05, 0.5]\n"selection.split" = ["test"]')], "'test' of dev is a test"),
         ([("[0.05, 0.5]", "[0.5, 0.05, 0.5]")], "temperature: a value stands there twice"),
