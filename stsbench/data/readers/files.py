@@ -24,8 +24,7 @@ import msgspec
 from stsbench.core.errors import CardError, DataError, translate_errors
 from stsbench.core.files import check_parquet
 from stsbench.core.wording import join_lines
-from stsbench.data.readers.excel import read_sheet
-from stsbench.data.readers.table import DELIMITERS, MAX_LISTED, FileLayout, TextTable
+from stsbench.data.readers.table import DELIMITERS, MAX_LISTED, FileLayout, TextTable, read_sheet
 from stsbench.data.readers.text import (
     BOM,
     find_encoding,
