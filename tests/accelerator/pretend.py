@@ -22,8 +22,12 @@ MAY_MEET = {
     "aten::index_put",
     "aten::index_put_",
     "aten::_index_put_impl_",
+    "aten::_pack_padded_sequence",
+    "aten::_pad_packed_sequence",
+    "aten::lstm",
+    "aten::gru",
 }
-"""Operations that accept tensors of two devices: copies, and places named by a CPU's tensor."""
+"""Operations that accept tensors of two devices: copies, and places or lengths in a CPU's tensor."""
 OWN_KERNELS = (
     "copy_",
     "empty_strided",
@@ -91,6 +95,8 @@ def run_on_cpu(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         for value in values
         if isinstance(value, torch.Tensor) and not isinstance(value, PretendTensor) and value.dim()
     ]
+    if pretended and foreign and name == "aten::_has_compatible_shallow_copy_type":
+        return False
     if pretended and foreign and name not in MAY_MEET:
         raise RuntimeError(f"{name}: all tensors must be on one device, found {NAME} and cpu")
     devices = [torch.device(kwargs["device"])] if kwargs.get("device") is not None else []
@@ -113,7 +119,11 @@ def run_on_cpu(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             return pretended_by_id[id(value)]
         return PretendTensor(value)
 
-    return pytree.tree_map(wrap, func(*cpu_args, **cpu_kwargs))
+    result = func(*cpu_args, **cpu_kwargs)
+    if name in ("aten::_pack_padded_sequence", "aten::_pad_packed_sequence"):
+        # The numbers of sentences, and their lengths, are the processor's.
+        return wrap(result[0]), result[1]
+    return pytree.tree_map(wrap, result)
 
 
 def _without_device(value: Any) -> Any:
@@ -202,8 +212,22 @@ def set_up() -> tuple[PretendModule, list[Any]]:
         constructors.impl(name, partial(_run_operation, operation), "PrivateUse1")
     # Weights are moved in place, as on a real device: else tied weights would part.
     _torch.__future__.set_swap_module_params_on_conversion(True)
+    _torch.nn.Module.load_state_dict = _loading_in_place(_torch.nn.Module.load_state_dict)
     _torch.Tensor.pin_memory = lambda tensor, device=None: tensor
     return module, [operations, autocast, constructors]
+
+
+def _loading_in_place(load: Any) -> Any:
+    """Load weights into the parameters that are there: a recurrent layer's cannot be swapped."""
+
+    def load_state_dict(*arguments: Any, **options: Any) -> Any:
+        _torch.__future__.set_swap_module_params_on_conversion(False)
+        try:
+            return load(*arguments, **options)
+        finally:
+            _torch.__future__.set_swap_module_params_on_conversion(True)
+
+    return load_state_dict
 
 
 def _run_operation(operation: Any, *args: Any, **kwargs: Any) -> Any:

@@ -142,7 +142,7 @@ def build_layout(
     show = check_show(show) or ("merged" if table.is_board else "both")
     columns = _select_columns(table, show, exact=exact, with_column=intervals == "average")
     blocks = []
-    for group in table.groups:
+    for group in table.ranked_groups or table.groups:
         lines = [
             line
             for row in group.rows
@@ -155,6 +155,11 @@ def build_layout(
             blocks.append(LayoutBlock(section=group.section, title=group.title, lines=ranked_lines))
     if not table.is_board:
         blocks = _rank_added_lines(blocks, columns)
+    if table.ranked_groups:
+        shown = [[line for line in block.lines if line.row.is_added] for block in blocks]
+        blocks = [
+            replace(block, lines=lines) for block, lines in zip(blocks, shown, strict=True) if lines
+        ]
     return Layout(
         show=show,
         caption=table.caption,
@@ -412,8 +417,12 @@ def _make_legend(
         yield "added rows: marked if best or second best of the whole table, others of their group"
     for block in blocks:
         yield from _describe_misprints(columns, block)
+    # A task of another evaluator is scored by other protocols, each on its own board.
+    evaluators = {column.spec.evaluator for column in columns if column.spec}
     empty_heads = [
-        column.head for column in table.columns if column.kind == "task" and column not in columns
+        column.head
+        for column in table.columns
+        if column.spec and column not in columns and column.spec.evaluator in evaluators
     ]
     if table.is_board and empty_heads:
         yield f"no score yet: {', '.join(empty_heads)}"

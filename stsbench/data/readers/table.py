@@ -192,6 +192,8 @@ class Sheet(NamedTuple):
     title: str
     n_sheets: int
     """The number of sheets of the workbook."""
+    n_title_rows: int
+    """The number of rows above the table that hold a single cell: left out."""
     rows: Sequence[Sequence[str]]
     """The cells of each row, all of the same number."""
     numbers: Sequence[int]
@@ -199,7 +201,7 @@ class Sheet(NamedTuple):
 
 
 def read_sheet(path: Path) -> Sheet:
-    """Read the first sheet of a workbook that has at least two rows.
+    """Read the first sheet of a workbook that has at least two rows, of several columns if any has.
 
     Args:
         path: The workbook.
@@ -225,15 +227,23 @@ def read_sheet(path: Path) -> Sheet:
         # Formulas count by the values that Excel has stored.
         workbook = openpyxl.load_workbook(path, read_only=True, data_only=True)
         n_sheets = len(workbook.worksheets)
+        # A sheet with one column may be remarks on the table of another sheet.
+        narrow_sheets: list[Sheet] = []
         for worksheet in workbook.worksheets:
             sheet = _fill_rows(worksheet.title, n_sheets, worksheet.iter_rows(values_only=True))
             if len(sheet.rows) > 1:
-                return sheet
+                if len(sheet.rows[0]) > 1:
+                    return sheet
+                narrow_sheets.append(sheet)
+    if narrow_sheets:
+        return narrow_sheets[0]
     raise DataError(f"{path}: no sheet has rows below a header")
 
 
 def _fill_rows(title: str, n_sheets: int, values_by_row: Any) -> Sheet:  # noqa: ANN401 - openpyxl
-    """Return the rows of a sheet as text, without those and the columns that are empty.
+    """Return the rows of a sheet as text, without titles and without empty rows and columns.
+
+    Titles are the first rows with a single cell, if the row below them has several.
 
     Args:
         title: The name of the sheet.
@@ -245,9 +255,12 @@ def _fill_rows(title: str, n_sheets: int, values_by_row: Any) -> Sheet:  # noqa:
         cells = list(map(_cell_text, values))
         if any(cells):
             cells_by_number[number] = cells
-    columns = zip_longest(*cells_by_number.values(), fillvalue="")
+    widths = [sum(map(bool, cells)) for cells in cells_by_number.values()]
+    n_title_rows = next((index for index, width in enumerate(widths) if width > 1), 0)
+    numbers = list(cells_by_number)[n_title_rows:]
+    columns = zip_longest(*(cells_by_number[number] for number in numbers), fillvalue="")
     rows = list(zip(*filter(any, columns), strict=True))
-    return Sheet(title, n_sheets, rows, numbers=list(cells_by_number))
+    return Sheet(title, n_sheets, n_title_rows, rows, numbers)
 
 
 def _cell_text(value: Any) -> str:  # noqa: ANN401 - the values of a sheet have any type
