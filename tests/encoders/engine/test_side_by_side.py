@@ -49,7 +49,7 @@ class Pool(ThreadPoolExecutor):
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time that encoders spend, and small batches."""
     now = [0.0]
-    monkeypatch.setattr(side_by_side.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
     monkeypatch.setattr(side_by_side, "ThreadPoolExecutor", Pool)
     monkeypatch.setattr(engines, "TOKEN_BUDGET", 40)
     return now
