@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from encode import default_checkpoint, neighbours, seven_tests
 from stsbench.core.provenance import processor
 from stsbench.encoders.engine import embed as engines
 from stsbench.encoders.engine.embed import Engine
+from stsbench.encoders.engine.store import text_keys
 from stsbench.encoders.tokens import plan_batches
 from stsbench.encoders.transformer import token_ids
 from stsbench.encoders.transformer.encoder import TransformerEncoder
@@ -48,14 +50,15 @@ def seconds_of(run: Callable[[], object]) -> tuple[float, float]:
 
 def embed(encoder: TransformerEncoder, texts: list[str], side: tuple[int, int]) -> None:
     """Embed all texts without a store in one of the ways."""
-    engines.TOKEN_BUDGET, engines.MIN_BATCHES_TO_SHARE = side
+    engines.TOKEN_BUDGET = side[0]
+    setattr(engines, "MIN_BATCHES_TO_SHARE", side[1])  # noqa: B010 - not exported
     Engine(encoder).prepare(texts)
 
 
 def plan(encoder: TransformerEncoder, texts: list[str]) -> None:
     """Do what comes before the first batch."""
     texts = sorted(set(texts))
-    engines.text_keys(texts)
+    text_keys(texts)
     tokens = encoder.tokenize(texts)
     list(plan_batches(tokens.lengths, budget=engines.TOKEN_BUDGET))
 
@@ -92,7 +95,7 @@ def main() -> None:
     with neighbours(options.busy):
         for _ in range(options.rounds):
             for name, side in SIDES.items():
-                seconds[name].append(seconds_of(lambda side=side: embed(encoder, sample, side)))
+                seconds[name].append(seconds_of(partial(embed, encoder, sample, side)))
                 print(f"  {name:28s} {seconds[name][-1][0]:.2f} s", flush=True)
     first = float(np.median([wall for wall, _ in next(iter(seconds.values()))]))
     for name, values in seconds.items():
