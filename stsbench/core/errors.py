@@ -47,7 +47,8 @@ class Remedy(NamedTuple):
         for remedy in (self, *self.further):
             arguments = dict(remedy.arguments)
             if remedy.action == "list":
-                calls.append(f"'stsbench list {arguments['kind']}' lists them")
+                cards = _CARDS.get(arguments["kind"])
+                calls += [f"stsbench.Catalogue().paths({cards!r}) lists them"] if cards else []
                 continue
             # No function of Python's has it: results are saved in it.
             results_folder = arguments.pop("results_folder", None)
@@ -57,6 +58,8 @@ class Remedy(NamedTuple):
         return "; ".join(calls)
 
 
+_CARDS: Mapping[str, str] = {"tasks": "tasks", "encoders": "baselines", "recipes": "trainers"}
+"""The folder of the cards that :class:`stsbench.Catalogue` lists, by the kind of what it lists."""
 ACTIONS: Mapping[str, str] = {
     "score": "call stsbench.evaluate",
     "rescore": "score them again, and save the results of stsbench.evaluate",
