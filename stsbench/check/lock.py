@@ -24,7 +24,7 @@ from stsbench.core.errors import DataError, OutputError, Remedy, StsbenchError
 from stsbench.core.files import read_bounded, safe_file_name
 from stsbench.core.grouping import group_by
 from stsbench.core.toml import StrictRecord
-from stsbench.core.wording import join_lines, shorten
+from stsbench.core.wording import as_one_line, shorten
 from stsbench.evaluators.base import Evaluator
 from stsbench.evaluators.belief import VerifiedFile, believe, format_range, score_range
 from stsbench.numbers.statistics import Float64Array, weigh_subsets
@@ -313,7 +313,7 @@ def verify_row(row: LockedCell, counterpart: Result | None, catalogue: Catalogue
         low, high = _range_of_row(row.paired, row.n, counterpart, evaluator)
     except (StsbenchError, KeyError, TypeError, ValueError) as error:
         file.problems.append(
-            f"the locked values make no score with these data: {join_lines(error)}"
+            f"the locked values make no score with these data: {as_one_line(error)}"
         )
         return file
     if not low <= row.score <= high:
@@ -477,7 +477,7 @@ def read_lock(path: Path) -> list[LockedCell]:
             cells = msgspec.json.decode(lock.cells, type=list[LockedCell])
         edited_cells = [cell for cell in cells if cell.digest != cell.to_row()["digest"]]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        reason = join_lines(error)[:300]
+        reason = as_one_line(error)[:300]
         raise DataError(f"{path}: is not a lock file: {reason}", remedy=Remedy("lock")) from error
     if lock.lock != LOCK_VERSION:
         raise DataError(

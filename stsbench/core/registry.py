@@ -18,7 +18,7 @@ from stsbench.core.errors import (
     look_up,
     suggest,
 )
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 
 
 class Registry:
@@ -109,7 +109,7 @@ class Registry:
             raise
         except Exception as error:
             # Whoever types the name did not write the package, and cannot use its traceback.
-            problem = f"{type(error).__name__}: {join_lines(error)[:200]}"
+            problem = f"{type(error).__name__}: {as_one_line(error)[:200]}"
             raise StsbenchError(
                 f"{self.kind} '{name}': its entry point {address} fails: {problem}; "
                 "repair its package, or remove it"

@@ -19,7 +19,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError
 from stsbench.core.files import write_atomically
 from stsbench.core.grouping import group_by
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.data.mteb.facts import DEFAULT_SUBSET, find_matched_task
 from stsbench.numbers.statistics import CORRELATIONS, MeanAndDeviation, mean_and_deviation
 from stsbench.results.record import ANY_VALUE, Result, protocol_key, score_bounds, score_name
@@ -77,7 +77,7 @@ def write_card(path: Path, index: Sequence[dict[str, Any]]) -> None:
         card = RepoCard(path.read_text(encoding="utf-8"), ignore_metadata_errors=True)
     except (OSError, UnicodeDecodeError, ValueError, YAMLError) as error:
         raise OutputError(
-            f"{path}: its metadata cannot be read: {join_lines(error)[:200]}"
+            f"{path}: its metadata cannot be read: {as_one_line(error)[:200]}"
         ) from error
     card.data["model-index"] = list(index)
     write_atomically(path, str(card).encode())

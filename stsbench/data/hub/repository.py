@@ -21,7 +21,7 @@ import msgspec
 
 from stsbench.core import settings
 from stsbench.core.errors import OutputError, SourceError, StsbenchError, suggest
-from stsbench.core.files import file_digest, remove, write_atomically
+from stsbench.core.files import file_sha256, remove, write_atomically
 from stsbench.core.toml import StrictRecord
 from stsbench.core.wording import format_some
 from stsbench.data.hub.failures import (
@@ -385,7 +385,7 @@ class Repository:
             expected = path.readlink().name
         if SHA256.fullmatch(expected):
             hash_name = "sha256"
-            actual = file_digest(path)
+            actual = file_sha256(path)
         elif GIT_HASH.fullmatch(expected):
             hash_name = "git hash"
             actual = git_hash(path.read_bytes())

@@ -73,7 +73,7 @@ class Prompt:
     def wrap(self, sentences: Sequence[str]) -> Sequence[str]:
         """Return the sentences with this text around each, which are then ready to be tokenised."""
         if self.add_full_stop:
-            sentences = [with_full_stop(sentence) for sentence in sentences]
+            sentences = [add_missing_full_stop(sentence) for sentence in sentences]
         parts = self.template.split(PLACEHOLDER) if self.template else [self.text, ""]
         if parts == ["", ""]:
             return sentences
@@ -81,7 +81,7 @@ class Prompt:
         return [sentence.join(parts) for sentence in sentences]
 
 
-def with_full_stop(sentence: str) -> str:
+def add_missing_full_stop(sentence: str) -> str:
     """Return the sentence with the full stop that PromptBERT's evaluation adds.
 
     The empty sentence stays empty.
@@ -190,7 +190,7 @@ def second_copy_spans(tokenizer: Any, prompt: Prompt, sentences: Sequence[str]) 
     before, between, _ = prompt.template.split(PLACEHOLDER)
     spans = np.zeros((len(sentences), 2), dtype=np.int64)
     for row, (text, sentence) in enumerate(zip(prompt.wrap(sentences), sentences, strict=True)):
-        copy = with_full_stop(sentence) if prompt.add_full_stop else sentence
+        copy = add_missing_full_stop(sentence) if prompt.add_full_stop else sentence
         # In characters of the wrapped text: what is before the first copy, it, what is between.
         copy_start = len(before) + len(copy) + len(between)
         copy_stop = copy_start + len(copy)
