@@ -95,6 +95,7 @@ LOSS_REASONS = {
 }
 """What has happened to a worker, by the class of Ray's error."""
 _COLOURS = re.compile(r"\x1b\[\d+m")
+"""The codes by which Ray colours a traceback for a terminal."""
 
 
 class WorkerLost(StsbenchError):
@@ -134,6 +135,7 @@ def fetch_result(ray: Ray, reference: Reference) -> Any:  # noqa: ANN401 - whate
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
+        # The cause is the exception that the job's code raised; Ray's error has its traceback too.
         bug = RuntimeError(as_one_line(error.cause)[:300])
         bug.add_note(_COLOURS.sub("", str(error)))
         return bug

@@ -286,16 +286,19 @@ class CheckSide(NamedTuple):
 def verify_row(row: LockedCell, counterpart: Result | None, catalogue: Catalogue) -> VerifiedFile:
     """Compare the score of a row with what its packed values make with the other side's data.
 
+    Values may be packed as levels, equal steps from the lowest to the highest. A level stands for
+    all values up to half a step away, so these make a range of scores, in which the row's must lie.
+
     Args:
-        row: A row of a lock file.
+        row: A row of a lock file; its field ``paired`` has the packed value of each item.
         counterpart: The other side's Result of the same cell, whose data are the same; None if the
-            other side is a lock file too. Levels stand for values up to half a level away, so a
-            score of them may differ by what that changes.
+            other side is a lock file too.
         catalogue: Names the evaluator of the task.
 
     Returns:
         The problems of the row, and why it could not be verified.
     """
+    # A row has no file of its own; only the problems and reasons that are noted here are used.
     file = VerifiedFile(path=Path())
     file.check_interval(row.score, row.interval)
     if row.paired is None:
@@ -326,6 +329,8 @@ def _range_of_row(
     column: PackedColumn, n: int, counterpart: Result, evaluator: Evaluator
 ) -> tuple[float, float]:
     """Return the least and the greatest score that a packed column makes with a Result's data.
+
+    They differ by rounding, and by the values that a level stands for.
 
     Args:
         column: The packed column of a row of a lock.

@@ -102,9 +102,9 @@ def _is_special(path: Path) -> bool:
 
 
 def refuse_special_file(path: Path, error_type: type[StsbenchError] = DataError) -> None:
-    """Check that a path is no device or pipe, which may never end.
+    """Raise an error if a path is a device or a pipe, which may never end.
 
-    A missing file passes, and so does the null device, which ends at once.
+    A missing file passes, a folder too, and so does the null device, which ends at once.
 
     Args:
         path: The path that is about to be read.

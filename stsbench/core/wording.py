@@ -41,10 +41,13 @@ def format_some(names: Sequence[str], max_items: int = 3) -> str:
 
 
 def as_one_line(text: object) -> str:
-    """Return the text with each run of white space as one blank: errors print as one line.
+    """Return a text, or the message of an exception, with each run of white space as one blank.
 
     Backticks of another library's exception become apostrophes. In our own messages they mark a
     parameter, which the command line prints as its option.
+
+    Args:
+        text: A text or an exception; of any other object the text that ``str`` makes of it.
     """
     line = " ".join(str(text).split())
     is_foreign = isinstance(text, BaseException) and not hasattr(text, "remedy")

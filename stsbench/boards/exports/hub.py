@@ -22,7 +22,7 @@ from stsbench.core.grouping import group_by
 from stsbench.core.wording import as_one_line
 from stsbench.data.mteb.facts import DEFAULT_SUBSET, find_matched_task
 from stsbench.numbers.statistics import CORRELATIONS, MeanAndDeviation, mean_and_deviation
-from stsbench.results.record import ANY_VALUE, Result, protocol_key, score_bounds, score_name
+from stsbench.results.record import FINITE_BOUNDS, Result, protocol_key, score_bounds, score_name
 from stsbench.significance.means import MEAN_METHOD, compute_mean_interval
 
 if TYPE_CHECKING:
@@ -332,7 +332,7 @@ def _metric_fields(hub_result: EvalResult, protocol: Mapping[str, Any]) -> dict[
 
 def _format_bound(bound: float) -> int | str:
     """Return a bound of a score as the schema has it: an integer, or that it is infinite."""
-    if abs(bound) >= ANY_VALUE[1]:
+    if abs(bound) >= FINITE_BOUNDS[1]:
         return "-Infinity" if bound < 0 else "Infinity"
     return round(bound)
 

@@ -452,6 +452,7 @@ def find_vectors(file: str) -> Path:
     if folder:
         paths.append(folder / file)
     for path in paths:
+        # A pipe or device is an error; a path that is missing is looked for in the other place.
         refuse_special_file(path)
         if path.is_file():
             return path
