@@ -199,7 +199,7 @@ ROWS: dict[str, Any] = {
         name="mine",
         label="Mine",
         compute=noting("numbers.statistics:CORRELATIONS", agreement),
-        scale=None,
+        to_pearson=None,
     ),
     "numbers.statistics:AGGREGATIONS": noting("numbers.statistics:AGGREGATIONS", np.ones_like),
     "evaluators.probe.evaluator:PROTOCOLS": Probe(name="mine", kfold=2, penalties=(1.0,)),

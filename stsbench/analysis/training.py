@@ -292,21 +292,26 @@ def _tabulate(
 def _factor_out_shared(
     scores_by_replacements: Mapping[Replacements, list[float]],
 ) -> tuple[Replacements, dict[Replacements, list[float]]]:
-    """Separate the replacements that all cells share, as a sweep's ``[set]``, from the others.
+    """Separate the replacements that all variants of a recipe share from those that vary.
+
+    The section ``[set]`` of a sweep's card, for example, replaces the same in all its trainings.
 
     Args:
-        scores_by_replacements: The scores of a recipe, one per seed, by the replaced parameters.
+        scores_by_replacements: The scores of a recipe, one per seed, by the pairs of a key and its
+            value that replace the recipe's; at least one variant.
 
     Returns:
-        The shared replacements, and the scores by the remaining replacements.
+        The shared pairs, none if there is a single variant; and the scores by the remaining pairs.
     """
-    first, *further = scores_by_replacements
-    # What a single cell replaces is what was varied, so nothing of it is shared.
-    shared = tuple(
-        replacement
-        for replacement in first
-        if further and all(replacement in replacements for replacements in further)
-    )
+    first, *others = scores_by_replacements
+    shared: Replacements = ()
+    # What a single variant replaces is what was varied, so nothing of it is shared.
+    if others:
+        shared = tuple(
+            replacement
+            for replacement in first
+            if all(replacement in replacements for replacements in others)
+        )
     scores_by_remaining = {}
     for replacements, scores in scores_by_replacements.items():
         remaining = tuple(replacement for replacement in replacements if replacement not in shared)

@@ -32,7 +32,7 @@ from stsbench.core.parameters import (
     ArgumentKind,
     validate_arguments,
 )
-from stsbench.core.wording import format_count, format_repr, join_lines
+from stsbench.core.wording import as_one_line, format_count, format_repr
 from stsbench.data.task import expand_names, suites_within
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.plots.labels import figure_width
@@ -204,7 +204,7 @@ def render_grid(
     rows = []
     for encoder_group in encoder_groups:
         cells = [_format_grid_cell(column.make_cell(encoder_group.results)) for column in columns]
-        rows.append([join_lines(encoder_group.name), *cells])
+        rows.append([as_one_line(encoder_group.name), *cells])
     return render_notebook_table(["encoder", *(column.head for column in columns)], rows, notes)
 
 
@@ -345,7 +345,7 @@ class FailedCell(NamedTuple):
 
     def __str__(self) -> str:
         """Return the failure in one line."""
-        return f"{self.what}: {join_lines(self.error) or type(self.error).__name__}"
+        return f"{self.what}: {as_one_line(self.error) or type(self.error).__name__}"
 
 
 class Results(Sequence[Result]):

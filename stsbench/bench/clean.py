@@ -46,8 +46,11 @@ class SearchedText(NamedTuple):
     """Training text in which the sentences of the tasks were looked for."""
 
     settings: CleanScoreSettings
+    """The names of the text, and how similar its near-duplicates of sentences are."""
     digest: str
+    """The hash of the text, which a clean score records."""
     matches: OverlapMatches
+    """The sentences of the tasks that the text contains."""
 
 
 class CleanScorer:
@@ -145,17 +148,24 @@ class CleanScorer:
     def __call__(self, result: Result) -> Result:
         """Return a Result with its clean score, which replaces an earlier one for the same text.
 
-        If that changes the Result, its file is written again. If the score cannot be computed, that
-        is reported and the Result returned as it is.
+        The clean score is over the items without a sentence that the encoder's training text
+        contains. If it changes the Result, its file is written again. If it cannot be computed,
+        that is reported and the Result returned as it is.
         """
-        text = self._text_by_encoder[result.encoder]
+        searched_text = self._text_by_encoder[result.encoder]
+        # Each as a tuple of its own: an item is then excluded for any one of its sentences.
         excluded = [
             (sentence,)
             for sentence in self._sentences_by_split[result.task, result.split]
-            if sentence in text.matches.kind_by_text
+            if sentence in searched_text.matches.kind_by_text
         ]
         return _add_clean_score(
-            result, excluded, text.settings, text.digest, self._plan, self._callbacks
+            result,
+            excluded,
+            searched_text.settings,
+            searched_text.digest,
+            self._plan,
+            self._callbacks,
         )
 
 

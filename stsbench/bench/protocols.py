@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, ProtocolError, StsbenchError, UnknownName
 from stsbench.core.names import split_names
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.data.splits import Split
 from stsbench.data.task import Task, load_task
 from stsbench.encoders.pairs import pairs_of
@@ -159,7 +159,7 @@ def parse_protocols(protocol: str | Sequence[str] | None) -> dict[str, ProtocolR
             fields = tomllib.loads(f"fields = {{{toml_fields}}}")["fields"]
         except ValueError as error:
             raise ProtocolError(
-                f"cannot be read ({join_lines(error)})", parameter="protocol", value=text.strip()
+                f"cannot be read ({as_one_line(error)})", parameter="protocol", value=text.strip()
             ) from error
         requests[name] = ProtocolRequest(text, fields)
     return requests

@@ -21,7 +21,7 @@ from stsbench.core import settings
 from stsbench.core.errors import StsbenchError
 from stsbench.core.files import remove, write_atomically
 from stsbench.core.provenance import scoring_versions
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.encoders.checkpoint import IGNORED_SUFFIXES, Checkpoint
 
 ResultT = TypeVar("ResultT")
@@ -82,7 +82,7 @@ def catch_errors(function: Callable[[], ResultT]) -> ResultT | Exception:
     except StsbenchError as error:
         return error
     except Exception as error:
-        bug = RuntimeError(join_lines(error) or type(error).__name__)
+        bug = RuntimeError(as_one_line(error) or type(error).__name__)
         bug.add_note(traceback.format_exc())
         return bug
 
@@ -95,6 +95,7 @@ LOSS_REASONS = {
 }
 """What has happened to a worker, by the class of Ray's error."""
 _COLOURS = re.compile(r"\x1b\[\d+m")
+"""The codes by which Ray colours a traceback for a terminal."""
 
 
 class WorkerLost(StsbenchError):
@@ -134,13 +135,14 @@ def fetch_result(ray: Ray, reference: Reference) -> Any:  # noqa: ANN401 - whate
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
-        bug = RuntimeError(join_lines(error.cause)[:300])
+        # The cause is the exception that the job's code raised; Ray's error has its traceback too.
+        bug = RuntimeError(as_one_line(error.cause)[:300])
         bug.add_note(_COLOURS.sub("", str(error)))
         return bug
     except ray.exceptions.RayError as error:
         return WorkerLost(
             LOSS_REASONS.get(type(error).__name__)
-            or join_lines(error)[:300]
+            or as_one_line(error)[:300]
             or type(error).__name__
         )
 
@@ -182,7 +184,7 @@ def connect_ray(executor: str, libraries: Iterable[str] = ()) -> Iterator[Ray]:
             warnings.simplefilter("ignore")
             ray.init(address, **options, **QUIET_OPTIONS)
     except Exception as error:  # Ray raises Exception itself if it starts too slowly
-        reason = join_lines(error)[:200]
+        reason = as_one_line(error)[:200]
         if is_own_ray:
             raise StsbenchError(f"Ray does not start: {reason}") from error
         # The error of a client without a token does not name the reason.
@@ -220,7 +222,7 @@ def check_cluster_versions(ray: Ray, versions: Mapping[str, str]) -> None:
         if isinstance(outcome, VersionMismatch):
             raise outcome
         if isinstance(outcome, Exception):
-            reason = join_lines(outcome)[:200]
+            reason = as_one_line(outcome)[:200]
             raise StsbenchError(
                 f"a machine of the cluster does not say which versions it has: {reason}"
             ) from outcome

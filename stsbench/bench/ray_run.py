@@ -21,7 +21,7 @@ from stsbench.bench.score import select_current
 from stsbench.core import settings
 from stsbench.core.errors import EncoderError
 from stsbench.core.provenance import scoring_versions
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.encoders.base import TokenEncoder
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.engine.store import Keys
@@ -135,7 +135,7 @@ class RayRun:
         try:
             return self.ray.put(value)
         except Exception as error:  # a user's object may raise anything if it cannot be sent
-            reason = join_lines(error)[:200]
+            reason = as_one_line(error)[:200]
             # Reading the object there imports its modules; this process has them already.
             if isinstance(error, ModuleNotFoundError):
                 raise EncoderError(
@@ -466,7 +466,7 @@ class RayRun:
             if job.tries < ray_cluster.MAX_TRIES and may_succeed_again(outcome):
                 job.tries += 1
                 self.context.callbacks.on_notice(
-                    f"{job.label}: {join_lines(outcome)}; "
+                    f"{job.label}: {as_one_line(outcome)}; "
                     f"tried again ({job.tries} of {ray_cluster.MAX_TRIES})"
                 )
                 self._submit(job)

@@ -2,7 +2,7 @@
 
 Two trainings of one recipe differ by chance. Given the items, the scores of its seeds are
 exchangeable, so Student's t with a pooled deviation is exact for them (a test that adds the chance
-of the items fails in the far tail, which many looks reach). With one seed on each side nothing
+of the items fails in the far tail, which many checks reach). With one seed on each side nothing
 shows how far trainings differ: then only the items are tested, unless that deviation is known.
 """
 
@@ -43,9 +43,9 @@ class FallSettings:
     """The settings of tests of falls.
 
     Attributes:
-        tests: The settings of tests by items, with the level of one look and the margin.
-        seed_deviation: The known deviation of scores over training seeds, never times 100; None if
-            it is estimated from the seeds.
+        tests: The settings of tests by items, with the level of one check and the margin.
+        seed_deviation: The known deviation of scores over training seeds, on the scale of scores
+            (not in points); None if it is estimated from the seeds.
     """
 
     tests: TestSettings
@@ -74,10 +74,17 @@ class FallTest(NamedTuple):
     problem: str = ""
 
     def smallest_fall(self, level: float) -> float | None:
-        """Compute the smallest true fall that the test finds in 80% of looks at this level.
+        """Compute the smallest true fall that the test finds with a probability of 80%.
+
+        That is the default power of :func:`smallest_detectable`: of many checks of a recipe whose
+        score has truly fallen so far, 80% find the fall significant.
+
+        Args:
+            level: The level of significance: the test finds a fall if its p-value is below it.
 
         Returns:
-            The fall, never times 100; None if there is no test, or if no score can fall so far.
+            The fall, on the scale of scores (not in points); None if there is no test, or if the
+            fall would be more than ``MAX_DIFFERENCE``, by which no two scores can differ.
         """
         if self.estimate is None:
             return None

@@ -348,13 +348,16 @@ def _add_test(
 ) -> Verdict:
     """Return the verdict on a score after its test.
 
-    It has the test's name, error and smallest fall, the answer on the margin, and all of these in
-    its reason. Its outcome changes only if it was a regression.
+    If the test has an estimate of the difference, the verdict gets its name, its error, the
+    smallest fall that it can find, and, if a margin is set, how the difference compares with it.
+    The outcome changes only if it was a regression. The reason gets what the test can find and
+    whether it covers the chance of training.
 
     Args:
         verdict: The verdict by tolerance.
         test: The test of the score; only falls beyond the tolerance are judged by it.
-        settings: The settings of tests, with the level of one check (look) and the margin.
+        settings: The settings of tests: the level of one check, and ``margin``, the largest
+            difference that does not matter, None if none is set.
         p: The p-value of the test, corrected for the number of tests.
         n_tests: The number of scores that the correction is over.
     """
@@ -364,14 +367,15 @@ def _add_test(
             test=test.method,
             error=_finite(test.estimate.error),
             df=_finite(test.estimate.df),
-            # The first level of Holm's correction.
+            # The first and smallest level of Holm's correction.
             smallest_fall=test.smallest_fall(settings.level / n_tests),
         )
         if settings.margin is not None:
-            answer = margin_verdict(test.estimate, settings.margin, settings.level)
-            verdict = replace(verdict, margin_verdict=answer)
+            by_margin = margin_verdict(test.estimate, settings.margin, settings.level)
+            verdict = replace(verdict, margin_verdict=by_margin)
     if verdict.outcome == "regression":
         verdict = _judge_fall(verdict, test, p, settings.level)
+    # After the judgement: a fall that stays a regression has a note on how to confirm it.
     notes = describe_limits(verdict, settings.margin)
     if not test.covers_training:
         notes.append("training noise is not covered")
@@ -380,7 +384,7 @@ def _add_test(
 
 
 def _finite(value: float) -> float | None:
-    """Return a number that is finite; None for another one, which JSON cannot hold."""
+    """Return a number if it is finite; None for infinity and NaN, which JSON cannot hold."""
     return value if math.isfinite(value) else None
 
 

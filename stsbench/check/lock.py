@@ -24,7 +24,7 @@ from stsbench.core.errors import DataError, OutputError, Remedy, StsbenchError
 from stsbench.core.files import read_bounded, safe_file_name
 from stsbench.core.grouping import group_by
 from stsbench.core.toml import StrictRecord
-from stsbench.core.wording import join_lines, shorten
+from stsbench.core.wording import as_one_line, shorten
 from stsbench.evaluators.base import Evaluator
 from stsbench.evaluators.belief import VerifiedFile, believe, format_range, score_range
 from stsbench.numbers.statistics import Float64Array, weigh_subsets
@@ -286,16 +286,19 @@ class CheckSide(NamedTuple):
 def verify_row(row: LockedCell, counterpart: Result | None, catalogue: Catalogue) -> VerifiedFile:
     """Compare the score of a row with what its packed values make with the other side's data.
 
+    Values may be packed as levels, equal steps from the lowest to the highest. A level stands for
+    all values up to half a step away, so these make a range of scores, in which the row's must lie.
+
     Args:
-        row: A row of a lock file.
+        row: A row of a lock file; its field ``paired`` has the packed value of each item.
         counterpart: The other side's Result of the same cell, whose data are the same; None if the
-            other side is a lock file too. Levels stand for values up to half a level away, so a
-            score of them may differ by what that changes.
+            other side is a lock file too.
         catalogue: Names the evaluator of the task.
 
     Returns:
         The problems of the row, and why it could not be verified.
     """
+    # A row has no file of its own; only the problems and reasons that are noted here are used.
     file = VerifiedFile(path=Path())
     file.check_interval(row.score, row.interval)
     if row.paired is None:
@@ -313,7 +316,7 @@ def verify_row(row: LockedCell, counterpart: Result | None, catalogue: Catalogue
         low, high = _range_of_row(row.paired, row.n, counterpart, evaluator)
     except (StsbenchError, KeyError, TypeError, ValueError) as error:
         file.problems.append(
-            f"the locked values make no score with these data: {join_lines(error)}"
+            f"the locked values make no score with these data: {as_one_line(error)}"
         )
         return file
     if not low <= row.score <= high:
@@ -326,6 +329,8 @@ def _range_of_row(
     column: PackedColumn, n: int, counterpart: Result, evaluator: Evaluator
 ) -> tuple[float, float]:
     """Return the least and the greatest score that a packed column makes with a Result's data.
+
+    They differ by rounding, and by the values that a level stands for.
 
     Args:
         column: The packed column of a row of a lock.
@@ -477,7 +482,7 @@ def read_lock(path: Path) -> list[LockedCell]:
             cells = msgspec.json.decode(lock.cells, type=list[LockedCell])
         edited_cells = [cell for cell in cells if cell.digest != cell.to_row()["digest"]]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        reason = join_lines(error)[:300]
+        reason = as_one_line(error)[:300]
         raise DataError(f"{path}: is not a lock file: {reason}", remedy=Remedy("lock")) from error
     if lock.lock != LOCK_VERSION:
         raise DataError(

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from stsbench.check.verify import DataReader, LocalData
 from stsbench.core.errors import DataError, OutputError, StsbenchError
 from stsbench.core.files import write_atomically
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.results.folder import (
     MAX_COLUMN_BYTES,
     Problem,
@@ -128,7 +128,7 @@ def _transfer_columns(
             except OutputError:
                 raise
             except StsbenchError as error:
-                problems.append(Problem(result.path or folder, join_lines(error)))
+                problems.append(Problem(result.path or folder, as_one_line(error)))
             else:
                 if path is None:
                     missing.append(result)

@@ -16,7 +16,7 @@ from stsbench.check.lock import LockedCell, read_lock, to_lock
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError
 from stsbench.core.files import write_atomically
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.evaluators.belief import NO_COLUMNS_REASON, VerifiedFile
 from stsbench.results.folder import (
     Problem,
@@ -126,7 +126,7 @@ def check_against_items(result: Result, catalogue: Catalogue) -> VerifiedFile:
         items = read_item_columns(result)
         evaluator = file.load_evaluator(result, catalogue)
     except DataError as error:
-        file.problems.append(join_lines(error))
+        file.problems.append(as_one_line(error))
         return file
     if evaluator is not None and not file.problems:
         file.compare_with_items(result, items, evaluator)

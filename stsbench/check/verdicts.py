@@ -86,7 +86,8 @@ class Verdict:
     df: float | None = None
     """The degrees of freedom of the error; None if unknown or infinite."""
     smallest_fall: float | None = None
-    """The smallest true fall that the test finds in 80% of looks; None if it finds none."""
+    """The smallest true fall that the test finds with a probability of 80%, on the scale of scores
+    (not in points); None if there is no test, or if it finds none."""
     margin_verdict: MarginVerdict | None = None
     """The judgement of the difference by the margin; None without a margin or a test."""
     covers_training: bool = True
@@ -396,7 +397,8 @@ def describe_limits(verdict: Verdict, margin: float | None) -> list[str]:
 
     Args:
         verdict: The final verdict.
-        margin: The margin, never times 100; None if there is none.
+        margin: The largest difference that does not matter, on the scale of scores (not in
+            points); None if none is set.
     """
     notes = []
     if verdict.smallest_fall is not None:

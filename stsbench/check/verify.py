@@ -18,7 +18,7 @@ import numpy.typing as npt
 from stsbench.core.cards import task_digest
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError
-from stsbench.core.wording import join_lines, shorten
+from stsbench.core.wording import as_one_line, shorten
 from stsbench.evaluators.base import ItemColumns
 from stsbench.evaluators.belief import NO_COLUMNS_REASON, Standing, VerifiedFile
 from stsbench.numbers.dependence import SENTENCE_COLUMNS
@@ -208,7 +208,7 @@ def _collect_errors(problems: list[str], prefix: str = "") -> Iterator[None]:
     try:
         yield
     except StsbenchError as error:
-        problems.append(f"{prefix}{join_lines(error)}")
+        problems.append(f"{prefix}{as_one_line(error)}")
 
 
 def _verify_card(file: VerifiedFile, result: Result, catalogue: Catalogue) -> None:

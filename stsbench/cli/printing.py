@@ -22,7 +22,7 @@ from stsbench.cli.wording import describe_error, word_options
 from stsbench.core import settings
 from stsbench.core.errors import StsbenchError, UnknownName
 from stsbench.core.files import write_atomically
-from stsbench.core.wording import escape_controls, join_lines
+from stsbench.core.wording import as_one_line, escape_controls
 
 if TYPE_CHECKING:
     from stsbench.api.progress_display import ProgressDisplay
@@ -191,7 +191,7 @@ def _cut_to_line(prefix: str, message: object) -> str:
         prefix: What precedes the message.
         message: An error or a text.
     """
-    words = escape_controls(join_lines(f"{prefix}{message}")).split(" ")
+    words = escape_controls(as_one_line(f"{prefix}{message}")).split(" ")
     line = " ".join(
         word if len(word) <= MAX_WORD else f"{word[:200]}…{word[-50:]}" for word in words
     )
@@ -248,13 +248,13 @@ def fold_lines(text: str, width: int = 0, *, indent: str = "") -> list[str]:
 
 def shorten_line(text: str, max_length: int = 60) -> str:
     """Return a text as one line of at most so many characters; what is cut becomes an ellipsis."""
-    line = join_lines(text)
+    line = as_one_line(text)
     return line if len(line) <= max_length else f"{line[: max_length - 1]}…"
 
 
 def print_progress(line: str) -> None:
     """Print one line of progress or a notice on stderr."""
-    sys.stderr.write(escape_controls(join_lines(word_options(line))) + "\n")
+    sys.stderr.write(escape_controls(as_one_line(word_options(line))) + "\n")
 
 
 def show_cursor() -> None:

@@ -30,11 +30,11 @@ from stsbench.cli.wording import describe_error_line
 from stsbench.core.errors import EXIT_BUG, EXIT_USER_ERROR, SourceError, StsbenchError
 from stsbench.core.files import append_line, write_atomically
 from stsbench.core.wording import (
+    as_one_line,
     escape_controls,
     format_count,
     format_duration,
     format_some,
-    join_lines,
 )
 
 if TYPE_CHECKING:
@@ -319,7 +319,7 @@ class RunProgress:
             print_progress(text)
         if self.log is not None:
             now = datetime.now().astimezone().isoformat(timespec="seconds")
-            append_line(self.log, f"{now} {escape_controls(join_lines(text))}")
+            append_line(self.log, f"{now} {escape_controls(as_one_line(text))}")
 
 
 def describe_origin(results: Iterable[Result], folder: Path | None) -> str:

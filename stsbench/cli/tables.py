@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from stsbench.cli.printing import UNLIMITED_WIDTH, fold_lines, line_width, print_text
 from stsbench.core import settings
 from stsbench.core.names import MAX_LENGTH_WITH_PARAMS, MAX_NAME_LENGTH, abbreviate_name
-from stsbench.core.wording import escape_controls, join_lines
+from stsbench.core.wording import as_one_line, escape_controls
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -188,7 +188,7 @@ def print_records(records: Sequence[Mapping[str, object]], right: Sequence[str])
         titles = list(records[0])
         rows = [[str(value) for value in record.values()] for record in records]
         if line_width() == UNLIMITED_WIDTH:
-            print_text("\n".join("\t".join(map(join_lines, row)) for row in [titles, *rows]))
+            print_text("\n".join("\t".join(map(as_one_line, row)) for row in [titles, *rows]))
             return
         number_columns = [index for index, title in enumerate(titles) if title in right]
         print_rows(titles, rows, right=number_columns)
@@ -401,7 +401,8 @@ def _escape_layout(layout: Layout) -> Layout:
             section=escape_controls(block.section),
             title=escape_controls(block.title),
             lines=[
-                replace(line, label=escape_controls(join_lines(line.label))) for line in block.lines
+                replace(line, label=escape_controls(as_one_line(line.label)))
+                for line in block.lines
             ],
         )
         for block in layout.blocks

@@ -172,7 +172,7 @@ class TimedTraining(NamedTuple):
     """Its name and method, and what its training took; ``None`` if it was not fitted."""
 
 
-def _measure_seconds(function: Callable[..., Any], seconds: list[float]) -> Callable[..., Any]:
+def _with_timer(function: Callable[..., Any], seconds: list[float]) -> Callable[..., Any]:
     """Return the same function, which appends the duration of each call to ``seconds``."""
 
     def call(*args: Any) -> Any:  # noqa: ANN401 - whatever the function takes
@@ -249,11 +249,13 @@ def _time_training(plan: TrainPlan, max_steps: int | None) -> TimedTraining:
     validation_seconds: list[float] = []
     with TemporaryDirectory(prefix="stsbench-timing-") as folder:
         trainer: Any = load_trainer(replace(plan, out=Path(folder)))
+        # The number of steps of the whole training.
         total_steps = trainer.batches.steps
         training = plan.card.training
         if max_steps is not None and max_steps < total_steps:
             training = msgspec.structs.replace(training, steps=max_steps, epochs=None)
         encoders = trainer.learner.encoders()
+        # Not timed: a store keeps the embeddings of teachers, for all later trainings.
         trainer.embed_by_teachers()
         # The first batch, which takes longer, is not timed.
         encoders[0].encode(["a sentence"])
@@ -261,18 +263,21 @@ def _time_training(plan: TrainPlan, max_steps: int | None) -> TimedTraining:
         timed_trainer = replace(
             trainer,
             plan=replace(trainer.plan, card=shorter_card),
-            validate=_measure_seconds(trainer.validate, validation_seconds),
+            validate=_with_timer(trainer.validate, validation_seconds),
         )
-        n_steps = _measure_seconds(timed_trainer.run_loop, training_seconds)().steps
+        timed_run = _with_timer(timed_trainer.run_loop, training_seconds)
+        n_steps = timed_run().steps
+    # There was one run.
     (seconds,) = training_seconds
     if n_steps != total_steps:
         seconds_per_step = (seconds - sum(validation_seconds)) / n_steps
-        seconds_per_validated_encoder = sum(validation_seconds) / max(len(validation_seconds), 1)
-        # Each validation calls the measured function once per encoder.
-        n_validated_encoders = len(encoders) * trainer.n_validations
-        all_validations = seconds_per_validated_encoder * n_validated_encoders
-        seconds = seconds_per_step * total_steps + all_validations
-    # From here on the encoder is used as after training.
+        seconds_per_call = sum(validation_seconds) / max(len(validation_seconds), 1)
+        # In the whole training; each validation calls the measured function once per encoder.
+        n_validation_calls = len(encoders) * trainer.n_validations
+        seconds_of_validations = seconds_per_call * n_validation_calls
+        seconds = seconds_per_step * total_steps + seconds_of_validations
+    # The student embeds with the pooling of validation, which only selects weights. A trained
+    # encoder embeds with that of tests, so this is what the time of embedding is measured with.
     student = trainer.learner.student
     student.validation_pooling = student.test_pooling
     row = {
@@ -310,10 +315,10 @@ def _time_inference(
     seconds_in_batches: list[float] = []
     seconds_at_once: list[float] = []
     # Each call of these functions appends its duration to the list.
-    encode_at_once = _measure_seconds(encoder.encode, seconds_at_once)
+    encode_at_once = _with_timer(encoder.encode, seconds_at_once)
     for _ in range(rounds):
         seconds_of_batches: list[float] = []
-        encode_batch = _measure_seconds(encoder.encode, seconds_of_batches)
+        encode_batch = _with_timer(encoder.encode, seconds_of_batches)
         for start in range(0, len(sentences), batch_size):
             encode_batch(sentences[start : start + batch_size])
         seconds_in_batches.append(sum(seconds_of_batches))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from stsbench.core.errors import AdvisingNote, Remedy, StsbenchError
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 
 OPTIONS: Mapping[str, str] = {
     "callbacks": "",
@@ -134,5 +134,5 @@ def describe_error(error: StsbenchError) -> ErrorText:
 def describe_error_line(error: BaseException) -> str:
     """Return on one line what is wrong and what to do, with options in place of parameters."""
     if isinstance(error, StsbenchError):
-        return join_lines("; ".join(filter(None, describe_error(error))))
-    return join_lines(word_options(str(error)))
+        return as_one_line("; ".join(filter(None, describe_error(error))))
+    return as_one_line(word_options(str(error)))

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 
 RowT = TypeVar("RowT")
 EXIT_DIFFERENCE, EXIT_USER_ERROR, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 3, 130
@@ -302,7 +302,7 @@ def translate_errors(
             exception, exception_types or Exception
         ):
             raise
-        description = join_lines(exception)[:max_length]
+        description = as_one_line(exception)[:max_length]
         raise error_type(f"{message}: {description}") from exception
 
 
@@ -325,4 +325,4 @@ def catch_exit(subject: str, error_type: type[StsbenchError] = StsbenchError) ->
             "it must raise an error"
         ) from exit_exception
     except BaseException as panic:  # libraries written in Rust raise it for their own bugs
-        raise error_type(f"{subject}: its code has panicked: {join_lines(panic)[:200]}") from panic
+        raise error_type(f"{subject}: its code has panicked: {as_one_line(panic)[:200]}") from panic

@@ -101,10 +101,10 @@ def _is_special(path: Path) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def check_is_file(path: Path, error_type: type[StsbenchError] = DataError) -> None:
-    """Check that a path is no device or pipe, which may never end.
+def refuse_special_file(path: Path, error_type: type[StsbenchError] = DataError) -> None:
+    """Raise an error if a path is a device or a pipe, which may never end.
 
-    A missing file passes, and so does the null device, which ends at once.
+    A missing file passes, a folder too, and so does the null device, which ends at once.
 
     Args:
         path: The path that is about to be read.
@@ -119,9 +119,9 @@ def check_is_file(path: Path, error_type: type[StsbenchError] = DataError) -> No
         )
 
 
-def file_digest(path: Path) -> str:
+def file_sha256(path: Path) -> str:
     """Return the sha256 of a file's bytes; raises DataError for a pipe or a device."""
-    check_is_file(path)
+    refuse_special_file(path)
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -195,7 +195,7 @@ def read_bounded(path: Path, max_bytes: float = math.inf) -> bytes:
         DataError: The file is larger than ``max_bytes``, is a pipe or a device, or cannot be read.
     """
     try:
-        check_is_file(path)
+        refuse_special_file(path)
         if (size := path.stat().st_size) > max_bytes:
             raise DataError(
                 f"{path}: has {size:,} bytes; nothing of more than {max_bytes:,} bytes is read here"

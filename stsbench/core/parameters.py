@@ -25,7 +25,7 @@ import msgspec
 
 from stsbench.core.errors import CardError, StsbenchError, UnknownName, catch_exit, suggest
 from stsbench.core.secrets import redact
-from stsbench.core.wording import describe_type_problem, format_repr, join_lines
+from stsbench.core.wording import as_one_line, describe_type_problem, format_repr
 
 
 def call_with_params(
@@ -92,7 +92,7 @@ def check_params(
         signature.bind(**arguments)
     except TypeError as error:
         raise CardError(
-            f"{where}: {join_lines(error).replace('required argument', 'required key')}"
+            f"{where}: {as_one_line(error).replace('required argument', 'required key')}"
         ) from error
     return arguments
 
@@ -146,7 +146,7 @@ def fit(value: Any, hint: Any, name: str = "", *, where: str) -> Any:  # noqa: A
     try:
         return msgspec.convert(value, hint, dec_hook=refuse_type)
     except msgspec.ValidationError as error:
-        problem = join_lines(str(error)).partition(", got ")[0].partition(" - at ")[0]
+        problem = as_one_line(str(error)).partition(", got ")[0].partition(" - at ")[0]
         # TOML has no null: a parameter that may be None is left out there.
         problem = problem.replace(" | null", "")
         problem = describe_type_problem(problem[0].lower() + problem[1:].replace("null", "None"))

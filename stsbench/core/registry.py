@@ -18,7 +18,7 @@ from stsbench.core.errors import (
     look_up,
     suggest,
 )
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 
 
 class Registry:
@@ -55,7 +55,7 @@ class Registry:
         self.expected = expected
 
     def _entry_point_addresses(self) -> dict[str, str]:
-        """Return the addresses of the installed entry points by name."""
+        """Return the address ``package.module:Name`` of each installed entry point by its name."""
         return {point.name: point.value for point in entry_points(group=self.group)}
 
     def names(self) -> list[str]:
@@ -65,9 +65,9 @@ class Registry:
     def load(self, name: str) -> Any:  # noqa: ANN401 - holds whatever kind it is a registry of
         """Import and return the object of this name.
 
-        It is that of our own table, or at the address ``package.module:Name``, which may be a
-        module in the current folder, or that of an installed entry point. The type of our own
-        objects is not checked.
+        The name is looked up in our own table first. If it has a colon it is the address of an
+        object, ``package.module:Name``, whose module may lie in the current folder. Any other name
+        is that of an installed entry point. The type of our own objects is not checked.
 
         Args:
             name: A name that the user has typed, or written in a card that he named.
@@ -81,12 +81,13 @@ class Registry:
         if ":" in name:
             with _importable_current_folder():
                 loaded = _import(name, self.kind)
-        elif name in (entry_points_by_name := self._entry_point_addresses()):
-            loaded = self._load_entry_point(name, entry_points_by_name[name])
         else:
-            raise UnknownName(
-                self.kind, name, self.names(), hint=f"known: {', '.join(self.names())}"
-            )
+            address = self._entry_point_addresses().get(name)
+            if address is None:
+                raise UnknownName(
+                    self.kind, name, self.names(), hint=f"known: {', '.join(self.names())}"
+                )
+            loaded = self._load_entry_point(name, address)
         # Refuse a wrong object before anybody calls it.
         if not self.accepts(loaded):
             description = (
@@ -109,7 +110,7 @@ class Registry:
             raise
         except Exception as error:
             # Whoever types the name did not write the package, and cannot use its traceback.
-            problem = f"{type(error).__name__}: {join_lines(error)[:200]}"
+            problem = f"{type(error).__name__}: {as_one_line(error)[:200]}"
             raise StsbenchError(
                 f"{self.kind} '{name}': its entry point {address} fails: {problem}; "
                 "repair its package, or remove it"

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from stsbench.core.errors import CardError, StsbenchError
 from stsbench.core.secrets import REDACTED, SECRET_NAME
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 
 KERNEL_FOLDERS = frozenset({"proc", "sys"})
 """The folders of Linux that the kernel shows, in which no file can be stored."""
@@ -36,7 +36,7 @@ def _folder(variable: str) -> Path | None:
         if top_folders & KERNEL_FOLDERS:
             raise OSError(errno.EINVAL, "it is the kernel's, which keeps no files")
     except (OSError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or join_lines(error)
+        reason = getattr(error, "strerror", None) or as_one_line(error)
         raise StsbenchError(
             f"{variable}='{value}' names no folder ({reason}); set it to one, or unset it"
         ) from error

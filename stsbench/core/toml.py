@@ -16,8 +16,8 @@ from typing import Any, TypeVar, dataclass_transform, get_args, get_type_hints
 import msgspec
 
 from stsbench.core.errors import CardError, suggest
-from stsbench.core.files import check_is_file
-from stsbench.core.wording import describe_type_problem, join_lines
+from stsbench.core.files import refuse_special_file
+from stsbench.core.wording import as_one_line, describe_type_problem
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
@@ -49,7 +49,7 @@ def parse_toml(path: Path) -> dict[str, Any]:
     Raises:
         CardError: The file is not readable, not UTF-8 or not TOML.
     """
-    check_is_file(path, CardError)
+    refuse_special_file(path, CardError)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -57,7 +57,7 @@ def parse_toml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise CardError(f"{path}: not valid UTF-8 (byte {error.start})") from error
     except (ValueError, RecursionError) as error:
-        raise CardError(f"{path}: not valid TOML: {join_lines(error)}") from error
+        raise CardError(f"{path}: not valid TOML: {as_one_line(error)}") from error
 
 
 def convert(table: dict[str, Any], record: type[StructT], *, where: str) -> StructT:

@@ -40,11 +40,14 @@ def format_some(names: Sequence[str], max_items: int = 3) -> str:
     return f"{first_names} and {len(names) - max_items} more"
 
 
-def join_lines(text: object) -> str:
-    """Return the text with each run of white space as one blank: errors print as one line.
+def as_one_line(text: object) -> str:
+    """Return a text, or the message of an exception, with each run of white space as one blank.
 
     Backticks of another library's exception become apostrophes. In our own messages they mark a
     parameter, which the command line prints as its option.
+
+    Args:
+        text: A text or an exception; of any other object the text that ``str`` makes of it.
     """
     line = " ".join(str(text).split())
     is_foreign = isinstance(text, BaseException) and not hasattr(text, "remedy")
@@ -68,7 +71,7 @@ def shorten(text: str, max_length: int = MAX_VALUE_LENGTH) -> str:
 def format_repr(value: object) -> str:
     """Return the repr of a value in one line, shortened if it is long."""
     try:
-        return shorten(join_lines(repr(value)))
+        return shorten(as_one_line(repr(value)))
     except (ValueError, RecursionError):
         return "a number or list too long to print"
 

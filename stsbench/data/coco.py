@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from stsbench.core.errors import DataError
 from stsbench.core.files import open_atomically, write_atomically
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 
 SPLITS = ("train", "valid", "test")
 
@@ -84,7 +84,7 @@ def _convert(split: str, path: Path, target: Path) -> ConvertedSplit:
         TypeError,
         ValueError,
     ) as error:
-        problem = f"{type(error).__name__}: {join_lines(error)}"
+        problem = f"{type(error).__name__}: {as_one_line(error)}"
         raise DataError(f"{path}: is not SentEval's COCO data: {problem}") from error
     write_atomically(target / f"{split}.json", json.dumps(captions_by_image).encode())
     with open_atomically(target / f"{split}.safetensors") as stream:
@@ -205,7 +205,7 @@ def read_pickle(path: Path) -> Any:  # noqa: ANN401 - whatever the pickle holds
     # A broken pickle can fail in any way.
     except Exception as error:
         raise DataError(
-            f"{path}: is refused: {join_lines(error) or type(error).__name__}"
+            f"{path}: is refused: {as_one_line(error) or type(error).__name__}"
         ) from error
 
 

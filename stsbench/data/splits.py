@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from stsbench.core.cards import FileSection, SplitSection
 from stsbench.core.errors import DataError
-from stsbench.core.files import file_digest
+from stsbench.core.files import file_sha256
 from stsbench.numbers.statistics import BoolArray, Float64Array, IntArray
 
 
@@ -394,7 +394,7 @@ def describe_difference(path: Path, sha256: str) -> str:
     """
     if not sha256:
         return ""
-    digest = file_digest(path)
+    digest = file_sha256(path)
     if digest == sha256:
         return ""
     # Git or an editor may have changed the line ends.

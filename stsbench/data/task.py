@@ -32,7 +32,7 @@ from stsbench.core.errors import (
 )
 from stsbench.core.names import split_names
 from stsbench.core.parameters import NAME, NAMES, PATH, call_with_params, validate_arguments
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.data.readers.registry import READERS
 from stsbench.data.readers.table import DataFile
 from stsbench.data.splits import (
@@ -104,7 +104,7 @@ def load_split(task: str, card: TaskCard, split: str, *, data: Path | None) -> L
     try:
         loaded = load_from_hub(task, card, card.hub, split)
     except SourceError as error:
-        problem = join_lines(error.problem)
+        problem = as_one_line(error.problem)
         raise _missing_data_error(task, card, split, data, problem, error.hint) from error
     is_pinned = loaded.revision == card.hub.revision
     if loaded.revision is None or is_pinned:

@@ -20,7 +20,7 @@ from stsbench.core.cards import (
     strip_defaults,
 )
 from stsbench.core.errors import DataError
-from stsbench.core.files import file_digest
+from stsbench.core.files import file_sha256
 from stsbench.core.names import split_names
 from stsbench.core.toml import toml_tables
 from stsbench.data.card_draft import UNKNOWN, CardLocation, Draft, relative_path
@@ -418,7 +418,7 @@ def _file_source(source: Path, split_tables: SplitTables, params: Params) -> Fil
     files: dict[str, list[FileSection]] = {}
     for split, tables in split_tables.tables.items():
         paths = [Path(table.path) for table in tables]
-        files[split] = [FileSection(path=path.name, sha256=file_digest(path)) for path in paths]
+        files[split] = [FileSection(path=path.name, sha256=file_sha256(path)) for path in paths]
     folder = source if source.is_dir() else source.parent
     return FileSource(folder=str(folder.resolve()), params=params, files=files)
 

@@ -78,7 +78,7 @@ CONFIG_ARGUMENTS: Rules = {
     r"\w*(dropout|_prob)": NUMBER,
 }
 SENTENCE_BERT: Rules = {
-    # Checked by check_config.
+    # Checked by refuse_config_values.
     "max_seq_length": allow_any,
     "do_lower_case|unpad_inputs": FLAG,
     "query_length|document_length": NUMBER,
@@ -121,13 +121,13 @@ TOKENIZER: Rules = {
 }
 """The rules for a tokenizer: its class may accept any key, if the value names nothing."""
 
-OWN_CONFIGS = [
+SENTENCE_BERT_CONFIGS = [
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 ]
 """The names of a transformer's configuration in sentence-transformers, in the order of search."""
-TRANSFORMER: Mapping[str, Rules] = {
-    **dict.fromkeys(OWN_CONFIGS, SENTENCE_BERT),
+TRANSFORMER_RULES: Mapping[str, Rules] = {
+    **dict.fromkeys(SENTENCE_BERT_CONFIGS, SENTENCE_BERT),
     **dict.fromkeys(("tokenizer_config.json", "special_tokens_map.json"), TOKENIZER),
 }
 
@@ -139,8 +139,8 @@ def _only(keys: str) -> Rules:
 
 VOCABULARY = "vocab|word_weights|unknown_word_weight"
 MODULES: Mapping[str, Mapping[str, Rules]] = {
-    "Transformer": TRANSFORMER,
-    "CLIPModel": TRANSFORMER,
+    "Transformer": TRANSFORMER_RULES,
+    "CLIPModel": TRANSFORMER_RULES,
     "Pooling": {
         "config.json": _only(r"(word_)?embedding_dimension|pooling_mode(_\w+)?|include_prompt")
     },
@@ -191,7 +191,9 @@ MODULES: Mapping[str, Mapping[str, Rules]] = {
 """For each module of a sentence encoder, by its class, the rules for its files."""
 
 
-def check_keys(values: Mapping[str, Any], rules: Rules, path: Path, prefix: str = "") -> None:
+def refuse_other_keys(
+    values: Mapping[str, Any], rules: Rules, path: Path, prefix: str = ""
+) -> None:
     """Refuse keys and values that rules do not allow.
 
     Args:
@@ -216,7 +218,7 @@ def check_keys(values: Mapping[str, Any], rules: Rules, path: Path, prefix: str 
         if isinstance(rule, Mapping):
             is_allowed = value is None or isinstance(value, dict)
             if is_allowed:
-                check_keys(value or {}, rule, path, prefix=f"{prefix}{key}.")
+                refuse_other_keys(value or {}, rule, path, prefix=f"{prefix}{key}.")
         else:
             is_allowed = rule(value)
         if not is_allowed:
@@ -234,20 +236,23 @@ CONFIG_LIMITS: Mapping[str, int] = {
     r".*_size|.*dim|d_.*|.*width": 100_000_000,
 }
 """The largest numbers in a configuration, by a pattern of the key; the first that fits counts."""
-MODEL_CONFIGS = (
+TRANSFORMERS_CONFIGS = (
     "config.json",
     "processor_config.json",
     "preprocessor_config.json",
     "audio_tokenizer_config.json",
 )
-"""The files that describe a model and the preparation of its input, with many different keys."""
+"""The files in which transformers describes a model and the preparation of its input.
+
+They have too many different keys for rules; :func:`refuse_config_values` checks their values.
+"""
 OTHER_FILE_KEYS = (
     "transformers_weights|configuration_files|gguf_file|audio_tokenizer(_name_or_path)?"
 )
 """A pattern of the keys in these files that lead to other files."""
 
 
-def check_config(config: Mapping[str, Any], path: Path) -> None:
+def refuse_config_values(config: Mapping[str, Any], path: Path) -> None:
     """Refuse values that a configuration must not have, in its tables too.
 
     These are a number below 0 or too large, attention whose code is fetched from the Hub, and other
@@ -265,7 +270,7 @@ def check_config(config: Mapping[str, Any], path: Path) -> None:
         if problem:
             raise EncoderError(f"{path}: '{key}' is {format_repr(value)}{problem}")
         if isinstance(value, dict) and not re.fullmatch(_IMPLEMENTATION_KEYS, key):
-            check_config(value, path)
+            refuse_config_values(value, path)
 
 
 _IMPLEMENTATION_KEYS = "_?(attn|experts)_implementation"

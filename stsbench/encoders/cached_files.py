@@ -21,7 +21,7 @@ from stsbench.core.errors import (
     StsbenchError,
     translate_errors,
 )
-from stsbench.core.files import file_digest, make_scratch_path, write_atomically
+from stsbench.core.files import file_sha256, make_scratch_path, write_atomically
 
 T = TypeVar("T")
 BROKEN_JSON = (ValueError, RecursionError, msgspec.DecodeError)
@@ -84,7 +84,7 @@ def cached_digest(path: Path) -> str:
     try:
         file_stat = path.stat()
         if file_stat.st_size < MIN_CACHED_BYTES or os.name != "posix":
-            return file_digest(path)
+            return file_sha256(path)
         cache_key = str(path.resolve())
         stamp = _make_stamp(file_stat)
         with suppress(EncoderError):
@@ -93,7 +93,7 @@ def cached_digest(path: Path) -> str:
         match cached.get(cache_key):
             case [*cached_stamp, str(digest)] if cached_stamp == stamp:
                 return digest
-        digest = file_digest(path)
+        digest = file_sha256(path)
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
     # A file that has just changed may change again without a new time: clocks are coarse.
@@ -147,7 +147,7 @@ def sealed_folder(folder: Path) -> Iterator[Path]:
     try:
         scratch.mkdir(parents=True)
         yield scratch
-        digests = {path.name: file_digest(path) for path in sorted(scratch.iterdir())}
+        digests = {path.name: file_sha256(path) for path in sorted(scratch.iterdir())}
         (scratch / SEAL).write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
         # If another process was faster, its folder is as good as this one and may be in use.
         if not is_sealed(folder):

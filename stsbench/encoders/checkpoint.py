@@ -16,12 +16,12 @@ from stsbench.core.errors import (
     SourceError,
 )
 from stsbench.encoders.allowed import (
-    MODEL_CONFIGS,
     MODULES,
-    OWN_CONFIGS,
-    TRANSFORMER,
-    check_config,
-    check_keys,
+    SENTENCE_BERT_CONFIGS,
+    TRANSFORMER_RULES,
+    TRANSFORMERS_CONFIGS,
+    refuse_config_values,
+    refuse_other_keys,
 )
 from stsbench.encoders.cached_files import cached_digest, read_json, read_optional_json
 from stsbench.encoders.weights import find_weights
@@ -279,9 +279,13 @@ def check_module(folder: Path, kind: str) -> None:
     Raises:
         EncoderError: A key or value is not allowed.
     """
-    # A file that is missing is read as an empty table, which breaks no rule.
+    # By file name, the keys that are allowed and their values. A file that is missing is read as an
+    # empty table, which breaks no rule.
     for name, rules in MODULES[kind].items():
-        check_keys(read_optional_json(folder / name), rules, folder / name)
-    if MODULES[kind] is TRANSFORMER:
-        for name in (*OWN_CONFIGS, *MODEL_CONFIGS):
-            check_config(read_optional_json(folder / name), folder / name)
+        refuse_other_keys(read_optional_json(folder / name), rules, folder / name)
+    # The libraries read a transformer's configurations themselves. Those of transformers have too
+    # many keys to list, so values are refused: of attention fetched from the Hub, other files and
+    # numbers that are too large.
+    if MODULES[kind] is TRANSFORMER_RULES:
+        for name in (*SENTENCE_BERT_CONFIGS, *TRANSFORMERS_CONFIGS):
+            refuse_config_values(read_optional_json(folder / name), folder / name)

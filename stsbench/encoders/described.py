@@ -23,7 +23,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError, UnknownName
 from stsbench.core.files import write_atomically
 from stsbench.core.wording import format_repr
-from stsbench.encoders.allowed import MODULES, OWN_CONFIGS
+from stsbench.encoders.allowed import MODULES, SENTENCE_BERT_CONFIGS
 from stsbench.encoders.cached_files import cached_digest, decode_file, read_json, read_optional_json
 from stsbench.encoders.checkpoint import check_module, may_be_read, refuse_adapter
 from stsbench.encoders.transformer.pooling import POOLINGS
@@ -409,7 +409,7 @@ def _plain_length(folder: Path) -> int | None:
     Returns:
         0 if they set none, None if our engine cannot run the transformer.
     """
-    own_paths = [folder / name for name in OWN_CONFIGS if (folder / name).is_file()]
+    own_paths = [folder / name for name in SENTENCE_BERT_CONFIGS if (folder / name).is_file()]
     own_config = read_json(own_paths[0]) if own_paths else {}
     # Taken out, so that the options that are left are those which our engine does not have.
     length = own_config.pop("max_seq_length", None) or 0

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core.errors import EncoderError, Remedy, translate_errors
-from stsbench.core.files import check_is_file, file_digest, parquet_batches, read_bounded
+from stsbench.core.files import file_sha256, parquet_batches, read_bounded, refuse_special_file
 from stsbench.core.provenance import fingerprint
 from stsbench.core.wording import describe_sentence, format_repr
 from stsbench.encoders.base import FloatArray
@@ -64,14 +64,14 @@ class FileEncoder:
         self.name = name or Path(file).name
         self.path = Path(file)
         content = read_embeddings(self.path)
-        self.digest = file_digest(self.path)
+        self.digest = file_sha256(self.path)
         digests = {"embeddings": self.digest}
         row_texts = content.texts
         if texts:
             if row_texts is not None:
                 raise EncoderError(f"{self.path} has texts of its own; leave out texts={texts}")
             row_texts = read_texts(Path(texts))
-            digests["texts"] = file_digest(Path(texts))
+            digests["texts"] = file_sha256(Path(texts))
         if row_texts is None:
             raise EncoderError(
                 f"{self.path} has {len(content.embeddings):,} embeddings but no texts",
@@ -123,7 +123,7 @@ def read_texts(path: Path) -> list[str]:
     Raises:
         EncoderError: The file cannot be read.
     """
-    check_is_file(path, EncoderError)
+    refuse_special_file(path, EncoderError)
     if path.suffix == ".jsonl":
         texts = _read_text_column(path, _read_json_table(path))
         if texts is None:
@@ -143,7 +143,7 @@ def read_embeddings(path: Path) -> TextEmbeddings:
     """
     if path.suffix not in _READERS:
         raise EncoderError(f"{path}: give a file that ends in {', '.join(_READERS)}")
-    check_is_file(path, EncoderError)
+    refuse_special_file(path, EncoderError)
     with translate_errors(f"{path}: cannot be read", EncoderError):
         return _READERS[path.suffix](path)
 

@@ -13,7 +13,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError, StsbenchError
 from stsbench.core.provenance import is_own_class
 from stsbench.core.secrets import redact_text
-from stsbench.core.wording import escape_controls, format_repr, join_lines
+from stsbench.core.wording import as_one_line, escape_controls, format_repr
 from stsbench.encoders.base import (
     Encoder,
     FixedTextsEncoder,
@@ -268,7 +268,7 @@ def check_encoder(candidate: object, subject: str) -> Encoder:
         except AttributeError as error:
             # If there is a property of this name, it has failed for another attribute.
             is_missing = str(error).endswith(f"'{name}'")
-            reason = "" if is_missing else f" ({join_lines(error)})"
+            reason = "" if is_missing else f" ({as_one_line(error)})"
             raise EncoderError(
                 f"{subject}: {type(candidate).__name__} has no '{name}'{reason}",
                 hint="an encoder needs name, fingerprint (or None) and encode(sentences)",
@@ -302,7 +302,7 @@ def check_signature(function: Callable[..., object], subject: str) -> None:
         return
     except TypeError as error:
         raise EncoderError(
-            f"{subject} must take the sentences alone: {join_lines(error)}"
+            f"{subject} must take the sentences alone: {as_one_line(error)}"
         ) from error
 
 

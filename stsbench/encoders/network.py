@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 
 from stsbench.core.errors import EncoderError, UnknownName, translate_errors
-from stsbench.core.files import file_digest, read_bounded
-from stsbench.core.wording import escape_controls, format_repr, join_lines
+from stsbench.core.files import file_sha256, read_bounded
+from stsbench.core.wording import as_one_line, escape_controls, format_repr
 
 _QUANTISED = re.compile(rb'element_type="[iu]([48])"')
 """Weights of 4 or 8 bits in OpenVINO's XML; counts and ids have more bits."""
@@ -120,7 +120,7 @@ class RuntimeFile:
     def digests(self) -> dict[str, str]:
         """Return the sha256 of all its files, by their paths in the folder."""
         return {
-            path.relative_to(self.folder).as_posix(): file_digest(path)
+            path.relative_to(self.folder).as_posix(): file_sha256(path)
             for path in (self.path, *self.weights)
         }
 
@@ -135,7 +135,7 @@ class RuntimeFile:
         if not path.is_file():
             return ""
         content = read_bounded(path, _MAX_NOTE_BYTES).decode("utf-8", "replace")
-        return escape_controls(join_lines(content))
+        return escape_controls(as_one_line(content))
 
 
 def find_runtime_file(

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from stsbench.core.errors import CardError, EncoderError, OutputError
 from stsbench.core.files import make_scratch_path
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.data.corpora.corpus import Corpus
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
@@ -163,10 +163,10 @@ def _write_copy(
         origin_note_path(int8_path).write_text(f"{note}\n", encoding="utf-8")
         scratch.rename(out)
     except OSError as error:
-        raise OutputError(f"{out}: cannot be written: {join_lines(error)}") from error
+        raise OutputError(f"{out}: cannot be written: {as_one_line(error)}") from error
     except Exception as error:  # whatever a network makes these libraries raise
         raise EncoderError(
-            f"{encoder.name}: cannot be quantised: {join_lines(error)[:300]}"
+            f"{encoder.name}: cannot be quantised: {as_one_line(error)[:300]}"
         ) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -29,7 +29,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from stsbench.core import settings
 from stsbench.core.errors import EncoderError, translate_errors
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.encoders.cached_files import is_sealed, sealed_folder
 from stsbench.encoders.network import (
     CODE_VERSION,
@@ -327,7 +327,7 @@ def _export(network: Network, path: Path) -> None:
         # Torch puts a page around the cause, on how to report it, in colours.
         cause = _COLOUR_CODES.sub("", str(error.__cause__ or error)).partition("\n")[0]
         raise EncoderError(
-            f"{network.folder}: torch cannot export it to ONNX: {join_lines(cause)[:300]}; "
+            f"{network.folder}: torch cannot export it to ONNX: {as_one_line(cause)[:300]}; "
             "leave 'backend' out"
         ) from error
 

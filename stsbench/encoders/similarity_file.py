@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core.errors import EncoderError, Remedy, translate_errors
-from stsbench.core.files import check_is_file, file_digest
+from stsbench.core.files import file_sha256, refuse_special_file
 from stsbench.core.provenance import fingerprint
 from stsbench.data.readers.columns import PAIR_NAMES, columns_called, find_sentences
 from stsbench.data.readers.files import read_table
@@ -45,12 +45,12 @@ class SimilarityFile(FileEncoder, PairScorer):
         """
         self.name = name or Path(file).name
         self.path = Path(file)
-        check_is_file(self.path, EncoderError)
+        refuse_special_file(self.path, EncoderError)
         columns = _read_columns(self.path)
         scores = _read_scores(self.path, columns)
         self.dtype = "float64"
         self.embeddings = to_rows(scores)
-        self.digest = file_digest(self.path)
+        self.digest = file_sha256(self.path)
         self.fingerprint = fingerprint({"similarities": self.digest})
         self.row_by_text = {}
         self.has_sentences = any(columns_called([*columns], names) for names in PAIR_NAMES)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.core import settings
 from stsbench.core.errors import EncoderError, translate_errors
-from stsbench.core.files import file_digest
-from stsbench.core.wording import format_repr, join_lines
+from stsbench.core.files import file_sha256
+from stsbench.core.wording import as_one_line, format_repr
 from stsbench.encoders.cached_files import is_sealed, read_json, sealed_folder
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Adapter:
 
     def digests(self) -> dict[str, str]:
         """Return the sha256 of the files that can change an embedding, by name."""
-        return {name: file_digest(self.folder / name) for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)}
+        return {name: file_sha256(self.folder / name) for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)}
 
     def merge_into(self, model: Any) -> Any:  # noqa: ANN401 - transformers
         """Return the model with the adapter's changes in its weights.
@@ -188,7 +188,7 @@ def convert_to_safetensors(weights: Path) -> Path:
     """
     # The model is loaded from the folder, so its configuration is copied and part of the key.
     config = (weights.parent / "config.json").read_bytes()
-    cache_key = hashlib.sha256(file_digest(weights).encode() + config).hexdigest()
+    cache_key = hashlib.sha256(file_sha256(weights).encode() + config).hexdigest()
     target = settings.cache_folder() / "converted" / cache_key / "model.safetensors"
     if is_sealed(target.parent):
         return target
@@ -201,7 +201,7 @@ def convert_to_safetensors(weights: Path) -> Path:
             save_file(tensors, scratch / target.name, metadata={"format": "pt"})
         except Exception as error:  # its own kind, whether a type or the disk is the cause
             raise EncoderError(
-                f"{weights}: cannot be kept as safetensors ({join_lines(error)[:200]}); "
+                f"{weights}: cannot be kept as safetensors ({as_one_line(error)[:200]}); "
                 f"ask its author for them, or free some space in {target.parent}"
             ) from error
     return target
@@ -222,7 +222,7 @@ def read_tensors(weights: Path) -> dict[str, torch.Tensor]:
         )
     except Exception as error:  # torch raises many kinds for what it refuses to unpickle
         raise EncoderError(
-            f"{weights}: holds more than tensors and is not read ({join_lines(error)[:80]}…)",
+            f"{weights}: holds more than tensors and is not read ({as_one_line(error)[:80]}…)",
             hint=_SAFETENSORS_HINT,
         ) from error
     if not isinstance(state, Mapping) or not all(

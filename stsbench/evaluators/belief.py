@@ -22,7 +22,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError
 from stsbench.core.files import cached_values, read_bounded
 from stsbench.core.provenance import code_digest
-from stsbench.core.wording import join_lines, shorten
+from stsbench.core.wording import as_one_line, shorten
 from stsbench.evaluators.base import Evaluator, ItemColumns, Scores
 from stsbench.evaluators.registry import EVALUATORS, make_task_evaluator
 from stsbench.numbers.dependence import read_dependence
@@ -113,12 +113,12 @@ class VerifiedFile:
         try:
             EVALUATORS.load(card.evaluator)
         except StsbenchError as error:
-            self.unknown.append(f"its evaluator is not here: {join_lines(error)}")
+            self.unknown.append(f"its evaluator is not here: {as_one_line(error)}")
             return None
         try:
             evaluator = make_task_evaluator(result.task, card, result.protocol)
         except StsbenchError as error:
-            self.problems.append(f"field 'protocol': {join_lines(error)}")
+            self.problems.append(f"field 'protocol': {as_one_line(error)}")
             return None
         if not hasattr(evaluator, "recompute"):
             self.unknown.append("its evaluator cannot make scores again from items")
@@ -148,11 +148,13 @@ class VerifiedFile:
                 recomputed = evaluator.recompute(_with_labels(result, items, labels=labels or {}))
             bounds = score_range(evaluator, recomputed, result.split)
         except StsbenchError as error:
-            self.problems.append(join_lines(error))
+            self.problems.append(as_one_line(error))
         except KeyError as error:
             self.problems.append(f"lacks the column {error}")
         except (TypeError, ValueError) as error:
-            self.problems.append(f"its columns are not those of its evaluator: {join_lines(error)}")
+            self.problems.append(
+                f"its columns are not those of its evaluator: {as_one_line(error)}"
+            )
         else:
             self.recomputed = recomputed
             with_interval = _with_earlier_interval(recomputed, result)

@@ -255,8 +255,9 @@ class Correlation:
         name: The name of the metric in protocols.
         label: The name of the metric in tables.
         compute: Return the correlation of values and gold scores, both (n,).
-        scale: Transform values, (n,), so that Pearson's correlation of the results is this metric;
-            None if there is no such function: values are then never swapped between two encoders.
+        to_pearson: Transform values, (n,), so that Pearson's correlation of the results is this
+            metric; None if there is no such function: values are then never swapped between two
+            encoders.
         influence_function: Return how much each item moves the correlation; None: it is recomputed
             without each item in turn.
         joint_function: Return the correlation and the influences at once, if that is faster; the
@@ -268,7 +269,7 @@ class Correlation:
     name: str
     label: str
     compute: Callable[[Float64Array, Float64Array], float]
-    scale: Callable[[Float64Array], Float64Array] | None = None
+    to_pearson: Callable[[Float64Array], Float64Array] | None = None
     influence_function: Callable[[Float64Array, Float64Array], Float64Array] | None = None
     joint_function: Callable[[Float64Array, Float64Array], CorrelationWithInfluence] | None = None
     depends_on_ranks_only: bool = False
@@ -306,7 +307,7 @@ _CORRELATIONS = (
         name="spearman",
         label="Spearman",
         compute=spearman,
-        scale=average_ranks,
+        to_pearson=average_ranks,
         influence_function=spearman_influence,
         joint_function=spearman_with_influence,
         depends_on_ranks_only=True,
@@ -315,7 +316,7 @@ _CORRELATIONS = (
         name="pearson",
         label="Pearson",
         compute=pearson,
-        scale=lambda x: x,
+        to_pearson=lambda x: x,
         influence_function=pearson_influence,
     ),
     Correlation(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from stsbench.core.errors import StsbenchError
-from stsbench.core.wording import escape_controls, join_lines, shorten
+from stsbench.core.wording import as_one_line, escape_controls, shorten
 
 FIGURES = ("svg", "png", "pdf")
 """The formats of figures' files."""
@@ -32,7 +32,7 @@ JOINTS = re.compile(r"(?<=[-_+/,=.:])")
 
 def drawn_name(name: str) -> str:
     """Return a name as figures show it: in one line, and shortened if it is long."""
-    return shorten(escape_controls(join_lines(name)))
+    return shorten(escape_controls(as_one_line(name)))
 
 
 _figure_width = ContextVar("figure width", default=WIDTHS["page"])

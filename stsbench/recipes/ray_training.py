@@ -22,7 +22,7 @@ from stsbench.bench.ray_cluster import (
 )
 from stsbench.core import settings
 from stsbench.core.errors import Interrupted, StsbenchError, TrainingError
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.encoders.runs import TrainedRun, find_last_checkpoint
 from stsbench.recipes.train import RunTraining, find_finished_run, run_training
 from stsbench.recipes.train_plan import TrainPlan
@@ -152,7 +152,7 @@ class RayTraining:
             from ray.train.torch import TorchTrainer
         except ImportError as error:
             raise StsbenchError(
-                f"`launcher=ray`: {join_lines(error)}; run: pip install 'stsbench[ray]'"
+                f"`launcher=ray`: {as_one_line(error)}; run: pip install 'stsbench[ray]'"
             ) from error
         with (
             self._forward_progress(on_progress) as report,
@@ -229,7 +229,7 @@ def explain_worker_loss(failures: Mapping[int, Exception]) -> str:
         # Ray itself raises an error for a lost worker. The other workers then fail with errors of
         # their own, since they wait for what the lost one would have sent.
         if type(error).__module__.startswith("ray."):
-            return f"a worker was lost ({join_lines(error)[:100]})"
+            return f"a worker was lost ({as_one_line(error)[:100]})"
     raise errors[0]
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from stsbench.core.errors import DataError, OutputError, Remedy, translate_errors
 from stsbench.core.files import parquet_batches, read_bounded, write_atomically
 from stsbench.core.grouping import group_by
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.results.record import (
     SCHEMA,
     ItemColumns,
@@ -245,7 +245,7 @@ def encode_result(result: Result) -> bytes:
         _DECODER.decode(content)
         problem = next(find_problems(result), None)
     except (TypeError, ValueError, RecursionError) as error:
-        problem = join_lines(error)[:300]
+        problem = as_one_line(error)[:300]
     if problem is not None:
         raise DataError(
             f"the result of {result.encoder} on {result.task} cannot be kept: {problem}"

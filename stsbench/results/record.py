@@ -292,7 +292,8 @@ METRIC_BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("n", "median_rank"), (1.0, sys.float_info.max)),
 }
 """The least and the greatest valid value by metric; other metrics have any value."""
-ANY_VALUE = (-sys.float_info.max, sys.float_info.max)
+FINITE_BOUNDS = (-sys.float_info.max, sys.float_info.max)
+"""The least and the greatest finite number: the bounds of a metric that has none."""
 CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Characters that no name may hold: control characters, and surrogates, which no file holds."""
 
@@ -318,7 +319,7 @@ def score_bounds(name: str) -> tuple[float, float]:
     prefix = r"^(dev_|i2t\.|t2i\.|euclidean_|manhattan_)"
     suffix = r"(\.(all|mean|wmean|\d+)|@\d+)$"
     metric = re.sub(f"{prefix}|{suffix}", "", name)
-    low, high = METRIC_BOUNDS.get(metric, ANY_VALUE)
+    low, high = METRIC_BOUNDS.get(metric, FINITE_BOUNDS)
     return low - BOUND_TOLERANCE, high + BOUND_TOLERANCE
 
 
@@ -341,8 +342,8 @@ def find_problems(result: Result) -> Iterator[str]:
         yield f"field 'n': {format_repr(result.n)} items; a score is of one at least"
     name = score_name(result.protocol)
     low, high = result.interval
-    yield from _value_problems("score", {name: result.score})
-    yield from _value_problems("scores", result.scores)
+    yield from _find_invalid_values("score", {name: result.score})
+    yield from _find_invalid_values("scores", result.scores)
     if not low <= high:
         yield f"field 'interval': {low:.6g} to {high:.6g} is not in order"
     if abs(result.score - result.scores.get(name, result.score)) > BOUND_TOLERANCE:
@@ -358,20 +359,21 @@ def find_problems(result: Result) -> Iterator[str]:
             )
 
 
-def _value_problems(field: str, values: Mapping[str, float]) -> Iterator[str]:
-    """Yield the values of a field that are not valid for their metric.
+def _find_invalid_values(field: str, values: Mapping[str, float]) -> Iterator[str]:
+    """Yield a message for each value of a field that is outside the bounds of its metric, or NaN.
 
     Args:
         field: The field of a Result, for the message.
-        values: Its values by metric.
+        values: Its values by the name of their score or count; see :func:`score_bounds`.
     """
     for metric, value in values.items():
         min_value, max_value = score_bounds(metric)
         if min_value <= value <= max_value:
             continue
-        # A metric without a greatest value, such as the mean squared error.
+        # For a metric without a greatest value, such as the mean squared error.
         expected = f"{min_value:.3g} or more"
-        if max_value < ANY_VALUE[1]:
+        _, max_finite = FINITE_BOUNDS
+        if max_value < max_finite:
             expected = f"between {min_value:.3g} and {max_value:.3g}, never times 100"
         yield (
             f"field '{field}': {format_repr(value)} is not a valid {shorten(metric)}, "

@@ -463,7 +463,13 @@ def _with_exact_test(difference: Difference, test: PairedTest) -> Difference:
 
     McNemar's test replaces Student's t; the error stays. Permutations replace it only if their
     interval is wider and finite. The error is then made as much larger as the interval is wider,
-    so that Student's t gives this interval.
+    so that Student's t gives this interval; otherwise the difference is returned as it is.
+
+    Args:
+        difference: The difference by Student's t; its ``estimate`` is made of its own fields, so
+            that it has the new error too. Without an estimate any test replaces what there is.
+        test: The test; ``discordant`` counts the items that only one encoder has right, None for
+            permutations.
     """
     estimate = difference.estimate
     interval = test.interval

@@ -128,7 +128,8 @@ class PairedCorrelation(Paired):
     """Values whose correlation with gold scores is the score.
 
     Attributes:
-        values: For each encoder its values by seed, (s, n).
+        values: For each encoder the values of the n items that are correlated with gold scores,
+            such as similarities of pairs, by seed, (s, n).
         gold: The gold scores, (n,).
         subset_weights: The items that are correlated together, and their shares of the score: one
             subset for the aggregation ``all``, several for ``mean`` and ``wmean``.
@@ -176,7 +177,7 @@ class PairedCorrelation(Paired):
         Returns:
             The differences; None if values of this correlation have no common scale.
         """
-        if CORRELATIONS[self.metric].scale is None:
+        if CORRELATIONS[self.metric].to_pearson is None:
             return None
         # Every subset draws from the same seed: an item is swapped in the same permutations.
         seed = int(rng.integers(2**63))
@@ -195,19 +196,20 @@ class PairedCorrelation(Paired):
         """Yield the first encoder's, the second's and gold's values of a subset, one array each.
 
         For Spearman they are ranks, for Pearson the values themselves, with mean 0 and variance 1;
-        zeros if all are equal. The values of an encoder are those of its first seed.
+        zeros if all are equal. Other metrics, such as Kendall's, have no such scale and are not
+        swapped, so this is not called. The values of an encoder are those of its first seed.
 
         Args:
             first: The index of the first encoder.
             second: The index of the second encoder.
             indices: The indices of the subset's items.
         """
-        scale = CORRELATIONS[self.metric].scale
-        assert scale is not None, f"{self.metric} has no scale"
+        to_pearson = CORRELATIONS[self.metric].to_pearson
+        assert to_pearson is not None, f"{self.metric} has no scale"
         first_seed = 0
         for values in (self.values[first][first_seed], self.values[second][first_seed], self.gold):
-            scaled = scale(values[indices])
-            centred = scaled - scaled.mean()
+            transformed = to_pearson(values[indices])
+            centred = transformed - transformed.mean()
             deviation = np.sqrt(np.mean(centred**2))
             yield centred / deviation if deviation > 0 else np.zeros_like(centred)
 

@@ -202,20 +202,23 @@ def _cached_tests(
     rows: RowResults[RowKey],
     settings: TestSettings,
 ) -> PairTests:
-    """Return the tests of every two rows, from the user's cache folder if they are there.
+    """Return the tests of every two of k rows, from the user's cache folder if they are there.
 
-    New tests are written there, if there are ``MIN_CACHED_ROWS`` rows and all results have files.
+    New tests are written there, as an array (2, k, k), if there are ``MIN_CACHED_ROWS`` rows and
+    all results have files.
 
     Args:
-        influences: The influences of the rows.
-        keys: The rows to test.
-        rows: Each row's results by task, which name the items.
+        influences: How much each item moves each row's score on each task.
+        keys: The k rows to test.
+        rows: For each row its results by task, one per seed. The field ``items`` of a result is the
+            hash of its per-item columns, of which score and influences are computed.
         settings: The settings of the tests.
     """
     results = [
         result for key in keys for results_of_seeds in rows[key] for result in results_of_seeds
     ]
-    # Nothing guarantees that a new result's columns are those that its hash names.
+    # A result with columns in memory is new; nothing guarantees that its ``items`` is their hash.
+    # Columns in a file are compared with it when they are read.
     are_all_files = all(result.path is not None and not result.per_item for result in results)
     if len(keys) < MIN_CACHED_ROWS or not are_all_files:
         return compare_all_pairs(influences, keys)
@@ -228,8 +231,11 @@ def _cached_tests(
             ]
             for results_of_seeds in rows[key]
         ]
-        facts_by_row.append([*facts_by_task, list(influences.common_tasks(key))])
-    # All that decides the tests: the formulas, the kind of dependence, and each row's items.
+        # The indices of the tasks that the row is tested on.
+        tasks = list(influences.common_tasks(key))
+        facts_by_row.append([*facts_by_task, tasks])
+    # All that decides the tests: the hash of the code of the formulas, the kind of dependence, and
+    # of each row's results protocol, columns and seeds.
     content = msgspec.json.encode((formulas_digest(), settings.dependence, facts_by_row))
     file_name = f"tests-{hashlib.sha256(content).hexdigest()[:32]}.npy"
     cached = read_array(file_name)

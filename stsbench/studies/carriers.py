@@ -25,7 +25,7 @@ from stsbench.bench.ray_cluster import (
 from stsbench.core import settings
 from stsbench.core.errors import Interrupted, StsbenchError, look_up
 from stsbench.core.registry import Registry
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.encoders.runs import TrainedRun, UnfinishedRun
 from stsbench.recipes.ray_training import check_shared
 from stsbench.studies.sweep import Sweep, SweepScore, SweepState
@@ -82,7 +82,7 @@ def score_trial(
     except StoppedEarly as stop:
         return SweepScore(stop.score, stopped_early=True)
     if outcome.failures or not outcome.results:
-        reasons = "; ".join(join_lines(error) for _, error in outcome.failures)
+        reasons = "; ".join(as_one_line(error) for _, error in outcome.failures)
         return SweepScore(score=None, failure=reasons or "it has no score")
     result = outcome.results[0]
     if decide.metric:
@@ -302,7 +302,7 @@ def _outcome_of_worker(outcome: SweepScore | Exception) -> SweepScore:
     if isinstance(outcome, WorkerLost):
         return SweepScore(score=None, failure=f"its worker has failed {MAX_TRIES} times")
     if isinstance(outcome, Exception):
-        return SweepScore(score=None, failure=join_lines(outcome))
+        return SweepScore(score=None, failure=as_one_line(outcome))
     return outcome
 
 

@@ -19,7 +19,7 @@ import msgspec
 from stsbench.core.cards import SweepCard
 from stsbench.core.catalogue import read_card
 from stsbench.core.errors import CardError, OutputError, StsbenchError, look_up
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.numbers.statistics import MeanAndDeviation, mean_and_deviation
 from stsbench.recipes.train import deciding_tables
 from stsbench.recipes.train_plan import TrainPlan, check_start_is_named, uses_training_loop
@@ -264,7 +264,7 @@ class Sweep:
             )
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise OutputError(
-                f"{path}: is not what a sweep has tried: {join_lines(error)}; remove it"
+                f"{path}: is not what a sweep has tried: {as_one_line(error)}; remove it"
             ) from error
 
 

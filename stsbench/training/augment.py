@@ -118,9 +118,13 @@ def fgv_noise(gradient: Tensor, *, norm: float, normalise: bool) -> Tensor:
 
     Args:
         gradient: The gradient (b, t, h) of the loss at the embeddings.
-        norm: A factor on the noise; 1.0 by ConSERT's command line, 0.01 if that is not passed on.
+        norm: The factor by which the gradient is multiplied. ConSERT's command line has 1.0, but
+            without adversarial training its code does not pass that on, and takes 0.01.
         normalise: Scale the gradient of each token to length 1 first, as the released code does;
             the paper takes the gradient as it is (fast gradient value).
+
+    Returns:
+        The noise (b, t, h), of the gradient's type.
     """
     noise = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
     if normalise:

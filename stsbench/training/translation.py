@@ -24,7 +24,7 @@ import transformers
 
 from stsbench.core import settings
 from stsbench.core.errors import CardError, EncoderError, OutputError, StsbenchError, look_up
-from stsbench.core.files import append_line, file_digest, write_atomically
+from stsbench.core.files import append_line, file_sha256, write_atomically
 from stsbench.core.provenance import versions
 from stsbench.data.corpora.corpus import Corpus
 from stsbench.encoders.accelerator import pick_device
@@ -146,7 +146,7 @@ class Translator:
             *sorted(folder.glob("*.spm")),
             *self.checkpoint.weights,
         ]
-        digest = _hash_json({path.name: file_digest(path) for path in files})
+        digest = _hash_json({path.name: file_sha256(path) for path in files})
         return {
             "model": self.model,
             "revision": self.checkpoint.revision,

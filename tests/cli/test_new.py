@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.core.files import file_digest
+from stsbench.core.files import file_sha256
 from tests import hub_server
 from tests.hub_files import jsonl
 
@@ -82,11 +82,11 @@ def test_rows_with_too_many_or_too_few_cells_are_all_named(stsbench):
     # As in a card that says the file's hash.
     Path("pairs.csv").write_text(ROWS)
     run = last(stsbench.fine("new", "task", "pairs.csv"))
-    card, digest = Path("cards/tasks/pairs.toml"), file_digest(Path("pairs.csv"))
+    card, digest = Path("cards/tasks/pairs.toml"), file_sha256(Path("pairs.csv"))
     Path("pairs.csv").write_text(
         rows.replace("the, dog", "the dog").replace(",4.0\n", ",the cat,4.0\n", 1)
     )
-    card.write_text(card.read_text().replace(digest, file_digest(Path("pairs.csv"))))
+    card.write_text(card.read_text().replace(digest, file_sha256(Path("pairs.csv"))))
     assert "pairs.csv: line 5: 4 fields, line 6: 4 fields, line 9: 2 fields" in stsbench.refused(
         *run, "-e", "minilm"
     )

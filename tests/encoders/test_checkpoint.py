@@ -403,7 +403,7 @@ def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.skipif(os.name != "posix", reason="no time there that programs cannot set")
 def test_a_large_file_is_hashed_once(sealed, monkeypatch):
-    monkeypatch.setattr(cached_files, "file_digest", lambda path: pytest.fail("hashed again"))
+    monkeypatch.setattr(cached_files, "file_sha256", lambda path: pytest.fail("hashed again"))
     assert is_sealed(sealed) and is_sealed(sealed)
 
 

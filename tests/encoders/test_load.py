@@ -6,7 +6,7 @@ import pytest
 
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError, SourceError
-from stsbench.core.files import file_digest
+from stsbench.core.files import file_sha256
 from stsbench.encoders.kinds import find_requirement, is_factory
 from stsbench.encoders.load import load_named
 from stsbench.encoders.named import NamedEncoder, find_named, variant_name
@@ -22,7 +22,7 @@ def test_a_card_without_a_checkpoint_says_where_to_get_one():
 
 def test_a_folder_whose_files_the_card_knows_is_the_cards_own_encoder(tmp_path, tiny):
     card = tmp_path / "mine.toml"
-    digest = file_digest(tiny["bert"] / "model.safetensors")
+    digest = file_sha256(tiny["bert"] / "model.safetensors")
     head = "\n".join(f'{key} = "x"' for key in ("name", "method", "backbone", "paper", "license"))
     text = f'{head}\nkind = "transformer"\nsupervision = "none"\noverlap = "none"\n'
     card.write_text(f'{text}[params.sha256]\n"model.safetensors" = "{digest}"\n')

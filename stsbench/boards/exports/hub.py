@@ -19,10 +19,10 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError
 from stsbench.core.files import write_atomically
 from stsbench.core.grouping import group_by
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.data.mteb.facts import DEFAULT_SUBSET, find_matched_task
 from stsbench.numbers.statistics import CORRELATIONS, MeanAndDeviation, mean_and_deviation
-from stsbench.results.record import ANY_VALUE, Result, protocol_key, score_bounds, score_name
+from stsbench.results.record import FINITE_BOUNDS, Result, protocol_key, score_bounds, score_name
 from stsbench.significance.means import MEAN_METHOD, compute_mean_interval
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def write_card(path: Path, index: Sequence[dict[str, Any]]) -> None:
         card = RepoCard(path.read_text(encoding="utf-8"), ignore_metadata_errors=True)
     except (OSError, UnicodeDecodeError, ValueError, YAMLError) as error:
         raise OutputError(
-            f"{path}: its metadata cannot be read: {join_lines(error)[:200]}"
+            f"{path}: its metadata cannot be read: {as_one_line(error)[:200]}"
         ) from error
     card.data["model-index"] = list(index)
     write_atomically(path, str(card).encode())
@@ -332,7 +332,7 @@ def _metric_fields(hub_result: EvalResult, protocol: Mapping[str, Any]) -> dict[
 
 def _format_bound(bound: float) -> int | str:
     """Return a bound of a score as the schema has it: an integer, or that it is infinite."""
-    if abs(bound) >= ANY_VALUE[1]:
+    if abs(bound) >= FINITE_BOUNDS[1]:
         return "-Infinity" if bound < 0 else "Infinity"
     return round(bound)
 

@@ -19,7 +19,7 @@ import msgspec
 from packaging.version import InvalidVersion, Version
 
 from stsbench.core.errors import DataError, OutputError
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.data.mteb.facts import (
     DEFAULT_SUBSET,
     MatchedTask,
@@ -169,7 +169,7 @@ def parse_json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"is not valid JSON: {join_lines(error)[:100]}") from error
+        raise DataError(f"is not valid JSON: {as_one_line(error)[:100]}") from error
     if not isinstance(content, dict):
         raise DataError("is no result file of MTEB: it is no JSON object")
     return content

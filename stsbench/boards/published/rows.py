@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from stsbench.core.cards import Overlap, Supervision
 from stsbench.core.errors import CardError, Remedy, UnknownName, suggest
 from stsbench.core.toml import StrictRecord, convert, parse_toml
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.numbers.statistics import CORRELATIONS
 
 FOLDER = Path(__file__).parent
@@ -127,7 +127,7 @@ def read_published_rows(path: Path = FOLDER / "published.csv") -> Mapping[str, P
             try:
                 score = msgspec.convert(filled_cells, PublishedScore, strict=False)
             except msgspec.ValidationError as error:
-                reason = join_lines(error)
+                reason = as_one_line(error)
                 raise CardError(f"{path}: line {line_number}: {reason}") from error
             scores_by_key.setdefault(score.key, []).append(score)
     rows = {}

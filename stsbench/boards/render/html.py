@@ -27,7 +27,7 @@ from stsbench.boards.tables.table import (
     Table,
     TableColumn,
 )
-from stsbench.core.wording import escape_controls, join_lines
+from stsbench.core.wording import as_one_line, escape_controls
 
 if TYPE_CHECKING:
     import jinja2
@@ -138,7 +138,7 @@ def render_notebook_layout(layout: Layout) -> str:
                 rows.append([title, *[""] * len(layout.heads)])
         for line in block.lines:
             cells = [cell.text + cell.symbol + cell.deviation for cell in line.cells]
-            rows.append([join_lines(line.label) + line.symbols, *cells])
+            rows.append([as_one_line(line.label) + line.symbols, *cells])
     return render_notebook_table(
         [layout.label_head, *layout.heads], rows, layout.legend, title=layout.caption
     )
@@ -156,7 +156,7 @@ def _template_environment() -> jinja2.Environment:
 
     def escape_plain(text: str) -> markupsafe.Markup:
         # A dollar sign would begin a formula in a notebook.
-        plain_text = escape(escape_controls(join_lines(text)))
+        plain_text = escape(escape_controls(as_one_line(text)))
         return markupsafe.Markup(plain_text.replace("$", "&#36;"))
 
     environment = jinja2.Environment(

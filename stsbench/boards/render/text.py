@@ -30,7 +30,7 @@ from stsbench.boards.tables.table import (
     TableNumber,
 )
 from stsbench.core.names import MAX_NAME_LENGTH
-from stsbench.core.wording import escape_controls, join_lines
+from stsbench.core.wording import as_one_line, escape_controls
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,7 +141,7 @@ def escape_markdown(text: str) -> str:
     """
     return MARKDOWN_SPECIAL.sub(
         lambda match: HTML_ENTITIES.get(match[0], f"\\{match[0]}"),
-        escape_controls(join_lines(text)),
+        escape_controls(as_one_line(text)),
     )
 
 
@@ -156,7 +156,7 @@ def escape_latex(text: str) -> str:
             return f"{character}{{}}"
         return LATEX_ESCAPES.get(character, character)
 
-    return _CHARACTER.sub(escape, escape_controls(join_lines(text)))
+    return _CHARACTER.sub(escape, escape_controls(as_one_line(text)))
 
 
 def _escape_latex_number(text: str) -> str:

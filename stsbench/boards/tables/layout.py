@@ -334,7 +334,7 @@ def _format_cell(
 def _rank_lines(
     lines: Sequence[TableLine], columns: Sequence[TableColumn], *, are_merged: bool
 ) -> list[TableLine]:
-    """Return the lines with their best and second best cells marked.
+    """Return the lines in their order, with rank 1 and 2 in their best and second best cells.
 
     Published and measured numbers are ranked separately, unless the lines are merged. Rows of
     another protocol and misprints are not compared.
@@ -342,7 +342,8 @@ def _rank_lines(
     Args:
         lines: The lines of one block.
         columns: The columns of the lines' cells.
-        are_merged: Whether a line has the measured numbers of a row, else its published ones.
+        are_merged: Whether measured numbers are ranked together with published ones, as in lines
+            that have the measured numbers of a row, else its published ones.
     """
     # Rank 1 or 2 by the indices of the line and the column.
     rank_by_cell: dict[tuple[int, int], int] = {}
@@ -371,18 +372,21 @@ def _rank_lines(
 def _rank_added_lines(
     blocks: Sequence[LayoutBlock], columns: Sequence[TableColumn]
 ) -> list[LayoutBlock]:
-    """Return the blocks of a paper's table whose added rows are ranked among all its rows.
+    """Return the blocks of a paper's table, with rows that users add ranked among all its rows.
 
-    The paper's rows keep their marks, which are those of their groups.
+    Added rows have a block of their own. All other blocks are returned as they are: the best and
+    second best cells of a paper's row are those of its own block.
     """
     ranked_blocks = []
     for block in blocks:
-        is_added = any(line.row.is_added for line in block.lines)
-        lines = list(block.lines)
-        if is_added:
-            others = [line for other in blocks if other is not block for line in other.lines]
-            lines = _rank_lines([*lines, *others], columns, are_merged=True)[: len(lines)]
-        ranked_blocks.append(replace(block, lines=lines))
+        has_added_rows = any(line.row.is_added for line in block.lines)
+        if has_added_rows:
+            other_lines = [line for other in blocks if other is not block for line in other.lines]
+            # Merged, because the paper's rows may have published numbers alone. The lines come
+            # back in their order, those of this block first.
+            all_lines = _rank_lines([*block.lines, *other_lines], columns, are_merged=True)
+            block = replace(block, lines=all_lines[: len(block.lines)])
+        ranked_blocks.append(block)
     return ranked_blocks
 
 

@@ -34,7 +34,7 @@ from stsbench.core.errors import (
     suggest,
     translate_errors,
 )
-from stsbench.core.files import check_is_file, chunks, limit_bytes
+from stsbench.core.files import chunks, limit_bytes, refuse_special_file
 from stsbench.core.wording import format_count
 from stsbench.data.readers.files import read_json_lines, read_parquet
 from stsbench.data.readers.table import column_position, format_names
@@ -127,7 +127,7 @@ def _find_text_file(path: Path, folder: Path | None, cards: Mapping[str, CorpusC
     for candidate in candidates:
         if candidate.is_file():
             return candidate
-    check_is_file(path)
+    refuse_special_file(path)
     if path.suffix or len(path.parts) > 1:
         problem = "is a folder" if path.is_dir() else "does not exist"
         raise DataError(f"corpus file '{path}' {problem}")

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from stsbench.core import settings
 from stsbench.core.errors import SourceError
-from stsbench.core.wording import join_lines, shorten
+from stsbench.core.wording import as_one_line, shorten
 
 ResponseT = TypeVar("ResponseT")
 
@@ -187,7 +187,7 @@ def call_with_retries(request: Callable[[], ResponseT]) -> ResponseT:
 
 def describe_exception(error: BaseException) -> str:
     """Return the text of an exception, short and on one line."""
-    text = getattr(error, "strerror", None) or join_lines(error) or type(error).__name__
+    text = getattr(error, "strerror", None) or as_one_line(error) or type(error).__name__
     return shorten(re.sub(r"^\[Errno -?\d+\] ", "", text), max_length=160)
 
 

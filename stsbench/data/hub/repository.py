@@ -21,7 +21,7 @@ import msgspec
 
 from stsbench.core import settings
 from stsbench.core.errors import OutputError, SourceError, StsbenchError, suggest
-from stsbench.core.files import file_digest, remove, write_atomically
+from stsbench.core.files import file_sha256, remove, write_atomically
 from stsbench.core.toml import StrictRecord
 from stsbench.core.wording import format_some
 from stsbench.data.hub.failures import (
@@ -370,9 +370,9 @@ class Repository:
     def _describe_damage(self, name: str, path: Path) -> str:
         """Return how a file's bytes differ from the Hub's; empty if they do not, or it is unknown.
 
-        If no list gives the hash, the snapshot's link does: the cache names the blob behind it by
-        its hash. Only the first link counts: the blob may be a link into a store that repositories
-        share, whose names are hashes of another kind.
+        The listing of the repository has the Hub's hash of the file: the sha256 of a large file,
+        git's hash of a small one. Without it the Hub's cache tells it, in which the file is a link
+        to a blob that is named by its hash.
 
         Args:
             name: The path of the file in the repository.
@@ -382,10 +382,12 @@ class Repository:
 
         expected = self.listing.files[name]
         if not expected and path.is_symlink():
+            # This link alone is followed: the blob may itself be a link into a store that
+            # repositories share, which names files by hashes of another kind.
             expected = path.readlink().name
         if SHA256.fullmatch(expected):
             hash_name = "sha256"
-            actual = file_digest(path)
+            actual = file_sha256(path)
         elif GIT_HASH.fullmatch(expected):
             hash_name = "git hash"
             actual = git_hash(path.read_bytes())

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from stsbench.core import settings
 from stsbench.core.cards import DrawSection, HubSource
 from stsbench.core.errors import CardError, DataError, SourceError, suggest
-from stsbench.core.files import check_unpacked_size, file_digest, make_scratch_path
+from stsbench.core.files import check_unpacked_size, file_sha256, make_scratch_path
 from stsbench.data.hub.failures import describe_exception, silence_library
 from stsbench.data.hub.repository import HubPath, Repository
 from stsbench.data.readers.columns import ColumnRoles
@@ -477,7 +477,7 @@ def fetch_archive(source: HubSource) -> HubPath:
     digest = repository.listing.files.get(source.archive)
     if not digest:
         # The Hub's hash may be unknown, as offline.
-        digest = file_digest(repository.fetch(source.archive))
+        digest = file_sha256(repository.fetch(source.archive))
     name = f"{PurePosixPath(source.archive).name.split('.')[0]}-{digest[:12]}"
     folder = settings.cache_folder() / "archives" / name
     if not folder.is_dir():

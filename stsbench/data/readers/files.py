@@ -23,7 +23,7 @@ import msgspec
 
 from stsbench.core.errors import CardError, DataError, translate_errors
 from stsbench.core.files import check_parquet
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.data.readers.table import DELIMITERS, MAX_LISTED, FileLayout, TextTable, read_sheet
 from stsbench.data.readers.text import (
     BOM,
@@ -309,7 +309,7 @@ def _parse_json_row(where: str, line: bytes) -> dict[str, Any]:
         row = msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
         is_too_deep = isinstance(error, RecursionError)
-        reason = "nested too deep" if is_too_deep else join_lines(error)[:150]
+        reason = "nested too deep" if is_too_deep else as_one_line(error)[:150]
         raise DataError(f"{where}: not valid JSON: {reason}") from error
     if not isinstance(row, dict):
         raise DataError(f'{where}: a JSON object is needed, such as {{"text": "…"}}')
@@ -514,7 +514,9 @@ def _split_quoted(path: Path, text: str, delimiter: str) -> _SplitText:
                 quoted.numbers.append(first_line)
             first_line = reader.line_num + 1
     except csv.Error as error:
-        raise DataError(f"{path}: line {first_line}: not valid CSV: {join_lines(error)}") from error
+        raise DataError(
+            f"{path}: line {first_line}: not valid CSV: {as_one_line(error)}"
+        ) from error
     return quoted
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from msgspec import Meta
 
 from stsbench.core.errors import CardError, DataError, Remedy, suggest, translate_errors
-from stsbench.core.wording import describe_type_problem, join_lines
+from stsbench.core.wording import as_one_line, describe_type_problem
 from stsbench.data.readers.files import read_delimited
 from stsbench.data.readers.sentence_tables import (
     Labelled,
@@ -272,7 +272,7 @@ def read_captions(
     try:
         captions_by_image = msgspec.json.decode(read_text(path), type=list[list[str]])
     except (msgspec.DecodeError, RecursionError) as error:
-        problem = describe_type_problem(join_lines(str(error)))[:150]
+        problem = describe_type_problem(as_one_line(str(error)))[:150]
         raise DataError(f"{path}: not a list of lists of captions: {problem}") from error
     if len(captions_by_image) != n_images:
         raise DataError(

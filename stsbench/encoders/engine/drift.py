@@ -22,7 +22,7 @@ import numpy as np
 
 from stsbench.core import provenance
 from stsbench.core.errors import OutputError
-from stsbench.core.files import file_digest, write_atomically
+from stsbench.core.files import file_sha256, write_atomically
 from stsbench.encoders.accelerator import uses_tf32
 from stsbench.encoders.base import Encoder, FloatArray
 from stsbench.encoders.cached_files import read_record
@@ -429,4 +429,4 @@ def _code_digests(kind: type) -> str:
         finder.import_hook(module_name)
     imported_files = [getattr(module, "__file__", None) for module in finder.modules.values()]
     files = {class_file, *filter(None, imported_files)}
-    return " ".join(file_digest(Path(file)) for file in sorted(files) if Path(file).is_file())
+    return " ".join(file_sha256(Path(file)) for file in sorted(files) if Path(file).is_file())

@@ -302,7 +302,7 @@ class Engine:
             keep: Stores the embeddings of some rows.
         """
         embed = partial(self._embed_batch, plan)
-        if plan.budget:
+        if plan.tokens_per_batch:
             # While a device computes one batch, the next is prepared and sent to it.
             with ThreadPoolExecutor(BATCHES_AHEAD) as pool:
                 embed_ahead(pool, batches, embed, keep, n_ahead=BATCHES_AHEAD)
@@ -322,6 +322,13 @@ class Engine:
         Args:
             plan: The plan that the batch belongs to.
             rows: The texts of the batch, as rows of the plan, (b,).
+
+        Returns:
+            The embeddings that the encoder returned, not checked yet; they should be (b, d).
+
+        Raises:
+            EncoderError: The memory does not hold a single sentence, or the encoder's code ended
+                the program.
         """
         encoder_name = self.encoder.name
         has_emptied_cache = False
@@ -337,7 +344,8 @@ class Engine:
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
-                # What earlier batches have left may be all that was missing.
+                # What earlier batches have left may be all that was missing. It is given back
+                # once; without an accelerator there is nothing to give back.
                 if not has_emptied_cache and empty_cache():
                     has_emptied_cache = True
                     continue
@@ -347,21 +355,23 @@ class Engine:
                         f"sentence of {plan.costs[rows].max()} tokens",
                         hint="set a smaller max_length or dtype=bfloat16",
                     ) from error
-            self._raise_parts_per_batch(2 * n_parts, plan.budget)
+            # The next round of this loop reads the new number.
+            self._raise_parts_per_batch(2 * n_parts, plan.tokens_per_batch)
 
-    def _raise_parts_per_batch(self, n_parts: int, budget: int) -> None:
+    def _raise_parts_per_batch(self, n_parts: int, tokens_per_batch: int) -> None:
         """Cut later batches into more parts, unless another thread has done so; tell the user.
 
         Args:
             n_parts: The number of parts per batch.
-            budget: The tokens per batch, for the message.
+            tokens_per_batch: The tokens of a whole batch, for the message.
         """
         if self._parts_per_batch >= n_parts:
             return
         self._parts_per_batch = n_parts
         self.on_notice(
             f"encoder '{self.encoder.name}': the device's memory is too small for its batches; "
-            f"they go in {n_parts} pieces each, as with a token budget of {budget // n_parts}"
+            f"they go in {n_parts} pieces each, "
+            f"as with a token budget of {tokens_per_batch // n_parts}"
         )
 
 
@@ -460,7 +470,7 @@ class _EmbeddingPlan(NamedTuple):
     """The rows of each batch, which are the same for all workers."""
     embed: Callable[[IndexArray], object]
     """Embeds the texts of some rows."""
-    budget: int = 0
+    tokens_per_batch: int = 0
     """The tokens per batch of a device with a memory of its own; 0 if there is none."""
     n_threads: int = 1
     """The most batches to embed side by side, on a thread of torch each; 1 for one at a time."""
@@ -468,10 +478,11 @@ class _EmbeddingPlan(NamedTuple):
     def select_batches(self, share: BatchShare) -> list[IndexArray]:
         """Return the batches of one worker, joined if its device is faster with larger ones."""
         batches = self.batches[share.number :: share.n_workers]
-        if not self.budget or not batches:
+        if not self.tokens_per_batch or not batches:
             return batches
         rows = np.concatenate(batches)
-        return [rows[batch] for batch in plan_batches(self.costs[rows], budget=self.budget)]
+        larger_batches = plan_batches(self.costs[rows], budget=self.tokens_per_batch)
+        return [rows[batch] for batch in larger_batches]
 
 
 def tokenize_texts(encoder: TokenEncoder, texts: Sequence[str]) -> TokenIds:
@@ -521,9 +532,9 @@ def _make_plan(
     if not isinstance(encoder, TokenEncoder):
         return _plan_without_tokens(encoder, texts)
     tokens = tokenize_texts(encoder, texts) if tokens is None else tokens
-    budget = 0
+    tokens_per_batch = 0
     if isinstance(encoder, DeviceEncoder):
-        budget = measure_token_budget(encoder, tokens, TOKEN_BUDGET)
+        tokens_per_batch = measure_token_budget(encoder, tokens, TOKEN_BUDGET)
     batches = list(plan_batches(tokens.lengths, budget=TOKEN_BUDGET))
     n_threads = 1
     # By the planned batches, not by those that are missing: a resumed run embeds in the same way.
@@ -533,7 +544,7 @@ def _make_plan(
         costs=tokens.lengths,
         batches=batches,
         embed=partial(encoder.embed_tokens, tokens),
-        budget=budget,
+        tokens_per_batch=tokens_per_batch,
         n_threads=n_threads,
     )
 

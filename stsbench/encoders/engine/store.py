@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core.errors import OutputError
-from stsbench.core.files import file_digest, remove, remove_stale, write_atomically
+from stsbench.core.files import file_sha256, remove, remove_stale, write_atomically
 from stsbench.encoders.base import Embeddings, FloatArray
 from stsbench.encoders.engine.drift import DriftMonitor, archive_folder
 
@@ -95,7 +95,7 @@ def _has_hash_of_name(path: Path, modified_ns: int, size: int) -> bool:
 
     The time of its last change and its size are keys of the cache: a changed file is hashed again.
     """
-    return file_digest(path)[:32] == path.stem
+    return file_sha256(path)[:32] == path.stem
 
 
 class _Index(NamedTuple):

@@ -25,7 +25,7 @@ import httpx2
 
 from stsbench.core import settings
 from stsbench.core.errors import CardError, EncoderError, SourceError, StsbenchError
-from stsbench.core.wording import escape_controls, join_lines
+from stsbench.core.wording import as_one_line, escape_controls
 
 TRANSIENT_STATUSES = frozenset({0, 408, 409, 425, 429, 500, 502, 503, 504, 529})
 """Statuses after which the same request may succeed; some overloaded services answer 529."""
@@ -379,7 +379,7 @@ class ServerClient:
         message = message[:MAX_MESSAGE_LENGTH]
         if key:
             message = message.replace(key, "***")
-        return escape_controls(join_lines(without_quotes(message, sent_texts)))[:200]
+        return escape_controls(as_one_line(without_quotes(message, sent_texts)))[:200]
 
 
 def _split_address(url: str) -> SplitResult:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from stsbench.core.errors import EncoderError, SourceError
-from stsbench.core.files import file_digest
+from stsbench.core.files import file_sha256
 from stsbench.core.provenance import fingerprint
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.encoders.base import FloatArray, PositiveInt
 
 CODE_VERSION = 1
@@ -71,7 +71,7 @@ class UniversalSentenceEncoder:
             for path in sorted((self.folder / subfolder).glob("*")):
                 if path.is_file():
                     paths.append(path)
-        files = {path.relative_to(self.folder).as_posix(): file_digest(path) for path in paths}
+        files = {path.relative_to(self.folder).as_posix(): file_sha256(path) for path in paths}
         return fingerprint({"kind": "use", "code": CODE_VERSION, "files": files}, LIBRARIES)
 
     @cached_property
@@ -85,7 +85,7 @@ class UniversalSentenceEncoder:
             return tensorflow.saved_model.load(str(self.folder), tags=tags)
         except Exception as error:  # whatever a broken file makes the library raise
             raise EncoderError(
-                f"{self.folder}: cannot be loaded: {join_lines(error)[:200]}"
+                f"{self.folder}: cannot be loaded: {as_one_line(error)[:200]}"
             ) from error
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
@@ -157,6 +157,6 @@ def _fetch_handle(handle: str) -> Path:
         return Path(tensorflow_hub.resolve(handle))
     except Exception as error:  # its own kinds, urllib's and TensorFlow's
         raise SourceError(
-            f"'{handle}' cannot be fetched: {join_lines(error)[:120]}",
+            f"'{handle}' cannot be fetched: {as_one_line(error)[:120]}",
             hint="download it and pass `params=model=FOLDER`",
         ) from error

@@ -30,7 +30,7 @@ import transformers
 
 from stsbench.core.errors import EncoderError, translate_errors
 from stsbench.core.provenance import fingerprint
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.encoders.accelerator import fork_rng, move_to
 from stsbench.encoders.backends import TorchBackend, is_padding_invariant
 from stsbench.encoders.checkpoint import LOCAL_ONLY, Checkpoint
@@ -178,7 +178,7 @@ def _load(library_class: Any, folder: Path, **options: Any) -> Any:  # noqa: ANN
         is_clear = isinstance(error, OSError | ValueError)
         error_type = "" if is_clear else f"{type(error).__name__}: "
         raise EncoderError(
-            f"{folder}: the {subject} cannot be loaded: {error_type}{join_lines(error)[:300]}"
+            f"{folder}: the {subject} cannot be loaded: {error_type}{as_one_line(error)[:300]}"
         ) from error
 
 

@@ -166,7 +166,7 @@ class TransformerEncoder(CheckpointEncoder):
         subfolder_depth = len(PurePath(subfolder).parts)
         self.root = folder.parents[subfolder_depth - 1] if subfolder_depth else folder
         self.prompt = Prompt(
-            text=find_prompt(self.root, prompt_name, prompt),
+            prefix=find_prompt(self.root, prompt_name, prompt),
             template=prompt_template,
             add_full_stop=add_full_stop,
         )

@@ -19,7 +19,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import is_flash_attn_2_available
 
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.encoders.accelerator import has_flash_attention, is_accelerator, move_to
 
 PROBE_LENGTH = 6
@@ -312,7 +312,7 @@ def leave_out_padding(
         if not all(map(_is_equal, flat, padded, precisions)):
             reason = f"{name} mixes up sentences that are laid end to end"
     except Exception as error:  # whatever another architecture, or a kernel, raises
-        reason = f"{name}: {join_lines(error)[:200]}"
+        reason = f"{name}: {as_one_line(error)[:200]}"
     if reason:
         vars(model).pop("forward", None)
         model.set_attn_implementation(TORCH_ATTENTION)

@@ -24,23 +24,23 @@ class Prompt:
     """The text that is put around every sentence before it is tokenised.
 
     Attributes:
-        text: A text before the sentence.
-        template: A text with one place for the sentence, or two; in place of ``text``.
+        prefix: A text before the sentence.
+        template: A text with one place for the sentence, ``{}``, or two; in place of ``prefix``.
         add_full_stop: First put a full stop after a sentence that does not end in one of
             ``. ? " '``.
 
     Raises:
-        CardError: There are both a text and a template, or the template has neither one place for
+        CardError: There are both a prefix and a template, or the template has neither one place for
             the sentence nor two.
     """
 
-    text: str = ""
+    prefix: str = ""
     template: str = ""
     add_full_stop: bool = False
 
     def __post_init__(self) -> None:
         """Raise CardError if there are both, or if the template has not one or two places."""
-        if self.text and self.template:
+        if self.prefix and self.template:
             raise CardError("give 'prompt' or 'prompt_template', not both")
         if self.template and self.n_copies not in (1, 2):
             raise CardError(
@@ -62,29 +62,32 @@ class Prompt:
     def fingerprint_fields(self) -> list[str]:
         """List everything that can change an embedding, for its fingerprint.
 
-        A text is also given as the template that it equals, with its own braces doubled.
+        A prefix is also given as the template that it equals, with its own braces doubled.
         """
-        escaped_text = self.text.replace("{", "{{").replace("}", "}}")
-        fields = [self.text, self.template or f"{escaped_text}{PLACEHOLDER}"]
+        escaped_prefix = self.prefix.replace("{", "{{").replace("}", "}}")
+        fields = [self.prefix, self.template or f"{escaped_prefix}{PLACEHOLDER}"]
         if self.add_full_stop:
             fields.append("add_full_stop")
         return fields
 
     def wrap(self, sentences: Sequence[str]) -> Sequence[str]:
-        """Return the sentences with this text around each, which are then ready to be tokenised."""
+        """Return the sentences with this text around each, which are then ready to be tokenised.
+
+        If ``add_full_stop`` is set, a sentence without an end gets its full stop first.
+        """
         if self.add_full_stop:
-            sentences = [with_full_stop(sentence) for sentence in sentences]
-        parts = self.template.split(PLACEHOLDER) if self.template else [self.text, ""]
+            sentences = [add_missing_full_stop(sentence) for sentence in sentences]
+        parts = self.template.split(PLACEHOLDER) if self.template else [self.prefix, ""]
         if parts == ["", ""]:
             return sentences
         # As in "a{}b{}c": the sentence goes between each two parts.
         return [sentence.join(parts) for sentence in sentences]
 
 
-def with_full_stop(sentence: str) -> str:
-    """Return the sentence with the full stop that PromptBERT's evaluation adds.
+def add_missing_full_stop(sentence: str) -> str:
+    """Return the sentence with a full stop, unless it ends in one of ``SENTENCE_ENDINGS``.
 
-    The empty sentence stays empty.
+    So does PromptBERT's evaluation. The empty sentence stays empty.
     """
     return sentence if not sentence or sentence.endswith(SENTENCE_ENDINGS) else f"{sentence}."
 
@@ -190,7 +193,7 @@ def second_copy_spans(tokenizer: Any, prompt: Prompt, sentences: Sequence[str]) 
     before, between, _ = prompt.template.split(PLACEHOLDER)
     spans = np.zeros((len(sentences), 2), dtype=np.int64)
     for row, (text, sentence) in enumerate(zip(prompt.wrap(sentences), sentences, strict=True)):
-        copy = with_full_stop(sentence) if prompt.add_full_stop else sentence
+        copy = add_missing_full_stop(sentence) if prompt.add_full_stop else sentence
         # In characters of the wrapped text: what is before the first copy, it, what is between.
         copy_start = len(before) + len(copy) + len(between)
         copy_stop = copy_start + len(copy)

@@ -28,9 +28,9 @@ import numpy.typing as npt
 
 from stsbench.core import settings
 from stsbench.core.errors import DataError
-from stsbench.core.files import MAX_RATIO, MAX_UNPACKED_BYTES, check_is_file
+from stsbench.core.files import MAX_RATIO, MAX_UNPACKED_BYTES, refuse_special_file
 from stsbench.core.provenance import fingerprint
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.encoders.base import FloatArray
 from stsbench.encoders.cached_files import is_sealed, sealed_folder
 
@@ -59,7 +59,7 @@ def read_blocks(path: Path, limit: int | None = None) -> Iterator[VectorBlock]:
     Raises:
         DataError: The file is broken, has no vectors, or has fewer than its first line promises.
     """
-    check_is_file(path)
+    refuse_special_file(path)
     if path.suffix == ".npz":
         words, vectors = _read_npz(path)
         yield VectorBlock(words[:limit], vectors[:limit])
@@ -244,7 +244,7 @@ def _read_npz(path: Path) -> VectorBlock:
             f"{path}: {error.args[0]}; save arrays 'words' and 'vectors' with numpy.savez"
         ) from error
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, MemoryError) as error:
-        raise DataError(f"{path}: is not a complete .npz file ({join_lines(error)})") from error
+        raise DataError(f"{path}: is not a complete .npz file ({as_one_line(error)})") from error
     has_types = words.dtype.kind == "U" and vectors.dtype.kind == "f"
     if not has_types or words.ndim != 1 or vectors.shape[:-1] != words.shape:
         raise DataError(

@@ -26,14 +26,14 @@ import numpy.typing as npt
 from stsbench.core import settings
 from stsbench.core.errors import EncoderError, OutputError, SourceError, look_up, translate_errors
 from stsbench.core.files import (
-    check_is_file,
-    file_digest,
+    file_sha256,
     make_scratch_path,
+    refuse_special_file,
     remove,
     write_atomically,
 )
 from stsbench.core.provenance import fingerprint
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.encoders.base import FloatArray, IndexArray, PositiveInt
 from stsbench.encoders.cached_files import cached_digest, decode_file
 from stsbench.encoders.checkpoint import locate_checkpoint
@@ -165,7 +165,7 @@ class SavedWordEncoder:
             params: Parameters of the encoder beside its files and its tokeniser.
         """
         paths = [self.folder / name for name in (CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE)]
-        digests = {path.name: file_digest(path) for path in paths if path.is_file()}
+        digests = {path.name: file_sha256(path) for path in paths if path.is_file()}
         fields = {
             "kind": self.KIND,
             "code": CODE_VERSION,
@@ -244,7 +244,7 @@ def write_word_folder(
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, scratch)
         scratch.replace(folder / WEIGHTS_FILE)
     except (OSError, SafetensorError) as error:
-        raise OutputError(f"{folder}: cannot be written: {join_lines(error)}") from error
+        raise OutputError(f"{folder}: cannot be written: {as_one_line(error)}") from error
     finally:
         remove(scratch)
     if words:
@@ -452,7 +452,8 @@ def find_vectors(file: str) -> Path:
     if folder:
         paths.append(folder / file)
     for path in paths:
-        check_is_file(path)
+        # A pipe or device is an error; a path that is missing is looked for in the other place.
+        refuse_special_file(path)
         if path.is_file():
             return path
     name = Path(file).name

@@ -273,17 +273,20 @@ class ConvergedSolver:
     def solve(self, problems: Sequence[LogisticProblem]) -> Tensor:
         """Return the optimal weights of each problem, (problems, rows, w + 1), intercept last.
 
-        Problems that did not converge are added to ``n_unfinished``. All problems start from zero
-        weights; as each has one optimum, the start does not matter.
+        For w features there is one row of weights for two classes, otherwise one per class. The
+        number of problems that did not converge is added to ``n_unfinished``. All problems start
+        from zero weights; as each has one optimum, the start does not matter.
         """
+        # The minimiser does not move in the weights themselves, but in variables in which the
+        # curvature is even: a point is one value of these per problem, flat.
         losses = _LogisticLosses(problems, self.classes, self.device)
         zero_points = losses.make_zero_points()
         points, converged = minimise(
             losses, zero_points, tolerance=self.tolerance, max_iterations=self.max_iterations
         )
         self.n_unfinished += int((~converged).sum())
-        all_problems = torch.arange(len(problems), device=self.device)
-        return losses.compute_weights(points, all_problems)
+        problem_numbers = torch.arange(len(problems), device=self.device)
+        return losses.compute_weights(points, problem_numbers)
 
     def _predict_classes(self, weights: Tensor, items: ProbeItems) -> IndexArray:
         """Return the class that each classifier predicts for each item, (n, p).

@@ -25,7 +25,7 @@ from safetensors.torch import load_model, save_model
 
 from stsbench.core.cards import TrainingSection
 from stsbench.core.errors import CardError, Interrupted, OutputError, TrainingError
-from stsbench.core.wording import join_lines
+from stsbench.core.wording import as_one_line
 from stsbench.encoders.runs import find_last_checkpoint
 from stsbench.training.learner import (
     Batch,
@@ -185,7 +185,7 @@ def _make_loop(learner: Learner, settings: LoopSettings, selection: Selection) -
         if not settings.report_to:
             raise
         raise TrainingError(
-            f"`report_to={', '.join(settings.report_to)}`: {join_lines(error)}"
+            f"`report_to={', '.join(settings.report_to)}`: {as_one_line(error)}"
         ) from error
 
 
@@ -380,7 +380,7 @@ def _translate_checkpoint_errors(checkpoint: Path | str | None) -> Iterator[None
         UnpicklingError,
         SafetensorError,
     ) as error:
-        message = f"{checkpoint}: cannot be read: {join_lines(error)[:200]}"
+        message = f"{checkpoint}: cannot be read: {as_one_line(error)[:200]}"
         raise TrainingError(
             f"{message}; move it away to resume from the one before it, or pass `fresh`"
         ) from error
@@ -396,7 +396,7 @@ def _report_full_disk(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
-        error_text = join_lines(error)
+        error_text = as_one_line(error)
         is_disk_full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
         # The system's text, and two with which torch's writer fails on a full disk.
         texts_of_full_disk = ("No space left", "file write failed", "unexpected pos")

@@ -175,18 +175,20 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         """Start with an empty curve.
 
         Args:
-            learner: The method; validation scores its encoders.
+            learner: The method; ``student`` is the model that it trains, and validation scores
+                its encoders.
             settings: The settings of the loop.
         """
         self.learner = learner
         self.settings = settings
-        self.section = settings.selection
-        self.plan = settings.batches
+        self.selection_section = settings.selection
+        """The recipe's section ``[selection]``: when to validate and stop, what to keep."""
+        self.batch_plan = settings.batches
         self.stop_requested = threading.Event()
         """Set if the user requests a stop."""
         self.losses = LossHistory(settings.folder, learner.student.device)
         self.curve: list[dict[str, float]] = []
-        """The points of the curve so far, one per validation."""
+        """The points of the curve so far, one per validation; each is a :data:`Point`."""
         self.best: dict[str, float] | None = None
         """The point with the best score; None before the first validation."""
         self.best_weights: dict[str, torch.Tensor] | None = None
@@ -195,13 +197,16 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         """Functions that are called with each new point of the curve."""
         self.rate: dict[str, float] = {}
         """The learning rate of the last step as ``rate``; empty before the first step."""
-        # The point of this step, until it was reported; and when the last checkpoint was written.
+        # The point of this step until it was reported; None if there is none.
         self._new_point: Point | None = None
-        self._saved_at = time.monotonic()
+        # The time of the last checkpoint, in seconds of the monotonic clock; at first the start.
+        self._last_save_time = time.monotonic()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:  # noqa: ANN401
         """Validate the weights before the first step, if the recipe requests it."""
-        if state.global_step == 0 and is_validation_due(self.section, self.plan, step=0):
+        if state.global_step == 0 and is_validation_due(
+            self.selection_section, self.batch_plan, step=0
+        ):
             self._validate(step=0)
         self.report_progress(state.global_step)
 
@@ -221,12 +226,12 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
             TrainingError: A loss is not finite.
         """
         step = state.global_step
-        is_last = step >= self.plan.steps
+        is_last = step >= self.batch_plan.steps
         # Returns the first process's decision in all processes, since all must go the same way.
         decide_jointly = self.settings.processes.agree
         if is_last:
             self.losses.read_pending()
-        if is_validation_due(self.section, self.plan, step):
+        if is_validation_due(self.selection_section, self.batch_plan, step):
             self._validate(step)
             if decide_jointly(self._is_out_of_patience()):
                 control.should_training_stop = True
@@ -238,10 +243,10 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         may_decide_jointly = (
             self.settings.processes.ranks == 1 or step % self.losses.read_interval == 0
         )
-        is_save_due = time.monotonic() - self._saved_at >= self.settings.checkpoint_seconds
+        is_save_due = time.monotonic() - self._last_save_time >= self.settings.checkpoint_seconds
         if may_decide_jointly and not is_last and decide_jointly(is_save_due):
             control.should_save = True
-            self._saved_at = time.monotonic()
+            self._last_save_time = time.monotonic()
         if control.should_save:
             # No checkpoint is written of weights whose loss is not finite.
             self.losses.read_pending()
@@ -269,7 +274,7 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
 
     def stops_before_end(self, step: int) -> bool:
         """Return whether the user has requested a stop, and this step is not the last anyway."""
-        return self.stop_requested.is_set() and step < self.plan.steps
+        return self.stop_requested.is_set() and step < self.batch_plan.steps
 
     def report_progress(self, step: int) -> None:
         """Report the step, the loss and the scores so far to the progress callback.
@@ -278,7 +283,7 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         """
         progress = TrainingProgress(
             step=step,
-            steps=self.plan.steps,
+            steps=self.batch_plan.steps,
             loss=self.losses.last_loss,
             score=self.curve[-1]["score"] if self.curve else None,
             best=self.best["score"] if self.best else None,
@@ -314,7 +319,7 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         self._new_point = point
         if self.best is None or selection_key(score) > selection_key(self.best["score"]):
             self.best = point
-            if self.section.keep == "best":
+            if self.selection_section.keep == "best":
                 # Tied weights are copied once per name: simple, and they load the same.
                 self.best_weights = {
                     name: tensor.detach().cpu().clone()
@@ -329,15 +334,15 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         ``patience`` counts the validations since the best one, or, if ``patience_counts`` is
         ``declines``, all validations that were worse than the one before. 0 waits for ever.
         """
-        if not self.section.patience or not self.curve:
+        if not self.selection_section.patience or not self.curve:
             return False
         scores = [selection_key(point["score"]) for point in self.curve]
-        if self.section.patience_counts == "declines":
+        if self.selection_section.patience_counts == "declines":
             n_bad = sum(later < earlier for earlier, later in zip(scores, scores[1:], strict=False))
         else:
             best_index = scores.index(max(scores))
             n_bad = len(scores) - 1 - best_index
-        return n_bad >= self.section.patience
+        return n_bad >= self.selection_section.patience
 
     def restore_from(self, folder: Path) -> None:
         """Restore the curve, its losses and the best weights from a checkpoint.

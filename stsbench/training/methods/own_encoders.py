@@ -199,13 +199,15 @@ class PromptBERT(ContrastiveLearner):
             return [encoder]
         first_template = self.templates[0]
 
-        def embed(tokens: Tokens) -> torch.Tensor:
+        def embed_without_template(tokens: Tokens) -> torch.Tensor:
             states = self.mask_states(tokens)
             return self.subtract_template(states, tokens["attention_mask"], first_template)
 
         return [
             StudentEncoder(
-                self.student, embed_batch=embed, apply_template=first_template.prompt.wrap
+                self.student,
+                embed_batch=embed_without_template,
+                apply_template=first_template.prompt.wrap,
             )
         ]
 
@@ -252,7 +254,7 @@ class ISBERT(Learner):
         )
         self.activate = torch.nn.ReLU() if self.activation == "relu" else torch.nn.Identity()
 
-    def local_states(self, tokens: Tokens, *, mask_padding: bool = True) -> torch.Tensor:
+    def convolve_tokens(self, tokens: Tokens, *, mask_padding: bool = True) -> torch.Tensor:
         """Run model and convolutions, and return their output for each token, after the activation.
 
         It is (b, t, channels * number of widths).
@@ -274,19 +276,25 @@ class ISBERT(Learner):
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """Return minus the estimated mutual information of tokens and sentences."""
         tokens = batch["views"]
-        local = self.local_states(tokens, mask_padding=self.mask_padding)
+        local = self.convolve_tokens(tokens, mask_padding=self.mask_padding)
         pooled = masked_mean(local, tokens["attention_mask"])
         return {"loss": jsd_mutual_information(local, tokens["attention_mask"], pooled)}
 
     def encoders(self) -> list[Encoder]:
-        """Return the student with its convolutions: their mean over tokens is the embedding."""
+        """Return the student with its convolutions: their mean over tokens is the embedding.
 
-        def embed(tokens: Tokens) -> torch.Tensor:
-            return masked_mean(self.local_states(tokens), tokens["attention_mask"])
+        It is the only encoder of the list, so that validation has nothing to choose.
+        """
+
+        def embed_by_mean(tokens: Tokens) -> torch.Tensor:
+            """Return the embeddings of a batch, (b, channels * number of widths)."""
+            return masked_mean(self.convolve_tokens(tokens), tokens["attention_mask"])
 
         return [
             StudentEncoder(
-                self.student, embed_batch=embed, width=int(self.cnn.get_embedding_dimension())
+                self.student,
+                embed_batch=embed_by_mean,
+                width=int(self.cnn.get_embedding_dimension()),
             )
         ]
 

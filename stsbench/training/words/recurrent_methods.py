@@ -168,9 +168,12 @@ class NeighbourTraining(StandaloneMethod):
     clip: float = 5.0
     max_words: int = 30
     tokens: str = "whitespace"
+    """The name of the tokeniser that divides sentences into words."""
     lowercase: bool = False
     every: int = 1000
+    """The number of steps between two validations."""
     steps: int | None = None
+    """The number of steps after which training ends, whatever the epochs; None for no maximum."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +275,7 @@ class SkipThoughtsTraining(NeighbourTraining):
 
         Args:
             model: The trained model.
-            table: The sizes of the encoder's layers.
+            table: The sizes of the encoder's GRU and word vectors, as its ``config.json`` has them.
             words: The vocabulary, in the order of the word vectors.
         """
         # The released encoder has two halves of these names; here one of them is trained.
@@ -285,6 +288,7 @@ class SkipThoughtsTraining(NeighbourTraining):
             for key, tensor in model.state_dict().items()
             if key.startswith(("embedding", "gru."))
         }
+        # Users may replace these two when they load the encoder; ``config`` is fixed.
         params = {"append_eos": self.append_eos, "tokens": self.tokens}
         return WordEncoderFiles(
             kind="skip_thoughts", config=config, tensors=tensors, params=params, words=words

@@ -43,10 +43,15 @@ class WordEncoderFiles(NamedTuple):
     """An encoder as arguments of :func:`stsbench.encoders.words.words.write_word_folder`."""
 
     kind: str
+    """The kind of encoder, under which it is loaded."""
     config: msgspec.Struct
+    """The content of ``config.json``: what belongs to the weights."""
     tensors: Mapping[str, torch.Tensor]
+    """The weights by name."""
     params: Mapping[str, Any]
+    """The parameters that the encoder is loaded with, unless a user gives others."""
     words: Sequence[str] = ()
+    """The vocabulary, in the order of the word vectors; empty if the encoder has none."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,7 +64,7 @@ def test_equals_transformers_one_sentence_at_a_time(tiny, kind, monkeypatch):
     encoder, folder = make_encoder(tiny, kind), tiny[kind.split()[0]]
     full = [s for s in SENTENCES if s or not kind.startswith("gpt2")]
     expected = np.stack(
-        [alone(folder, encoder.prompt.text + s, str(encoder.pooling)) for s in full]
+        [alone(folder, encoder.prompt.prefix + s, str(encoder.pooling)) for s in full]
     )
     if encoder.normalise:
         expected /= np.linalg.norm(expected, axis=1, keepdims=True)

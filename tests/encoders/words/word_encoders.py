@@ -13,7 +13,7 @@ import torch
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
-from stsbench.core.files import file_digest
+from stsbench.core.files import file_sha256
 from stsbench.encoders.words.recurrent import BiLstm, GruTable, HalvesConfig, InferSentConfig
 from stsbench.encoders.words.words import FastSentConfig, write_word_folder
 
@@ -69,7 +69,7 @@ def write_vectors(path: Path, version: int) -> Path:
 
 
 def write_infersent(folder: Path, vectors: Path, version: int = 1) -> Path:
-    digest = file_digest(vectors)
+    digest = file_sha256(vectors)
     config = InferSentConfig(
         version=1 if version == 1 else 2,
         word_size=3,
