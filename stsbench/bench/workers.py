@@ -1,6 +1,6 @@
 """The jobs of workers: each embeds a share of an encoder's batches, or scores tasks.
 
-None of them needs Ray, which distributes them.
+None of them needs what distributes them: Ray, or processes of this machine.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class ProgressReporter:
     """Reports the progress of a job to the run, at most once in ``REPORT_SECONDS``."""
 
     job_id: int
-    report: Callable[[Report], None]
+    report: Callable[[Report], object]
     """Called with each report."""
     last_report: float = field(default=-REPORT_SECONDS, init=False)
     """The time of the last report."""

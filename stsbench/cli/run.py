@@ -59,6 +59,7 @@ def run_command(
     no_store: opt.NoStore = False,
     fresh: opt.Fresh = False,
     on: opt.ScoringExecutor = "local",
+    devices: opt.ScoringDevices = None,
     gpus_per_encoder: opt.GpusPerEncoder = None,
     timeout: opt.Timeout = None,
     dry_run: opt.DryRun = False,
@@ -82,10 +83,11 @@ def run_command(
     """
     from stsbench.api.names import NameResolver
     from stsbench.bench.plan import CleanScoreSettings, RunPlan
-    from stsbench.bench.run import EXECUTORS
+    from stsbench.bench.run import load_executor
+    from stsbench.encoders.accelerator import resolve_devices
 
     catalogue = opt.read_cards(cards)
-    typed = _check_options(context, on)
+    typed = _check_options(context, "devices" if devices else on)
     if not dry_run:
         continue_in_child(on)
     params = parse_assignments(
@@ -113,13 +115,14 @@ def run_command(
         seeds=parse_seeds(seeds),
         store=resolve_store(store, no_store=no_store),
         executor=on,
+        devices=resolve_devices(devices) if devices is not None else (),
         timeout=timeout,
         gpus_per_encoder=gpus_per_encoder,
         clean=CleanScoreSettings(corpora=clean, min_similarity=near, folder=corpora)
         if clean
         else None,
     )
-    EXECUTORS.load_at(on)
+    load_executor(plan)
     if dry_run:
         exit_code = _forecast(plan, as_json=as_json)
     elif bare:
@@ -181,7 +184,7 @@ def _print_unfinished_runs(specs: Sequence[str]) -> None:
                 print_error(f"not scored: {run}")
 
 
-def _check_options(context: opt.Context, on: str) -> TypedOptions:
+def _check_options(context: opt.Context, executor: str) -> TypedOptions:
     """Return the options that the user typed; raise StsbenchError if one would have no effect."""
     typed = TypedOptions.from_context(context)
     typed.forbid_beside("--dry-run", "--verbose", "--plot", "--clean")
@@ -191,7 +194,9 @@ def _check_options(context: opt.Context, on: str) -> TypedOptions:
     typed.forbid_without("--variants", "--plot")
     typed.forbid_without("--plot", "--width")
     typed.forbid_without("--clean", "--near", "--corpora")
-    typed.forbid_elsewhere(on, "--gpus-per-encoder", "--timeout")
+    typed.forbid_beside("--devices", "--on")
+    if executor == "local":
+        typed.forbid("without --devices or --on ray", "--gpus-per-encoder", "--timeout")
     return typed
 
 
@@ -255,7 +260,7 @@ def _score(
         encoder_folders = {result.path_in(folder).parent for result in results}
         is_one_encoder = len(encoder_folders) == 1 and not has_variants
         print_text(f"Results: {encoder_folders.pop() if is_one_encoder else folder}/")
-    if plan.executor != "local" and progress.failures:
+    if (plan.devices or plan.executor != "local") and progress.failures:
         # In a run of many workers, the lines about failures are far above.
         print_text("\nFailed\n")
         print_rows(["what", "why"], [*progress.failures.values()])

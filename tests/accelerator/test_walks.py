@@ -18,8 +18,10 @@ WALKS = sorted(Path(__file__).parent.glob("walk_*.py"))
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="torch knows one accelerator only")
 @pytest.mark.parametrize("path", WALKS, ids=lambda path: path.stem)
 def test_everything_comes_out_on_an_accelerator_as_on_the_cpu(path):
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-n", "0", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
+    # Shown by ``pytest -s -n 0 tests/accelerator``.
+    sys.stdout.write("\n".join(["", *re.findall(r"::(\S.*) PASSED", done.stdout), ""]))
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert " passed" in done.stdout and "skipped" not in done.stdout
 

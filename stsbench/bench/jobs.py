@@ -1,16 +1,19 @@
-"""The jobs of a run on Ray: what each is made of, and how a worker carries it out."""
+"""The jobs of a run on several workers: what each is made of, and who carries it out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from stsbench.bench import ray_cluster, workers
 from stsbench.bench.plan import Cell, EncoderPlan
 from stsbench.core.errors import StsbenchError
 from stsbench.encoders.engine.embed import BatchShare
+
+Reference = Any
+"""What stands for an object that workers get, or for the result of a job."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -20,8 +23,8 @@ class EncoderJobs:
     encoder_plan: EncoderPlan
     cells_to_score: Sequence[Cell]
     """The cells that are still to be scored."""
-    encoder: ray_cluster.Reference = None
-    """Ray's reference to the encoder; None before a job needs it."""
+    encoder: Reference = None
+    """The reference to the encoder; None before a job needs it."""
     remaining_steps: Iterator[Sequence[Job]] = iter(())
     """The steps that have not started: the jobs of a step run at the same time, and the next step
     starts when all of them have ended."""
@@ -64,7 +67,7 @@ class EncoderJobs:
         n_jobs: int,
         activity: str,
         work: Callable[..., workers.JobResult],
-        texts: ray_cluster.Reference,
+        texts: Reference,
         *arguments: object,
         sentences_per_job: int = 0,
     ) -> list[Job]:
@@ -74,7 +77,7 @@ class EncoderJobs:
             n_jobs: The number of jobs, and so of shares.
             activity: What the jobs do, as it is printed, with a number behind it if there are more.
             work: The function to call on workers.
-            texts: Ray's reference to all the texts.
+            texts: The reference to all the texts.
             arguments: The function's arguments after the encoder, the texts and the share.
             sentences_per_job: The number of sentences that each job embeds.
         """
@@ -97,7 +100,7 @@ class Job:
     work: Callable[..., workers.JobResult]
     """The function to call, with a :class:`workers.ProgressReporter` and the arguments."""
     arguments: Sequence[object]
-    """Its arguments; Ray replaces its references with the objects that they refer to."""
+    """Its arguments; references are replaced with the objects that they stand for."""
     cells: Sequence[Cell] = ()
     """The cells that it scores."""
     single_task: str = ""
@@ -108,8 +111,8 @@ class Job:
     """The number of sentences that it embeds."""
     tries: int = 1
     """How often it has been started."""
-    reference: ray_cluster.Reference = None
-    """Ray's reference to its result."""
+    reference: Reference = None
+    """The reference to its result; None before it has started."""
     result: workers.JobResult = workers.JobResult()
     """Its result; empty before it has ended."""
 
@@ -118,35 +121,69 @@ class FinishedJob(NamedTuple):
     """A job that has ended, with its result, or its error if it has failed."""
 
     job_id: int
-    """Its key in :attr:`RayRun.running_jobs`."""
+    """Its key in :attr:`JobRun.running_jobs`."""
     outcome: workers.JobResult | Exception
+
+
+class WorkerPool(Protocol):
+    """The workers of a run, which carry out its jobs."""
+
+    name: str
+    """The executor, as results record it."""
+    option: str
+    """The field of the plan by which the user has chosen it."""
+
+    @property
+    def shares_tokens(self) -> bool:
+        """Whether workers tokenize for each other; else each tokenizes all texts."""
+
+    def count_devices(self) -> int:
+        """Return the number of workers that can embed at the same time."""
+
+    def shares_folder(self, folder: Path) -> bool:
+        """Return whether all workers see a folder of this machine."""
+
+    def put(self, value: object) -> Reference:
+        """Store an object for the workers; raises whatever an object raises that cannot be sent."""
+
+    def start(self, job_id: int, job: Job) -> Reference:
+        """Let a worker carry out a job, as soon as one is free."""
+
+    def finished_jobs(self, running_jobs: Mapping[int, Job]) -> Iterator[FinishedJob]:
+        """Yield the jobs that have ended, after a wait of ``WAIT_SECONDS`` at most.
+
+        Args:
+            running_jobs: The jobs that have started and not ended, by id; at least one.
+        """
+
+    def read_reports(self) -> Sequence[workers.Report]:
+        """Return the reports that running jobs have sent since the last call."""
+
+    def cancel(self, job: Job) -> None:
+        """End a job by force: its process may hang."""
+
+    def stop(self, running_jobs: Sequence[Job]) -> None:
+        """Stop running jobs as Ctrl-C does, at the end of the run; there may be none."""
 
 
 def run_job(
     job_id: int,
-    report_queue: ray_cluster.Ray,
-    versions: Mapping[str, str],
+    report: Callable[[workers.Report], object],
     work: Callable[..., workers.JobResult],
     *arguments: object,
-) -> workers.JobResult | Exception:
-    """Carry out a job on a worker, and return its result or its error, which is not raised.
+) -> workers.JobResult:
+    """Carry out a job on a worker, and return its result.
 
     Args:
         job_id: The job, as its reports name it.
-        report_queue: The queue of the run, which gets the reports on the job's progress.
-        versions: The versions that this machine must have, by package.
+        report: Sends a report to the run.
         work: The function of the job; its first argument is a :class:`workers.ProgressReporter`.
         arguments: Its arguments after the reporter.
     """
-    report_progress = workers.ProgressReporter(job_id, report_queue.actor.put_nowait.remote)
+    report_progress = workers.ProgressReporter(job_id, report)
     # The first report tells the run when the job has started, and on which worker.
     report_progress(0, 1)
-
-    def checked_work() -> workers.JobResult:
-        ray_cluster.check_versions(versions)
-        return work(report_progress, *arguments)
-
-    return ray_cluster.catch_errors(checked_work)
+    return work(report_progress, *arguments)
 
 
 def may_succeed_again(error: Exception) -> bool:
