@@ -209,8 +209,22 @@ def set_up() -> tuple[PretendModule, list[Any]]:
         constructors.impl(name, partial(_run_operation, operation), "PrivateUse1")
     # Weights are moved in place, as on a real device: else tied weights would part.
     _torch.__future__.set_swap_module_params_on_conversion(True)
+    _torch.nn.Module.load_state_dict = _loading_in_place(_torch.nn.Module.load_state_dict)
     _torch.Tensor.pin_memory = lambda tensor, device=None: tensor
     return module, [operations, autocast, constructors]
+
+
+def _loading_in_place(load: Any) -> Any:
+    """Load weights into the parameters that are there: a recurrent layer's cannot be swapped."""
+
+    def load_state_dict(*arguments: Any, **options: Any) -> Any:
+        _torch.__future__.set_swap_module_params_on_conversion(False)
+        try:
+            return load(*arguments, **options)
+        finally:
+            _torch.__future__.set_swap_module_params_on_conversion(True)
+
+    return load_state_dict
 
 
 def _run_operation(operation: Any, *args: Any, **kwargs: Any) -> Any:

