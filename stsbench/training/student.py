@@ -23,13 +23,12 @@ from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.transformer.backbone import Backbone, load_model, load_tokenizer
 from stsbench.encoders.transformer.pooling import POOLINGS, FirstTokenPooling, Pooling
 from stsbench.training.loop.on_cpu import (
-    Tokens,
-    compute_in_parts,
     evaluating,
     layout_of,
     omits_padding,
     padding_computed,
 )
+from stsbench.training.loop.parts import Tokens, compute_in_parts
 
 DROPOUT_FIELD = re.compile(
     r"(?!classifier|summary|pooler|qa|seq_classif)\w*(dropout(_prob|_rate)?|pdrop)"
@@ -353,7 +352,7 @@ class Student(torch.nn.Module):
         """Compute a row of results for each row of a batch, in parts or in chunks.
 
         Parts have rows of similar length, see
-        :func:`stsbench.training.loop.on_cpu.compute_in_parts`; chunks have the student's size.
+        :func:`stsbench.training.loop.parts.compute_in_parts`; chunks have the student's size.
 
         Args:
             tokens: The batch; all tensors, (b, t) each, are cut to the part.

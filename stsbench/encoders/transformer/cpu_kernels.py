@@ -1,23 +1,36 @@
-"""Linear layers with packed weights on a CPU, and attention that skips padding on a GPU.
+"""Linear layers by oneDNN on a CPU, and attention that skips padding on a GPU.
 
 On a CPU oneDNN, part of torch, multiplies with weights that are packed once, and computes an
 activation or a sum in the same pass. By default torch uses MKL in float32, without the wide
 instructions of AMD processors, and packs bfloat16 again for each batch: on one thread of an AMD
 EPYC ``minilm`` takes 1.18 to 1.26 times the time in float32, 1.03 to 1.15 in bfloat16 (500
-sentences, in turns). For the share of the processor's peak see ``benchmarks/encode.py``.
+sentences, in turns). For the share of the processor's peak see ``benchmarks/encode.py``. In
+training, where weights change with each step, oneDNN multiplies with plain ones: if its products
+are faster than torch's own, which a short measurement decides, see :func:`fastest_products`.
 """
 
 from __future__ import annotations
 
+import hashlib
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from math import sqrt
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 
+import msgspec
 import torch
 import transformers
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from transformers.utils import is_flash_attn_2_available
+
+from stsbench.core import settings
+from stsbench.core.errors import OutputError
+from stsbench.core.files import write_atomically
+from stsbench.core.provenance import processor
 
 PACKED_BATCH_TOKENS = 2048
 """The number of tokens in a batch for which the layout of packed weights is best."""
@@ -96,7 +109,7 @@ def pack_linears(model: torch.nn.Module) -> None:
     A layer of BERT is packed together with the activation or the sum that follows it. Layers whose
     type oneDNN does not support on this processor stay as they are.
     """
-    if not (hasattr(torch.ops.mkldnn, "_linear_pointwise") and torch._C._has_mkldnn):
+    if not _has_onednn():
         return
     for name, child in model.named_children():
         if _can_pack(child):
@@ -122,6 +135,11 @@ def runs_on_tokens(model: torch.nn.Module) -> bool:
     except Exception:  # whatever torch raises for a layout of weights that it does not know
         return False
     return True
+
+
+def _has_onednn() -> bool:
+    """Return whether this torch can multiply by oneDNN."""
+    return hasattr(torch.ops.mkldnn, "_linear_pointwise") and torch._C._has_mkldnn
 
 
 def _can_pack(layer: object) -> bool:
@@ -203,6 +221,143 @@ def _is_close(output: torch.Tensor, expected: torch.Tensor) -> bool:
     # Another order of sums changes less than half of the digits; another function changes more.
     tolerance = sqrt(torch.finfo(expected.dtype).eps) * float(expected.abs().max())
     return torch.allclose(output, expected, rtol=0, atol=tolerance)
+
+
+MIN_CHOSEN_WEIGHTS = 1 << 14
+"""The number of weights from which a layer's products are chosen; smaller ones cost little."""
+TIMED_SHAPE = (1024, 512)
+"""The rows, and the inputs and outputs, of the products that are timed: 2 to 8 ms on one core."""
+TIMED_ROUNDS = 5
+"""How often each product is timed, in turns; the least time counts."""
+MIN_GAIN = 1.1
+"""How many times faster than torch's own product oneDNN's must be to be chosen."""
+
+
+class ProductChoice(NamedTuple):
+    """Whether oneDNN, not torch's own, computes each of the three products of a linear layer."""
+
+    output: bool
+    input_gradient: bool
+    weight_gradient: bool
+
+
+def choose_products(module: torch.nn.Module) -> None:
+    """Let the float32 linear layers of a module on a CPU use the faster products, in place.
+
+    Layers keep their weights and names. Subclasses of torch's layer and small layers stay as they
+    are, and so do all layers if torch's own products are the faster ones.
+
+    Args:
+        module: The module, to be trained or not.
+    """
+    layers = [
+        layer
+        for layer in module.modules()
+        if _can_pack(layer) and cast(torch.nn.Linear, layer).weight.numel() >= MIN_CHOSEN_WEIGHTS
+    ]
+    if not layers or not _has_onednn():
+        return
+    products = fastest_products()
+    if any(products):
+        for layer in layers:
+            # A new class, not a new layer: others may refer to this one, or share its weights.
+            layer.__class__ = ChosenLinear
+            layer.products = products  # type: ignore[assignment]
+
+
+class ChosenLinear(torch.nn.Linear):
+    """A linear layer whose products are oneDNN's or torch's own, in float32 on a CPU."""
+
+    products: ProductChoice
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x W^T + b: (..., h) to (..., k)."""
+        is_float32 = x.dtype == self.weight.dtype == torch.float32
+        is_plain = x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+        if not (is_float32 and is_plain and x.numel()):
+            return super().forward(x)
+        output = _LinearProduct.apply(x, self.weight, self.bias, self.products)  # type: ignore[no-untyped-call]
+        return cast(torch.Tensor, output)
+
+
+class _LinearProduct(torch.autograd.Function):
+    """x W^T + b, and its gradients by x (..., h), W (k, h) and b (k,), which may be None."""
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> torch.Tensor:  # noqa: ANN401 - torch's own
+        x, weight, bias, products = arguments
+        ctx.save_for_backward(x, weight)
+        ctx.products = products
+        return _multiply(x, weight, bias, by_onednn=products.output)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
+        x, weight = ctx.saved_tensors
+        products: ProductChoice = ctx.products
+        needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        grad_x = grad_weight = grad_bias = None
+        gradient = gradient.contiguous()
+        gradient_rows = gradient.view(-1, gradient.shape[-1])
+        if needs_x:
+            grad_x = _multiply(gradient, weight.T, by_onednn=products.input_gradient)
+        if needs_weight:
+            # oneDNN reads no tensor in which several elements share memory, as expanded ones do.
+            x_rows = x.contiguous().view(-1, x.shape[-1])
+            grad_weight = _multiply(gradient_rows.T, x_rows.T, by_onednn=products.weight_gradient)
+        if needs_bias:
+            grad_bias = gradient_rows.sum(dim=0)
+        return grad_x, grad_weight, grad_bias, None
+
+
+def _multiply(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None, *, by_onednn: bool
+) -> torch.Tensor:
+    """Return a b^T + bias in float32, (..., k), for a (..., h), b (k, h) and perhaps bias (k,)."""
+    if not by_onednn:
+        return functional.linear(a, b, bias)
+    return cast(torch.Tensor, torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", [], ""))
+
+
+def fastest_products() -> ProductChoice:
+    """Return which products oneDNN computes faster than torch on this processor, in float32.
+
+    Torch's own are MKL's, which on AMD processors use no AVX-512: one core of an EPYC with AVX-512
+    computes 113 GFLOP/s by them, 265 by oneDNN. The first call times all six products, in CPU
+    seconds, so that other processes matter little. The choice is stored in the cache folder for
+    this processor, version of torch and number of threads.
+    """
+    key = f"{processor()}\n{torch.__version__}\n{torch.get_num_threads()}"
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    path: Path = settings.cache_folder() / "products" / f"{digest[:32]}.json"
+    with suppress(OSError, msgspec.DecodeError, RecursionError):
+        return msgspec.json.decode(path.read_bytes(), type=ProductChoice)
+    n_rows, width = TIMED_SHAPE
+    x, gradient, weight = (torch.ones(n, width) for n in (n_rows, n_rows, width))
+    choice = ProductChoice(
+        output=_is_onednn_faster(x, weight),
+        input_gradient=_is_onednn_faster(gradient, weight.T),
+        weight_gradient=_is_onednn_faster(gradient.T, x.T),
+    )
+    # Without a cache the next process measures again.
+    with suppress(OutputError):
+        write_atomically(path, msgspec.json.encode(choice) + b"\n")
+    return choice
+
+
+@torch.inference_mode()
+def _is_onednn_faster(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Time a b^T by torch and by oneDNN in turns; return whether oneDNN is clearly faster."""
+    best_seconds = {False: float("inf"), True: float("inf")}
+    # The first round is not timed: oneDNN compiles, and threads start.
+    for round_ in range(TIMED_ROUNDS + 1):
+        for by_onednn, best in best_seconds.items():
+            start = time.process_time()
+            _multiply(a, b, by_onednn=by_onednn)
+            seconds = time.process_time() - start
+            if round_:
+                best_seconds[by_onednn] = min(best, seconds)
+    return best_seconds[False] > MIN_GAIN * best_seconds[True]
 
 
 def use_flash_attention(model: transformers.PreTrainedModel) -> None:

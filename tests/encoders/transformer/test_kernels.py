@@ -1,16 +1,24 @@
-"""Packed linear layers against torch's own, and models of the library packed against themselves."""
+"""Packed linear layers against torch's own, models packed against themselves, and chosen products."""
 
 import copy
+from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
 import transformers
 
+from stsbench.core import settings
+from stsbench.encoders.transformer import cpu_kernels
 from stsbench.encoders.transformer.cpu_kernels import (
     ACTIVATIONS,
     SUPPORTED_TYPES,
+    ChosenLinear,
     PackedLinear,
     PackedOutput,
+    ProductChoice,
+    choose_products,
+    fastest_products,
     pack_linears,
 )
 
@@ -142,3 +150,110 @@ def test_a_type_that_onednn_does_not_take_here_stays(monkeypatch):
     model = made("bert").to(torch.bfloat16)
     pack_linears(model)
     assert "PackedLinear" not in kinds_of(model)
+
+
+WIDTH, OUTPUTS = 144, 128
+LAYOUTS = {
+    "rows": lambda: torch.randn(6, WIDTH),
+    "batch": lambda: torch.randn(2, 3, WIDTH),
+    "vector": lambda: torch.randn(WIDTH),
+    "columns": lambda: torch.randn(WIDTH, 6).T,
+    "expanded": lambda: torch.randn(WIDTH).expand(6, WIDTH),
+    "part": lambda: torch.randn(6, 2 * WIDTH)[:, WIDTH:],
+}
+
+
+def chosen_layer(monkeypatch, products: ProductChoice, *, bias: bool = True) -> torch.nn.Linear:
+    monkeypatch.setattr(cpu_kernels, "fastest_products", lambda: products)
+    layer = torch.nn.Linear(WIDTH, OUTPUTS, bias=bias)
+    choose_products(torch.nn.Sequential(layer))
+    return layer
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("by_onednn", list(product([True, False], repeat=3)))
+def test_each_product_has_the_values_of_float64(monkeypatch, bias, layout, by_onednn):
+    torch.manual_seed(0)
+    layer = chosen_layer(monkeypatch, ProductChoice(*by_onednn), bias=bias)
+    assert (type(layer) is ChosenLinear) is any(by_onednn)
+    literal = copy.deepcopy(layer).double()
+    values = []
+    for some_layer in (layer, literal):
+        torch.manual_seed(1)
+        x = LAYOUTS[layout]().to(some_layer.weight.dtype).detach().requires_grad_()
+        output = some_layer(x)
+        # A sum's gradient is expanded; the other one differs at each element.
+        scale = torch.arange(output.numel(), dtype=x.dtype).view_as(output).cos()
+        total = (output * scale).sum() + output.sum()
+        gradients = torch.autograd.grad(total, [x, *some_layer.parameters()])
+        values.append([output, *torch.autograd.grad(some_layer(x).sum(), x), *gradients])
+    for computed, expected in zip(*values, strict=True):
+        assert computed.dtype is torch.float32
+        torch.testing.assert_close(computed.double(), expected, rtol=1e-6, atol=1e-5)
+
+
+def test_gradients_are_of_the_parts_that_need_one(monkeypatch):
+    layer = chosen_layer(monkeypatch, ProductChoice(True, True, True))
+    layer.weight.requires_grad_(False)
+    x = torch.randn(3, WIDTH, requires_grad=True)
+    layer(x).sum().backward()
+    assert x.grad is not None and layer.bias.grad is not None and layer.weight.grad is None
+    with torch.no_grad():
+        assert not layer(x).requires_grad
+
+
+def test_other_types_subclasses_and_small_layers_keep_torch_s_own_product(monkeypatch):
+    class Own(torch.nn.Linear):
+        pass
+
+    layer = chosen_layer(monkeypatch, ProductChoice(True, True, True))
+    others = torch.nn.Sequential(Own(WIDTH, OUTPUTS), torch.nn.Linear(8, 8))
+    choose_products(others)
+    assert [type(other) for other in others] == [Own, torch.nn.Linear]
+    x = torch.randn(3, WIDTH)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert layer(x).dtype is torch.bfloat16
+    assert layer(x[:0]).shape == (0, OUTPUTS)
+    plain = torch.nn.functional.linear
+    assert torch.equal(layer.double()(x.double()), plain(x.double(), layer.weight, layer.bias))
+
+
+def test_shared_weights_stay_shared_and_names_stay(monkeypatch):
+    monkeypatch.setattr(cpu_kernels, "fastest_products", lambda: ProductChoice(True, True, True))
+    model = torch.nn.ModuleDict(
+        {"in": torch.nn.Embedding(OUTPUTS, WIDTH), "out": torch.nn.Linear(WIDTH, OUTPUTS)}
+    )
+    model["out"].weight = model["in"].weight
+    names = list(model.state_dict())
+    choose_products(model)
+    assert type(model["out"]) is ChosenLinear and list(model.state_dict()) == names
+    model["out"](model["in"](torch.tensor([3, 4]))).sum().backward()
+    assert model["in"].weight.grad is model["out"].weight.grad
+
+
+@pytest.fixture
+def small_times(monkeypatch, tmp_path) -> Path:
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(cpu_kernels, "TIMED_SHAPE", (8, 8))
+    return settings.cache_folder() / "products"
+
+
+def test_products_are_timed_once_and_stored_by_processor_and_threads(small_times, monkeypatch):
+    monkeypatch.setattr(cpu_kernels, "MIN_GAIN", 0.0)
+    assert fastest_products() == (True, True, True)
+    monkeypatch.setattr(cpu_kernels, "MIN_GAIN", float("inf"))
+    assert fastest_products() == (True, True, True)
+    monkeypatch.setattr(cpu_kernels, "processor", lambda: "another processor")
+    assert fastest_products() == (False, False, False)
+    files = sorted(small_times.iterdir())
+    assert len(files) == 2
+    for path in files:
+        path.write_text("[true]")
+    assert fastest_products() == (False, False, False)
+
+
+def test_products_are_chosen_without_a_cache_too(small_times, monkeypatch):
+    small_times.write_text("no folder")
+    monkeypatch.setattr(cpu_kernels, "MIN_GAIN", 0.0)
+    assert fastest_products() == (True, True, True)

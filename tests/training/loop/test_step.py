@@ -15,8 +15,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from stsbench.core.cards import TrainingSection
 from stsbench.core.errors import CardError
+from stsbench.encoders.transformer import cpu_kernels
 from stsbench.training.learner import Learner
-from stsbench.training.loop import on_cpu
+from stsbench.training.loop import parts
 from stsbench.training.loop.loop import check_training_settings, prepare_learner
 from stsbench.training.methods.own_encoders import ISBERT
 from stsbench.training.methods.two_models import ContrastiveTension
@@ -68,6 +69,23 @@ def test_chunks_have_the_loss_and_gradient_of_the_whole_batch(masked_lm, case):
     assert furthest(gradients(precise(made(masked_lm, case)), facts(chunk=5)), whole) < 1e-6
 
 
+@pytest.mark.parametrize("case", [*CASES, *DRAWN])
+def test_products_of_onednn_have_the_loss_and_gradient_of_torch_s_own(masked_lm, case, monkeypatch):
+    monkeypatch.setattr(cpu_kernels, "MIN_CHOSEN_WEIGHTS", 0)
+    found = []
+    for by_onednn in (True, False):
+        products = cpu_kernels.ProductChoice(by_onednn, by_onednn, by_onednn)
+        monkeypatch.setattr(cpu_kernels, "fastest_products", lambda products=products: products)
+        learner = made(masked_lm, case, dropout=0.1)
+        found.append(gradients(learner, facts()))
+        kinds = {type(module) for module in learner.modules()}
+        assert (cpu_kernels.ChosenLinear in kinds) is by_onednn
+    losses = [{name: each[name] for name in each if name.startswith("loss ")} for each in found]
+    assert furthest(*found) < 1e-5
+    for name, expected in losses[1].items():
+        torch.testing.assert_close(losses[0][name], expected, rtol=1e-6, atol=1e-6)
+
+
 def kept(compute: Any, part: Any, *, use_reentrant: bool) -> torch.Tensor:
     """In the place of a checkpoint: what was computed is kept."""
     results: torch.Tensor = compute(part)
@@ -80,7 +98,7 @@ def test_dropout_and_all_other_draws_are_the_same_when_a_chunk_is_computed_again
 ):
     again = gradients(made(masked_lm, case, dropout=0.3), facts(chunk=5))
     with monkeypatch.context() as patch:
-        patch.setattr(on_cpu, "checkpoint", kept)
+        patch.setattr(parts, "checkpoint", kept)
         once = gradients(made(masked_lm, case, dropout=0.3), facts(chunk=5))
     assert furthest(again, once) < 1e-6
     torch.manual_seed(8)
