@@ -39,12 +39,12 @@ from sleeping import ENCODER, TASK, Threads
 import stsbench
 from stsbench.bench import workers as worker
 from stsbench.bench.job_run import JobRun
-from stsbench.bench.jobs import WorkerPool
 from stsbench.bench.plan import RunPlan
 from stsbench.bench.pools import RayPool
 from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.ray_cluster import Ray, connect_ray
 from stsbench.bench.run import RunContext
+from stsbench.bench.workers import WorkerPool
 from stsbench.core.catalogue import Catalogue
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task

@@ -18,9 +18,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.bench.jobs import FinishedJob, Job, run_job
 from stsbench.bench.ray_cluster import WAIT_SECONDS, catch_errors
-from stsbench.bench.workers import Report
+from stsbench.bench.workers import FinishedJob, Job, Report, run_job
 from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.base import Embed, FloatArray
 from stsbench.encoders.tokens import TokenIds

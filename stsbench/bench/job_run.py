@@ -11,12 +11,12 @@ from pathlib import Path
 
 from stsbench.bench import ray_cluster, workers
 from stsbench.bench.embedder import TaskEmbedder
-from stsbench.bench.jobs import EncoderJobs, Job, Reference, WorkerPool, may_succeed_again
 from stsbench.bench.plan import Cell, EncoderPlan, RunPlan
 from stsbench.bench.progress import JobProgress, ProgressTracker
 from stsbench.bench.protocols import PlannedTask
 from stsbench.bench.run import RunContext
 from stsbench.bench.score import select_current
+from stsbench.bench.workers import EncoderJobs, Job, Reference, WorkerPool, may_succeed_again
 from stsbench.core import settings
 from stsbench.core.errors import EncoderError
 from stsbench.core.wording import join_lines

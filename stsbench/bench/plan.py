@@ -100,7 +100,7 @@ class RunPlan:
     executor: str = "local"
     """A row of :data:`stsbench.bench.run.EXECUTORS`, or ``ray://HOST:PORT``."""
     devices: Sequence[str] = ()
-    """The devices of this machine with a process each, in place of the executor."""
+    """The devices of this machine that get a process each from the executor ``devices``."""
     gpus_per_encoder: int | None = None
     """The number of workers that embed for one encoder; None for all free ones."""
     timeout: float | None = None

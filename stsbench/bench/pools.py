@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 
 from stsbench.bench import ray_cluster, workers
 from stsbench.bench.job_run import JobRun
-from stsbench.bench.jobs import FinishedJob, Job, Reference, run_job
 from stsbench.bench.plan import EncoderPlan
 from stsbench.bench.run import RunContext, run_locally
+from stsbench.bench.workers import FinishedJob, Job, Reference, run_job
 from stsbench.core import settings
 from stsbench.core.errors import StsbenchError
 from stsbench.core.provenance import scoring_versions
@@ -183,9 +183,11 @@ def run_on_devices(context: RunContext, encoder_plans: Sequence[EncoderPlan]) ->
         encoder_plans: The encoders with their cells; if no cell is missing, no process is started.
 
     Raises:
-        StsbenchError: The encoders' parameters name a device too.
+        StsbenchError: There are no devices, or the encoders' parameters name one too.
     """
     plan = context.plan
+    if not plan.devices:
+        raise StsbenchError("`executor=devices` needs `devices`, such as 4, or cuda:0,cuda:2")
     if "device" in plan.params:
         raise StsbenchError(
             f"each of the `devices` has encoders of its own; leave out `params=device="
@@ -299,7 +301,8 @@ class ProcessPool:
         process = context.Process(
             target=carry_out_jobs, args=(connection_of_process, device), name=f"stsbench {device}"
         )
-        n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        has_affinity = hasattr(os, "sched_getaffinity")
+        n_cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
         # Ctrl-C in a terminal reaches it too: nothing but a job is to be interrupted by it.
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:

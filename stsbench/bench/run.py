@@ -31,7 +31,6 @@ from stsbench.core.provenance import read_versions
 from stsbench.core.registry import Registry
 from stsbench.core.wording import format_repr
 from stsbench.data.quality import DataToCheck, check_data, load_local_splits
-from stsbench.encoders.backends import check_device
 from stsbench.encoders.load import FILE_PREFIXES, load_named
 from stsbench.encoders.named import NamedEncoder, shared_suffixes
 from stsbench.evaluators.belief import NO_COLUMNS_REASON, believe
@@ -398,26 +397,14 @@ callbacks, and the others continue.
 
 EXECUTORS = Registry(
     "executor",
-    {"local": "stsbench.bench.run:run_locally", "ray": "stsbench.bench.pools:run_on_ray"},
+    {
+        "local": "stsbench.bench.run:run_locally",
+        "ray": "stsbench.bench.pools:run_on_ray",
+        "devices": "stsbench.bench.pools:run_on_devices",
+    },
     group="executors",
     expected="a function of a context and encoder plans, see stsbench.bench.run:Executor",
 )
-
-
-def load_executor(plan: RunPlan) -> Executor:
-    """Load the executor of a plan.
-
-    Raises:
-        StsbenchError: It does not exist, or a device of the plan cannot be used.
-    """
-    if not plan.devices:
-        executor: Executor = EXECUTORS.load_at(plan.executor)
-        return executor
-    from stsbench.bench.pools import run_on_devices
-
-    for device in dict.fromkeys(plan.devices):
-        check_device(device)
-    return run_on_devices
 
 
 def run_locally(context: RunContext, encoder_plans: Sequence[EncoderPlan]) -> Iterator[Result]:
@@ -473,7 +460,7 @@ def run(
         StsbenchError: Nothing at all can be scored (unknown task, no data), or results cannot be
             written.
     """
-    executor = executor or load_executor(plan)
+    executor = executor or EXECUTORS.load_at(plan.executor)
     context = RunContext(plan, callbacks)
     plan.cells  # noqa: B018 - unknown names are refused before anything else
     check_writable(plan.results_folder)

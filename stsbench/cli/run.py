@@ -83,11 +83,20 @@ def run_command(
     """
     from stsbench.api.names import NameResolver
     from stsbench.bench.plan import CleanScoreSettings, RunPlan
-    from stsbench.bench.run import load_executor
+    from stsbench.bench.run import EXECUTORS
     from stsbench.encoders.accelerator import resolve_devices
+    from stsbench.encoders.backends import check_device
 
     catalogue = opt.read_cards(cards)
-    typed = _check_options(context, "devices" if devices else on)
+    typed = TypedOptions.from_context(context)
+    # A typed executor replaces the devices of the project's file.
+    if "--on" in typed and "--devices" not in typed:
+        devices = None
+    device_names = resolve_devices(devices) if devices is not None else ()
+    for device in dict.fromkeys(device_names):
+        check_device(device)
+    executor = "devices" if device_names else on
+    _check_options(typed, executor)
     if not dry_run:
         continue_in_child(on)
     params = parse_assignments(
@@ -114,15 +123,15 @@ def run_command(
         fresh=fresh,
         seeds=parse_seeds(seeds),
         store=resolve_store(store, no_store=no_store),
-        executor=on,
-        devices=resolve_devices(devices) if devices is not None else (),
+        executor=executor,
+        devices=device_names,
         timeout=timeout,
         gpus_per_encoder=gpus_per_encoder,
         clean=CleanScoreSettings(corpora=clean, min_similarity=near, folder=corpora)
         if clean
         else None,
     )
-    load_executor(plan)
+    EXECUTORS.load_at(executor)
     if dry_run:
         exit_code = _forecast(plan, as_json=as_json)
     elif bare:
@@ -184,9 +193,8 @@ def _print_unfinished_runs(specs: Sequence[str]) -> None:
                 print_error(f"not scored: {run}")
 
 
-def _check_options(context: opt.Context, executor: str) -> TypedOptions:
-    """Return the options that the user typed; raise StsbenchError if one would have no effect."""
-    typed = TypedOptions.from_context(context)
+def _check_options(typed: TypedOptions, executor: str) -> None:
+    """Raise StsbenchError if an option was typed that would have no effect."""
     typed.forbid_beside("--dry-run", "--verbose", "--plot", "--clean")
     typed.forbid_beside("--json", "--verbose", "--plot")
     typed.forbid_beside("--variants", "--name", "--verbose", "--no-store", "--clean")
@@ -197,7 +205,6 @@ def _check_options(context: opt.Context, executor: str) -> TypedOptions:
     typed.forbid_beside("--devices", "--on")
     if executor == "local":
         typed.forbid("without --devices or --on ray", "--gpus-per-encoder", "--timeout")
-    return typed
 
 
 def _match_names(
@@ -260,7 +267,7 @@ def _score(
         encoder_folders = {result.path_in(folder).parent for result in results}
         is_one_encoder = len(encoder_folders) == 1 and not has_variants
         print_text(f"Results: {encoder_folders.pop() if is_one_encoder else folder}/")
-    if (plan.devices or plan.executor != "local") and progress.failures:
+    if plan.executor != "local" and progress.failures:
         # In a run of many workers, the lines about failures are far above.
         print_text("\nFailed\n")
         print_rows(["what", "why"], [*progress.failures.values()])

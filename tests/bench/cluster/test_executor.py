@@ -18,13 +18,12 @@ import msgspec
 import pytest
 
 from stsbench.bench.job_run import JobRun
-from stsbench.bench.jobs import EncoderJobs
 from stsbench.bench.plan import RunPlan
 from stsbench.bench.pools import ProcessPool, RayPool, run_on_ray
 from stsbench.bench.progress import ProgressTracker, RunCallbacks
 from stsbench.bench.ray_cluster import check_cluster_versions, connect_ray, starts_own_ray
 from stsbench.bench.run import RunContext, run
-from stsbench.bench.workers import JobResult
+from stsbench.bench.workers import EncoderJobs, JobResult
 from stsbench.core.errors import EncoderError, StsbenchError
 from stsbench.core.provenance import scoring_versions
 from stsbench.encoders.engine.drift import METADATA_FILE
