@@ -1,15 +1,17 @@
 """Embedding the seven STS tests: this engine against sentence-transformers' ``encode``, in one run.
 
     STSBENCH_DATA=DIR python benchmarks/encode.py [--rounds 3] [--checkpoint DIR] [--every 8]
+        [--shape bert-base]
 
 The peer is called as its own evaluators and MTEB call it: each column of each task on its own.
 Sides alternate; each runs at the thread count that was best for it in a warm-up. Both embed
 with the same checkpoint (default: that of the extra ``minilm``). Embeddings must agree, and
 bfloat16's scores must be within 0.1 points. The last column is the share of the processor's peak:
-the FLOP per second that the distinct sentences need without padding, over those that a bare product
-of matrices of that type reaches here. ``--busy 2`` runs this number of other processes beside all
-sides. If the extras ``onnx`` and ``openvino`` are installed, they run too; and OpenVINO in int8 if
-nncf is, measured on STS-B's training split.
+the FLOP per second that the distinct sentences need without padding, over those that the fastest
+bare product of matrices of that type reaches here (``benchmarks/peak.py``). ``--shape`` embeds by a
+BERT of that shape with random weights, whose scores mean nothing. ``--busy 2`` runs this number of
+other processes beside all sides. If the extras ``onnx`` and ``openvino`` are installed, they run
+too; and OpenVINO in int8 if nncf is, measured on STS-B's training split.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from peak import machine, product, work
+from peak import describe_share, machine, work
+from shapes import add_shape_option, checkpoint_of_shape
 
 from stsbench.core.catalogue import Catalogue
 from stsbench.data.corpora.corpus import load_corpus
@@ -234,11 +237,11 @@ def compare(
         f"{sum(len(a) + len(b) for a, b in columns)} sentences, {rounds} alternating rounds, "
         "median seconds"
     )
-    print(f"{flop / 1e12:.2f} TFLOP are needed; {machine(max(threads.values()))}")
+    print(f"{flop / 1e12:.2f} TFLOP are needed\n{machine(max(threads.values()))}")
     for name in sides:
         dtype = torch.bfloat16 if "bfloat16" in name else torch.float32
-        peak = product(dtype, threads[name])
         median = float(np.median(seconds[name]))
+        share_text = describe_share(flop / median, dtype, threads[name])
         pairs = [
             (a, b)
             for p, q in zip(results[name], reference, strict=True)
@@ -251,7 +254,7 @@ def compare(
             f"{name:33s} {threads[name]} threads {median:7.1f} s  {base / median:5.2f} x  apart "
             f"{difference:.1e}, "
             f"worst cosine {cosine:.4f}, scores {shift:.3f} points, "
-            f"{100 * flop / median / peak:.0f}% of the peak"
+            f"{share_text}"
         )
 
 
@@ -265,8 +268,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="*", default=None, help="thread counts to try")
     parser.add_argument("--every", type=int, default=1, help="take each so many-th pair alone")
     parser.add_argument("--busy", type=int, default=0, help="other processes beside")
+    add_shape_option(parser)
     options = parser.parse_args()
-    checkpoint = options.checkpoint or default_checkpoint()
+    with checkpoint_of_shape(options.shape, options.checkpoint or default_checkpoint()) as folder:
+        measure(folder, options)
+
+
+def measure(checkpoint: Path, options: argparse.Namespace) -> None:
+    """Compare all sides with one checkpoint, and print what they took."""
     columns, gold = seven_tests()
     columns = [(a[:: options.every], b[:: options.every]) for a, b in columns]
     gold = [task_gold[:: options.every] for task_gold in gold]
@@ -291,6 +300,8 @@ def main() -> None:
     for name, run in our_sides.items():
         print(f"{name}: where the time goes")
         where_time_goes(run, columns, threads[name])
+    if options.shape:
+        return
     first, second = second_run(checkpoint)
     print(
         f"stsbench run --tasks sts: {first:.1f} s with an empty store, {second:.1f} s from the "

@@ -6,8 +6,8 @@
 Steps: the data are read and hashed, the distinct sentences gathered, tokenised and planned into
 batches, and embedded into an empty store; one of ``--every`` planned batches is, and the time of
 all is estimated from their tokens. Prints for each step seconds and seconds of the processors, and
-its share of the processors' seconds, and for embedding the share of the processor's peak (a bare
-product of matrices in float32); scoring is measured by ``benchmarks/probe.py``. Tasks without data
+its share of the processors' seconds, and for embedding the share of the processor's peak in float32
+(``benchmarks/peak.py``); scoring is measured by ``benchmarks/probe.py``. Tasks without data
 are named and omitted.
 
 One core of an AMD EPYC that others share (load 10), all-MiniLM-L6-v2, the suites sts and transfer:
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import torch
-from peak import machine, product, work
+from peak import describe_share, machine, work
 
 from stsbench.bench.plan import RunPlan
 from stsbench.bench.protocols import load_tasks
@@ -105,11 +105,9 @@ def measure(options: argparse.Namespace) -> list[Step]:
         print(f"not at hand: {', '.join(missing)}")
     if isinstance(encoder, TransformerEncoder):
         flop = work(encoder.checkpoint.folder, tokens.lengths.tolist())
-        peak_share = flop / clock.steps[-1].seconds / product(torch.float32, options.threads)
-        print(
-            f"{flop / 1e12:.2f} TFLOP to embed, at {100 * peak_share:.0f}% of the peak; "
-            f"{machine(options.threads)}"
-        )
+        flops = flop / clock.steps[-1].seconds
+        share_text = describe_share(flops, torch.float32, options.threads)
+        print(f"{flop / 1e12:.2f} TFLOP to embed, at {share_text}\n{machine(options.threads)}")
     return clock.steps
 
 

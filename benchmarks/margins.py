@@ -95,7 +95,7 @@ def print_wrong(differences: Mapping[str, Sequence[EstimatedDifference]]) -> Non
         shares.append(np.mean([verdict == "worse than" for verdict in below]))
         found = []
         for estimate in estimates:
-            smallest = smallest_detectable(true_error, estimate.df)
+            smallest = smallest_detectable(StandardError(true_error, estimate.df))
             found.append(moved(estimate, smallest).p < 0.05)
         shares.append(np.mean(found))
         print(f"| {name} | {' | '.join(f'{100 * share:.1f}' for share in shares)} |")
@@ -158,9 +158,9 @@ def print_plan(
         cells = [
             name,
             f"{n_items[name]:,}",
-            f"{100 * smallest_detectable(*items):.2f}",
+            f"{100 * smallest_detectable(items):.2f}",
             *(f"{count:,}" if count else "–" for count in items_required),
-            f"{100 * smallest_detectable(*recipe_error):.2f}",
+            f"{100 * smallest_detectable(recipe_error):.2f}",
             *(f"{count:,}" if count else "–" for count in seeds_required),
         ]
         print(f"| {' | '.join(cells)} |")

@@ -97,13 +97,14 @@ def read(engine: Engine, sentences: Sequence[str]) -> float:
 
 @contextmanager
 def timed(step: str, n: int) -> Iterator[None]:
-    """Print how long a step took, and the peak of memory so far."""
-    start = time.perf_counter()
+    """Print the seconds of a step and of its processors, and the peak of memory so far."""
+    start, busy_start = time.perf_counter(), time.process_time()
     yield
     seconds = time.perf_counter() - start
+    busy_seconds = time.process_time() - busy_start
     print(
-        f"{step}: {seconds:.1f} s, {n / seconds:.0f} sentences/s; peak so far {peak() / 1e9:.2f} "
-        "GB",
+        f"{step}: {seconds:.1f} s, processors {busy_seconds:.1f} s, {n / seconds:.0f} sentences/s; "
+        f"peak so far {peak() / 1e9:.2f} GB",
         flush=True,
     )
 

@@ -29,7 +29,8 @@ from calibration import QUALITY, TASKS, Field, Rng, Structure, encode, gold_of, 
 from stsbench.numbers.statistics import Float64Array
 from stsbench.results.record import Result
 from stsbench.significance.differences import TIE_TOLERANCE
-from stsbench.significance.ranks import Standings, assign_letters, rank_rows
+from stsbench.significance.letters import assign_letters
+from stsbench.significance.ranks import Standings, rank_rows
 
 EFFECT = 0.2
 SEEDS = 3

@@ -1,7 +1,7 @@
 """Training beside sentence-transformers' own trainer.
 
     python benchmarks/train.py --model FOLDER --corpora FOLDER [--rounds 3] [--steps 20]
-        [--precision float32,bfloat16] [--batch 64] [--chunk 32] [--workers 1]
+        [--precision float32,bfloat16] [--batch 64] [--chunk 32] [--workers 1] [--shape bert-base]
 
 Both sides have the same model, text, batches, length, precision and loss: supervised contrast of
 NLI triplets, in batches of 64 with in-batch negatives, SimCSE's loss with hard negatives here,
@@ -14,12 +14,14 @@ with validation and checkpoints off; loading is not.
 Prints for each precision the seconds per step (the median of the rounds, and each), the process's
 peak of memory, the part of it that the loop added to the loaded model, the median of the rounds'
 ratios of the seconds and of the processors' seconds, the share of the processor's peak that each
-side reached (a bare product of matrices of that precision; the work is three forward passes over
-the text's own tokens, no padding), and the machine's load at the end: above the number of
+side reached (``benchmarks/peak.py``; the work is three forward passes over the text's own tokens,
+no padding), and the machine's load at the end: above the number of
 processors others share them, and with --threads 1 the processors' seconds alone mean something.
+With --shape both sides train a BERT of that shape with random weights.
 
 Two cores of an Intel Xeon with AMX, torch 2.13, sentence-transformers 6.2, a BERT of 4 layers of
-384 (seconds a step, those of each round, GiB, of them by the loop, share of the peak):
+384 (seconds a step, those of each round, GiB, of them by the loop, share of the peak, which was
+that of ``a @ a`` alone):
 
     float32   stsbench               0.594 (0.650, 0.587, 0.594), 1.32, 0.74, 58%
     float32   sentence-transformers  1.560 (1.560, 1.552, 1.584), 2.32, 1.71, 22%
@@ -44,7 +46,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from peak import machine, product, work
+from peak import describe_share, machine, work
+from shapes import add_shape_option, checkpoint_of_shape
 
 LENGTH, RATE, TEMPERATURE = 64, 5e-5, 0.05
 
@@ -212,12 +215,14 @@ def main() -> None:
         "--precision", default="float32,bfloat16", help="float32, bfloat16, or both with a comma"
     )
     parser.add_argument("--side", choices=list(SIDES))
+    add_shape_option(parser)
     options = parser.parse_args()
     if options.side:
         print(json.dumps(measure(options.side, options)))
         return
-    for precision in options.precision.split(","):
-        compare(precision, options)
+    with checkpoint_of_shape(options.shape, options.model) as options.model:
+        for precision in options.precision.split(","):
+            compare(precision, options)
 
 
 def compare(precision: str, options: argparse.Namespace) -> None:
@@ -232,6 +237,8 @@ def compare(precision: str, options: argparse.Namespace) -> None:
                 sys.executable,
                 __file__,
                 *sys.argv[1:],
+                "--model",
+                str(options.model),
                 "--side",
                 side,
                 "--precision",
@@ -240,16 +247,15 @@ def compare(precision: str, options: argparse.Namespace) -> None:
             output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
             runs_by_side[side].append(json.loads(output.splitlines()[-1]))
     threads = options.threads or torch.get_num_threads()
-    peak = product(getattr(torch, precision), threads)
     for side, runs in runs_by_side.items():
         each = ", ".join(f"{run['seconds']:.3f}" for run in runs)
         median = statistics.median(run["seconds"] for run in runs)
         memory, added = (max(run[key] for run in runs) / 2**30 for key in ("memory", "added"))
-        share = needed(options.model, options.corpora, options.batch) / median / peak
+        flop = needed(options.model, options.corpora, options.batch)
+        share_text = describe_share(flop / median, getattr(torch, precision), threads)
         print(
             f"{precision:9} {side:22} {median:.3f} s a step ({each}), {memory:.2f} GiB, "
-            f"{added:.2f} of them by the loop, "
-            f"{100 * share:.0f}% of the peak"
+            f"{added:.2f} of them by the loop, {share_text}"
         )
     for label, key in (("times faster", "seconds"), ("times less of the processors", "busy")):
         # What others take of the machine changes from round to round, and less within one.

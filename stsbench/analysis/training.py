@@ -26,6 +26,7 @@ from stsbench.analysis.context import (
 from stsbench.analysis.robustness import score_change
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, UnknownName
+from stsbench.core.grouping import group_by
 from stsbench.core.names import split_all_params
 from stsbench.data.splits import PairSplit
 from stsbench.numbers.statistics import Float64Array, mean_and_deviation, spearman
@@ -83,9 +84,7 @@ class DomainShift(EncoderAnalysis):
         Raises:
             DataError: There is only one encoder.
         """
-        runs_by_name: dict[str, list[_ShiftMeasurement]] = {}
-        for measurement in measurements.values():
-            runs_by_name.setdefault(measurement.name, []).append(measurement)
+        runs_by_name = group_by(measurements.values(), lambda measurement: measurement.name)
         if len(runs_by_name) < 2:
             raise DataError(
                 "shift compares encoders: name that trained on the target's text, then others"

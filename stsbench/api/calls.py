@@ -18,23 +18,17 @@ from stsbench.api.results import (
     build_comparison,
     render_partial_grid,
 )
-from stsbench.api.selection import (
-    keep_added_rows,
-    parse_added_rows,
-    select_compared_results,
-    select_for_board,
-)
+from stsbench.api.selection import make_requested_tables, select_compared_results
 from stsbench.bench.iteration import iterate
 from stsbench.bench.plan import TaskSpecs
 from stsbench.boards.mteb.scores import read_mteb_files
-from stsbench.boards.published.rows import read_table_card
 from stsbench.boards.render.figures import draw_table
 from stsbench.boards.render.formats import render
 from stsbench.boards.render.html import render_notebook_layout
 from stsbench.boards.render.text import to_frame
-from stsbench.boards.tables.build import TableRequest, find_suite, needs_own_results
 from stsbench.boards.tables.filters import RowFilter
 from stsbench.boards.tables.layout import build_layout
+from stsbench.boards.tables.request import TableRequest, needs_own_results
 from stsbench.boards.tables.table import Show, Table, check_show
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError, look_up
@@ -299,10 +293,6 @@ def evaluate_pairs(
     return evaluate(encoder=scorer, tasks=tasks, **arguments)
 
 
-DEFAULT_SUITE = "sts"
-"""The suite whose board is made if none is requested, and no results have a task of another."""
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Leaderboard:
     """The tables of :func:`stsbench.leaderboard`: one, or one for each protocol of a suite."""
@@ -460,35 +450,25 @@ def leaderboard(
     look_up("show", name=show or "both", table=dict.fromkeys(get_args(Show)))
     checked_show = check_show(show)
     # A wrong name is an error before any result is read.
-    if table is None:
-        needs_results = needs_own_results(
-            find_suite(suite or DEFAULT_SUITE, catalogue),
-            checked_show,
-            has_imported=mteb is not None,
-            detectable=detectable,
-        )
-    elif suite is not None or protocol is not None:
+    table_name = None if table is None else str(table)
+    if table is not None and (suite is not None or protocol is not None):
         raise StsbenchError(
             "leaderboard: suite and protocol have no effect beside table; leave them out"
         )
-    else:
-        read_table_card(str(table))
-        needs_results = False
+    needs_results = needs_own_results(
+        table_name,
+        suite,
+        catalogue,
+        checked_show,
+        has_imported=mteb is not None,
+        detectable=detectable,
+    )
     folder = Path(results) if isinstance(results, str | Path) else RESULTS_FOLDER
     read = _read_or_check_results(results, catalogue, is_needed=needs_results)
     directory = EncoderDirectory(ResultFolder(list(read), problems=[]), catalogue)
-    selection = select_for_board(
-        _list_names(encoders), _list_names(add), directory, catalogue, location=folder
-    )
-    reference = None
-    if significance_against is not None:
-        (reference,) = parse_added_rows([significance_against], directory, catalogue, folder)
     request = TableRequest(
         catalogue=catalogue,
-        results=selection.results,
         results_folder=folder,
-        added=selection.added,
-        reference=reference,
         protocol=protocol,
         show=checked_show,
         imported=read_mteb_files(Path(mteb)) if mteb is not None else None,
@@ -505,16 +485,21 @@ def leaderboard(
             max_ms=max_ms,
         ),
     )
-    if table is None:
-        table_set = request.make_boards(suite or request.guess_suite() or DEFAULT_SUITE)
-    else:
-        table_set = request.make_table(str(table))
-    has_only_added = rows_only and bool(selection.added)
+    requested = make_requested_tables(
+        request,
+        directory,
+        table=table_name,
+        suite=suite,
+        encoders=_list_names(encoders),
+        added_names=_list_names(add),
+        significance_against=significance_against,
+        rows_only=rows_only,
+    )
     return Leaderboard(
-        tables=keep_added_rows(table_set.tables) if has_only_added else table_set.tables,
+        tables=requested.tables,
         show=checked_show,
         exact=exact,
-        left_out=table_set.omitted,
+        left_out=requested.omitted,
         rows_only=rows_only,
     )
 

@@ -21,6 +21,7 @@ from stsbench.boards.render.figures import (
 from stsbench.boards.render.html import render_notebook_layout, render_notebook_table
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError
+from stsbench.core.grouping import group_by
 from stsbench.core.parameters import (
     MARGIN,
     NAME,
@@ -31,14 +32,14 @@ from stsbench.core.parameters import (
     ArgumentKind,
     validate_arguments,
 )
-from stsbench.core.wording import format_repr, join_lines
+from stsbench.core.wording import format_count, format_repr, join_lines
 from stsbench.data.task import expand_names, suites_within
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.plots.labels import figure_width
 from stsbench.results.folder import read_item_columns, write_result
 from stsbench.results.groups import EncoderResults, group_by_encoder, seed_means
 from stsbench.results.record import Result, items_path, protocol_key
-from stsbench.results.signature import ComparedPart, Fields, compared_part, format_signature
+from stsbench.results.signature import ComparedPart, compared_part, format_signature
 from stsbench.significance.comparison import Comparison, TestSettings, compare
 from stsbench.significance.descriptions import describe_comparison
 from stsbench.significance.means import compute_mean_interval
@@ -176,14 +177,12 @@ def _group_averageable(parts: Sequence[ComparedPart]) -> list[list[ComparedPart]
     """
     counts = Counter((part.task, part.protocol_name) for part in parts)
     ambiguous_names = {name for (_, name), count in counts.items() if count > 1}
-    groups: dict[tuple[str, Fields, str], list[ComparedPart]] = {}
-    for part in parts:
-        distinguishing_fields: Fields = ()
-        if part.protocol_name in ambiguous_names:
-            distinguishing_fields = part.protocol
-        group_key = (part.protocol_name, distinguishing_fields, _shown_split(part))
-        groups.setdefault(group_key, []).append(part)
-    return list(groups.values())
+
+    def group_key(part: ComparedPart) -> tuple[object, ...]:
+        is_ambiguous = part.protocol_name in ambiguous_names
+        return (part.protocol_name, part.protocol if is_ambiguous else (), _shown_split(part))
+
+    return list(group_by(parts, group_key).values())
 
 
 def render_grid(
@@ -458,9 +457,9 @@ class Results(Sequence[Result]):
             return f"<Results, none{failed}>"
         names = ", ".join(self.encoders[:3]) + (", …" if len(self.runs) > 3 else "")
         return (
-            f"<Results, {_format_count(len(self), 'result')}{failed}: "
-            f"{_format_count(len(self.runs), 'encoder')} ({names}) "
-            f"on {_format_count(len(self.tasks), 'task')}>"
+            f"<Results, {format_count(len(self), 'result')}{failed}: "
+            f"{format_count(len(self.runs), 'encoder')} ({names}) "
+            f"on {format_count(len(self.tasks), 'task')}>"
         )
 
     def _repr_html_(self) -> str:
@@ -471,7 +470,7 @@ class Results(Sequence[Result]):
         notes = ["scores are times 100, with their 95% intervals below"]
         n_hidden = len(self.runs) - MAX_ROWS
         if n_hidden > 0:
-            notes.append(f"and {_format_count(n_hidden, 'encoder')} more")
+            notes.append(f"and {format_count(n_hidden, 'encoder')} more")
         notes += [f"failed: {failure}" for failure in self.failures]
         columns = make_grid_columns(self._results, self._catalogue)
         return render_grid(columns, self.runs[:MAX_ROWS], notes)
@@ -598,7 +597,3 @@ FRAME_COLUMNS = (
     "signature",
 )  # fmt: skip
 """The columns that every frame has."""
-
-
-def _format_count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -6,6 +6,7 @@ Commands and Python select results by the same functions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,11 +16,12 @@ from stsbench.api.names import (
     count_parts_by_first,
     iter_joined_parts,
 )
+from stsbench.boards.tables.request import DEFAULT_SUITE, TableRequest
 from stsbench.boards.tables.rows import AddedRow
 from stsbench.boards.tables.table import Table
 from stsbench.check.lock import CheckSide, lock_cell
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import OutputError, Remedy, StsbenchError, UnknownName
+from stsbench.core.errors import DataError, OutputError, Remedy, StsbenchError, UnknownName
 from stsbench.core.names import split_names
 from stsbench.data.task import tasks_in_order
 from stsbench.encoders.runs import RUN_FILE
@@ -105,48 +107,73 @@ def select_results(
     return [result for result in encoders.result_folder.all_results if id(result) in selected_ids]
 
 
-class BoardSelection(NamedTuple):
-    """The results that a board is made of, and the rows that the user adds to it."""
+class RequestedTables(NamedTuple):
+    """The tables that a user requested, and what is to be said of them."""
 
+    tables: Sequence[Table]
+    omitted: Sequence[str]
+    """A line on each thing that the tables omit."""
+    advice: Sequence[DataError | str]
+    """What the user can do for fuller tables."""
     results: Sequence[Result]
-    added: Sequence[AddedRow]
+    """The results of the encoders that the tables may show."""
+    further_suite: str
+    """Tasks with results that no suite and none of the tables has, as a comma list; else empty."""
 
 
-def select_for_board(
-    specs: Sequence[str],
+def make_requested_tables(
+    request: TableRequest,
+    encoders_of_folder: EncoderDirectory,
+    *,
+    table: str | None,
+    suite: str | None,
+    encoders: Sequence[str],
     added_names: Sequence[str],
-    encoders: EncoderDirectory,
-    catalogue: Catalogue,
-    location: Path,
-) -> BoardSelection:
-    """Return the results of the named encoders and of the added rows, in the folder's order.
+    significance_against: str | None,
+    rows_only: bool,
+) -> RequestedTables:
+    """Make a table, or the boards of a suite, of the results in a folder.
 
     Args:
-        specs: A comma list of names; empty for the current results of all encoders.
+        request: What to show, still without results.
+        encoders_of_folder: The encoders of the results folder.
+        table: The name or file of a table; None for boards.
+        suite: The suite of the boards; None for one that the results have a task of.
+        encoders: A comma list of names; empty for the current results of all encoders.
         added_names: A comma list of the rows to add, see :func:`parse_added_rows`.
-        encoders: The encoders of a results folder.
-        catalogue: The cards of encoders.
-        location: The folder, for the message.
+        significance_against: The encoder to test the others against; None for no tests.
+        rows_only: Whether to keep only the added rows, if there are any.
 
     Raises:
         UnknownName: There are no results of an encoder.
-        StsbenchError: A label is empty.
+        StsbenchError: A label is empty, or there is nothing to show.
     """
-    added = parse_added_rows(added_names, encoders, catalogue, location)
-    selected = select_results(specs, encoders, catalogue, location)
+    catalogue, folder = request.catalogue, request.results_folder
+    added = parse_added_rows(added_names, encoders_of_folder, catalogue, folder)
+    reference = None
+    if significance_against is not None:
+        (reference,) = parse_added_rows(
+            [significance_against], encoders_of_folder, catalogue, folder
+        )
+    selected = select_results(encoders, encoders_of_folder, catalogue, folder)
     # By id(), because results cannot be in a set.
-    selected_ids = {id(result) for result in selected}
-    for added_row in added:
-        selected_ids |= {id(result) for result in added_row.results}
-    results = [
-        result for result in encoders.result_folder.all_results if id(result) in selected_ids
-    ]
-    return BoardSelection(results, added)
-
-
-def keep_added_rows(tables: Sequence[Table]) -> list[Table]:
-    """Return tables with only the rows that the user has added."""
-    return [table.map_rows(lambda row: row if row.is_added else None) for table in tables]
+    shown_ids = {id(result) for result in selected}
+    shown_ids |= {id(result) for added_row in added for result in added_row.results}
+    all_results = encoders_of_folder.result_folder.all_results
+    results = [result for result in all_results if id(result) in shown_ids]
+    request = replace(request, results=results, added=added, reference=reference)
+    further_suite = ""
+    if table is not None:
+        table_set = request.make_table(table)
+    else:
+        shown_suite = suite or request.guess_suite() or DEFAULT_SUITE
+        table_set = request.make_boards(shown_suite)
+        if suite is None:
+            further_suite = request.own_tasks_beside(shown_suite)
+    tables = table_set.tables
+    if rows_only and added:
+        tables = [board.map_rows(lambda row: row if row.is_added else None) for board in tables]
+    return RequestedTables(tables, table_set.omitted, table_set.advice, results, further_suite)
 
 
 def filter_side(

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from stsbench.bench.plan import CleanScoreSettings, EncoderPlan, RunPlan
 from stsbench.bench.progress import RunCallbacks
@@ -31,12 +30,7 @@ from stsbench.numbers.dependence import (
     read_sentence_ids,
     sentence_columns,
 )
-from stsbench.numbers.statistics import (
-    AGGREGATIONS,
-    MIN_ITEMS,
-    IntArray,
-    subset_indices,
-)
+from stsbench.numbers.statistics import AGGREGATIONS, MIN_ITEMS, BoolArray, IntArray, subset_indices
 from stsbench.results.folder import Arrays, read_item_columns, write_result
 from stsbench.results.record import MIN_SUBSET_PAIRS, CleanScore, Result, digest_columns
 
@@ -296,7 +290,7 @@ def compute_clean_score(
     return clean_score
 
 
-def _are_excluded(sentence_ids: IntArray, excluded: Sequence[Sentences]) -> npt.NDArray[np.bool_]:
+def _are_excluded(sentence_ids: IntArray, excluded: Sequence[Sentences]) -> BoolArray:
     """Return whether each item holds an excluded sentence, or is an excluded item, (n,).
 
     Args:
@@ -343,7 +337,7 @@ def _item_sentence_ids(result: Result, columns: Arrays, evaluator: Evaluator) ->
     )
 
 
-def _subsets_without_correlation(columns: Arrays, is_kept: npt.NDArray[np.bool_]) -> list[str]:
+def _subsets_without_correlation(columns: Arrays, is_kept: BoolArray) -> list[str]:
     """Return the subsets that keep too few pairs, or pairs with one gold score only.
 
     Args:

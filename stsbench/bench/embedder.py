@@ -19,7 +19,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError, StsbenchError, UnknownName
 from stsbench.core.files import strip_folders
 from stsbench.core.provenance import add_texts, copy_factory, encoder_identity, is_own_class
-from stsbench.core.wording import format_repr, format_some
+from stsbench.core.wording import format_count, format_repr, format_some
 from stsbench.data.corpora.corpus import TEXT_COLUMNS, load_corpus
 from stsbench.data.corpora.overlap import text_key
 from stsbench.data.task import Task, load_task
@@ -326,6 +326,8 @@ class TaskEmbedder:
     def _select_suitable(self, tasks: Sequence[PlannedTask]) -> list[PlannedTask]:
         """Return the tasks that the encoder can be scored on; the others are reported.
 
+        If all available tasks are requested, these are no failure.
+
         Raises:
             EncoderError: There are tasks, but none of them is suitable.
         """
@@ -333,7 +335,10 @@ class TaskEmbedder:
             return list(tasks)
         suitable_tasks = [task for task in tasks if task.for_pair_scorer is not None]
         unsuitable = [task.name for task in tasks if task.for_pair_scorer is None]
-        if unsuitable:
+        if unsuitable and suitable_tasks and self._plan.has_available_tasks:
+            count = format_count(len(unsuitable), "task")
+            self._callbacks.on_notice(f"{self.encoder.name}: {count} left out: embeddings needed")
+        elif unsuitable:
             error = EncoderError(
                 f"'{self.encoder.name}' scores pairs and has no embeddings, which are needed for "
                 f"{format_some(unsuitable)}"

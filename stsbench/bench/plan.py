@@ -134,12 +134,20 @@ class RunPlan:
         self._check_protocols_are_used(requested_protocols, planned_tasks)
         return planned_tasks
 
+    @property
+    def _task_specs(self) -> Sequence[str | Task]:
+        # An empty list stands for an empty name, which is refused as unknown.
+        return [self.tasks] if isinstance(self.tasks, str | Task) else self.tasks or [""]
+
+    @property
+    def has_available_tasks(self) -> bool:
+        """Whether all available tasks are requested, and so those too that no encoder suits."""
+        return AVAILABLE in self._task_specs
+
     def _find_tasks(self) -> list[Task]:
         """Return the tasks that ``tasks`` names, each once; those of a suite in its order."""
-        # An empty list stands for an empty name, which is refused as unknown.
-        specs = [self.tasks] if isinstance(self.tasks, str | Task) else self.tasks or [""]
         tasks_by_name: dict[str, Task] = {}
-        for spec in specs:
+        for spec in self._task_specs:
             if isinstance(spec, Task):
                 tasks_by_name.setdefault(spec.name, spec)
                 continue

@@ -83,7 +83,7 @@ class FallTest(NamedTuple):
             return None
         # A one-sided test finds as much as a two-sided one of twice the level.
         two_sided_level = level if self.tails == 2 else 2 * level
-        smallest = smallest_detectable(self.estimate.error, self.estimate.df, two_sided_level)
+        smallest = smallest_detectable(self.estimate.standard_error, two_sided_level)
         return smallest if smallest <= MAX_DIFFERENCE else None
 
 
@@ -159,18 +159,16 @@ def estimate_by_seeds(
 
 
 def fall_p(estimate: EstimatedDifference) -> float:
-    """Compute the one-sided p-value of a fall by Student's t; 1 if the score did not fall.
+    """Compute the one-sided p-value of a fall; 1 if the score did not fall.
 
     Args:
         estimate: The difference, new minus old. If its error is 0, every fall has a p-value of 0.
     """
-    from scipy import special
-
     if estimate.difference >= -SCORE_TOLERANCE:
         return 1.0
     if estimate.error <= SCORE_TOLERANCE:
         return 0.0
-    return float(special.stdtr(estimate.df, estimate.difference / estimate.error))
+    return estimate.standard_error.upper_tail(-estimate.difference)
 
 
 def _test_items(pools: Sequence[CellPool], settings: TestSettings) -> FallTest:

@@ -34,6 +34,7 @@ from stsbench.check.verdicts import (
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError
+from stsbench.core.grouping import group_by
 from stsbench.core.provenance import is_same_encoder
 from stsbench.results.signature import describe_mismatch
 from stsbench.significance.comparison import TestSettings
@@ -207,20 +208,19 @@ def check(
     )
     if chosen:
         old = _select_encoders_of(new, old)
-    unreadable = report_unreadable(new, old)
-    verdicts = unreadable
+    verdicts = report_unreadable(new, old)
     old_name_by_encoder = match_encoders(new, old)
-    if old_name_by_encoder or not unreadable:
+    if old_name_by_encoder or not verdicts:
         pools = match_cells(
             new.cells, old.cells, old_name_by_encoder, pools_seeds=rule == "statistical"
         )
-        cell_verdicts = _judge_cells(pools, new, old, tolerances, catalogue)
-        mean_verdicts = compare_suite_means(cell_verdicts, suites=suites or {})
-        verdicts = [
-            *RULES[rule]([*cell_verdicts, *mean_verdicts], fall_settings),
-            *_report_missing_encoders(old, old_name_by_encoder),
-            *unreadable,
+        judged = [
+            _verify_against_items(_compare_cells(pool, tolerances), pool, new, old, catalogue)
+            for pool in pools
         ]
+        judged += compare_suite_means(judged, suites=suites or {})
+        missing = _report_missing_encoders(old, old_name_by_encoder)
+        verdicts = [*RULES[rule](judged, fall_settings), *missing, *verdicts]
     if strict:
         verdicts = [apply_strictness(verdict) for verdict in verdicts]
     return CheckReport(
@@ -251,29 +251,6 @@ def _to_score(parameter: str, points: float | None) -> float | None:
     if not 0 <= points <= 100:
         raise StsbenchError("give points from 0 to 100", parameter=parameter, value=str(points))
     return points / 100
-
-
-def _judge_cells(
-    pools: Iterable[CellPool],
-    new: CheckSide,
-    old: CheckSide,
-    tolerances: Mapping[str, Tolerance],
-    catalogue: Catalogue,
-) -> list[ToleranceVerdict]:
-    """Return the verdicts on cells by tolerance, with what is not verified of each.
-
-    Args:
-        pools: The cells of both sides that are compared.
-        new: The new side.
-        old: The old side.
-        tolerances: By class of difference.
-        catalogue: The cards of tasks.
-    """
-    verdicts = []
-    for pool in pools:
-        verdict = _compare_cells(pool, tolerances)
-        verdicts.append(_verify_against_items(verdict, pool, new, old, catalogue))
-    return verdicts
 
 
 def _verify_against_items(
@@ -574,10 +551,8 @@ def _report_missing_encoders(
         old: The old side.
         old_name_by_encoder: The old names of the encoders that both sides have, by new name.
     """
-    cells_by_encoder: dict[str, list[LockedCell]] = {}
-    for cell in old.cells:
-        if cell.encoder not in old_name_by_encoder.values():
-            cells_by_encoder.setdefault(cell.encoder, []).append(cell)
+    missing_cells = (cell for cell in old.cells if cell.encoder not in old_name_by_encoder.values())
+    cells_by_encoder = group_by(missing_cells, lambda cell: cell.encoder)
     reason = (
         "the new results have no encoder of this name; choose other encoders, "
         "or allow missing cells"

@@ -22,6 +22,8 @@ import numpy.typing as npt
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, Remedy, StsbenchError
 from stsbench.core.files import read_bounded, safe_file_name
+from stsbench.core.grouping import group_by
+from stsbench.core.toml import StrictRecord
 from stsbench.core.wording import join_lines, shorten
 from stsbench.evaluators.base import Evaluator
 from stsbench.evaluators.belief import VerifiedFile, believe, format_range, score_range
@@ -146,7 +148,7 @@ MAX_LOCK_BYTES = 1 << 30
 """The maximum size of a lock file."""
 
 
-class LockedCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LockedCell(StrictRecord):
     """One score and its conditions: fields of a Result, and the column that a paired test needs.
 
     ``paired`` is None if the per-item columns were not available, or no paired test is known.
@@ -192,7 +194,7 @@ class LockedCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return {**row, "digest": digest_fields(row)}
 
 
-class _Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Lock(StrictRecord):
     lock: int
     cells: msgspec.Raw
 
@@ -439,15 +441,13 @@ def group_seeds(cells: Iterable[LockedCell]) -> dict[tuple[object, ...], list[Lo
     Returns:
         The cells of each group, by encoder, task, split, protocol and evaluation seed.
     """
-    cells_by_seed: list[tuple[int, LockedCell]] = [
-        (cell.train_seed, cell) for cell in cells if cell.train_seed is not None
-    ]
-    groups: dict[tuple[object, ...], list[LockedCell]] = {}
-    for _, cell in sorted(cells_by_seed, key=lambda pair: pair[0]):
+
+    def group_key(cell: LockedCell) -> tuple[object, ...]:
         split, protocol, _, eval_seed = cell.conditions
-        key = (cell.encoder, cell.task, split, protocol, eval_seed)
-        groups.setdefault(key, []).append(cell)
-    return groups
+        return (cell.encoder, cell.task, split, protocol, eval_seed)
+
+    trained_cells = [cell for cell in cells if cell.train_seed is not None]
+    return group_by(sorted(trained_cells, key=lambda cell: cell.train_seed or 0), group_key)
 
 
 def to_lock(cells: Iterable[LockedCell]) -> bytes:

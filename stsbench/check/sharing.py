@@ -60,25 +60,12 @@ def pack_columns(
     Raises:
         OutputError: There is no such results folder, or a file cannot be written.
     """
-    states = read_states(folder)
-    problems = list(states.problems)
-    written: list[Path] = []
-    n_skipped = 0
-    for n_done, result in enumerate(states.results, 1):
-        path = _packed_path(packed_folder, result)
-        if not has_columns(result):
-            n_skipped += 1
-        else:
-            try:
-                columns = read_item_columns(result)
-            except DataError as error:
-                problems.append(Problem(path, join_lines(error)))
-            else:
-                write_atomically(path, to_parquet(_without_data(columns)))
-                written.append(path)
-        if progress:
-            progress(n_done, len(states.results))
-    return ColumnTransfer(written, n_skipped, missing=[], problems=problems)
+
+    def pack(result: Result) -> Path:
+        columns = _without_data(read_item_columns(result))
+        return write_atomically(_packed_path(packed_folder, result), to_parquet(columns))
+
+    return _transfer_columns(folder, pack, progress, skipped_if_complete=False)
 
 
 def unpack_columns(
@@ -100,27 +87,53 @@ def unpack_columns(
     """
     if not packed_folder.is_dir():
         raise OutputError(f"{packed_folder}: is no folder")
+
+    def unpack(result: Result) -> Path | None:
+        packed_path = _packed_path(packed_folder, result)
+        local_data = read_data(result) if packed_path.exists() else None
+        if local_data is None:
+            return None
+        columns = _complete_columns(result, packed_path, local_data)
+        return write_atomically(items_path(result.path or packed_path), to_parquet(columns))
+
+    return _transfer_columns(folder, unpack, progress, skipped_if_complete=True)
+
+
+def _transfer_columns(
+    folder: Path,
+    transfer: Callable[[Result], Path | None],
+    progress: Callable[[int, int], object] | None,
+    *,
+    skipped_if_complete: bool,
+) -> ColumnTransfer:
+    """Read or write the columns of all results of a folder, and collect what came of it.
+
+    Args:
+        folder: A results folder, or the folder of one encoder in it.
+        transfer: Returns the file that it writes for a result; None if something is missing for it.
+        progress: Called with the number of results that are done, and of all.
+        skipped_if_complete: Whether results with columns are skipped, or those without.
+    """
     states = read_states(folder)
     problems = list(states.problems)
     written: list[Path] = []
     missing: list[Result] = []
     n_skipped = 0
     for n_done, result in enumerate(states.results, 1):
-        path = _packed_path(packed_folder, result)
-        if has_columns(result):
+        if has_columns(result) == skipped_if_complete:
             n_skipped += 1
         else:
             try:
-                local_data = read_data(result) if path.exists() else None
-                if local_data is None:
+                path = transfer(result)
+            except OutputError:
+                raise
+            except StsbenchError as error:
+                problems.append(Problem(result.path or folder, join_lines(error)))
+            else:
+                if path is None:
                     missing.append(result)
                 else:
-                    columns = _complete_columns(result, path, local_data)
-                    target = items_path(result.path or path)
-                    write_atomically(target, to_parquet(columns))
-                    written.append(target)
-            except StsbenchError as error:
-                problems.append(Problem(path, join_lines(error)))
+                    written.append(path)
         if progress:
             progress(n_done, len(states.results))
     return ColumnTransfer(written, n_skipped, missing, problems)

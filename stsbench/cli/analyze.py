@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
-from stsbench.cli.option_values import parse_assignments, resolve_store
+from stsbench.cli.option_values import TypedOptions, parse_assignments, resolve_store
 from stsbench.cli.printing import (
     emit,
     print_error,
@@ -17,7 +17,6 @@ from stsbench.cli.printing import (
     show_work,
 )
 from stsbench.cli.tables import print_rows
-from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.errors import StsbenchError, look_up
 from stsbench.plots.labels import FIGURES, figure_width
 

@@ -29,9 +29,25 @@ class CommandSource(NamedTuple):
     """The first line of the function's docstring."""
 
 
-COMMANDS: Mapping[str, CommandSource] = {
-    name: CommandSource(f"stsbench.cli.{name}", summary)
-    for name, summary in {
+OTHER_MODULES = {"cite": "export", "lock": "check", "overlap": "overlap"}
+"""The modules of commands that are not where the others of their group are."""
+
+
+def _locate_commands(summaries: Mapping[str, str], module: str = "") -> dict[str, CommandSource]:
+    """Return where the commands of a group are.
+
+    Args:
+        summaries: The summary of each command by its name.
+        module: Their module in ``stsbench.cli``; by default each is in one of its own name.
+    """
+    return {
+        name: CommandSource(f"stsbench.cli.{OTHER_MODULES.get(name, module or name)}", summary)
+        for name, summary in summaries.items()
+    }
+
+
+COMMANDS = _locate_commands(
+    {
         "run": "Score encoders on tasks.",
         "train": "Train an encoder by a recipe.",
         "reproduce": "Train the rows of a paper's table or figure.",
@@ -53,37 +69,38 @@ COMMANDS: Mapping[str, CommandSource] = {
         "lock": "Write scores to a lock file for 'stsbench check'.",
         "verify": "Recompute every score from its items.",
         "timing": "Time training and inference on this machine.",
-    }.items()
-}
+    }
+)
 """The commands of ``stsbench``."""
-DATA_COMMANDS: Mapping[str, CommandSource] = {
-    "fetch": CommandSource("stsbench.cli.data", "Fetch data from the Hub before a run."),
-    "verify": CommandSource("stsbench.cli.data", "Check data against the cards."),
-    "overlap": CommandSource("stsbench.cli.overlap", "Find test sentences in training text."),
-    "convert-coco": CommandSource("stsbench.cli.data", "Convert the published COCO pickles."),
-    "make": CommandSource("stsbench.cli.data", "Make training text from published data."),
-    "back-translate": CommandSource(
-        "stsbench.cli.data", "Translate sentences there and back, to train on the pairs."
-    ),
-}
+DATA_COMMANDS = _locate_commands(
+    {
+        "fetch": "Fetch data from the Hub before a run.",
+        "verify": "Check data against the cards.",
+        "overlap": "Find test sentences in training text.",
+        "convert-coco": "Convert the published COCO pickles.",
+        "make": "Make training text from published data.",
+        "back-translate": "Translate sentences there and back, to train on the pairs.",
+    },
+    module="data",
+)
 """The commands of ``stsbench data``."""
-NEW_COMMANDS: Mapping[str, CommandSource] = {
-    name: CommandSource("stsbench.cli.new", summary)
-    for name, summary in {
+NEW_COMMANDS = _locate_commands(
+    {
         "task": "Draft the card of a task from your own data.",
         "encoder": "Draft the card of an encoder.",
         "method": "Draft a training method and its recipe.",
-    }.items()
-}
+    },
+    module="new",
+)
 """The commands of ``stsbench new``."""
-RESULTS_COMMANDS: Mapping[str, CommandSource] = {
-    name: CommandSource("stsbench.cli.results", summary)
-    for name, summary in {
+RESULTS_COMMANDS = _locate_commands(
+    {
         "update": "Compute the intervals of stored results anew.",
         "pack": "Write the per-item columns of results without gold scores.",
         "unpack": "Complete packed per-item columns by the data.",
-    }.items()
-}
+    },
+    module="results",
+)
 """The commands of ``stsbench results``."""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stsbench.cli import options as opt
-from stsbench.cli.option_values import choose_format
+from stsbench.cli.option_values import TypedOptions, choose_format
 from stsbench.cli.printing import (
     CHECKED,
     emit,
@@ -19,7 +19,6 @@ from stsbench.cli.printing import (
     show_count,
 )
 from stsbench.cli.tables import print_rows
-from stsbench.cli.typed_options import TypedOptions
 from stsbench.cli.wording import word_notes
 from stsbench.core.errors import StsbenchError, look_up
 from stsbench.plots.labels import figure_width

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FILE, PROJECT, TABLE = "stsbench.toml", "pyproject.toml", "[tool.stsbench]"
 
 
-class ProjectConfig(StrictRecord, frozen=True, kw_only=True):
+class ProjectConfig(StrictRecord):
     """The keys of the file; paths are relative to its folder."""
 
     encoders: list[str] | None = None

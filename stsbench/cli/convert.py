@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from stsbench.cli import options as opt
-from stsbench.cli.option_values import resolve_spec
+from stsbench.cli.option_values import TypedOptions, resolve_spec
 from stsbench.cli.printing import print_text
-from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.errors import CardError, look_up
 
 CORPUS_ROWS = 10_000

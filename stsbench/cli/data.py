@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from stsbench.cli import options as opt
-from stsbench.cli.option_values import find_data_folder
+from stsbench.cli.option_values import TypedOptions, find_data_folder
 from stsbench.cli.printing import print_json, print_text, show_count, show_work
 from stsbench.cli.tables import print_records
-from stsbench.cli.typed_options import TypedOptions
 from stsbench.cli.wording import describe_error_line
 from stsbench.core import settings
 from stsbench.core.cards import TaskCard

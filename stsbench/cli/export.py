@@ -1,4 +1,4 @@
-"""``stsbench export``: results in the formats of other tools."""
+"""``stsbench export`` and ``cite``: results, and what they rest on, in formats of other tools."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stsbench.cli.printing import (
     print_text,
     select_trusted,
 )
-from stsbench.core.errors import DataError, StsbenchError, look_up
+from stsbench.core.errors import DataError, Remedy, StsbenchError, look_up
 from stsbench.core.wording import format_count
 
 if TYPE_CHECKING:
@@ -55,31 +55,72 @@ def export_command(
 
     Example: stsbench export --format mteb --out mteb-files
     """
+    catalogue = opt.read_cards(cards)
+    write = look_up("format", fmt, FORMATS)
+    selected = [
+        result
+        for result in _select_results(results, encoder, tasks, catalogue)
+        if protocol in (None, result.protocol["name"])
+    ]
+    trusted_results = select_trusted(selected, catalogue)
+    if not trusted_results:
+        raise DataError(f"{results}: no results of these tasks by this protocol to export")
+    write(trusted_results, out, catalogue, as_json)
+
+
+def cite_command(
+    results: opt.ResultsArgument = Path("results"),
+    *,
+    encoder: opt.OnlyEncoders,
+    tasks: opt.OnlyTasks = None,
+    out: opt.TableFile = None,
+    _config: opt.Config = None,
+    cards: opt.Cards,
+) -> None:
+    """Print BibTeX for all that results rest on.
+
+    That is the tasks, encoders and protocols of the results, and stsbench. Entries are made of the
+    facts in cards; a comment above each says what it is the source of.
+
+    Example: stsbench cite results --out stsbench.bib
+    """
+    from stsbench.boards.exports.bibtex import cite_results
+
+    catalogue = opt.read_cards(cards)
+    selected = _select_results(results, encoder, tasks, catalogue)
+    if not selected:
+        raise DataError(f"'{results}' has no such results", remedy=Remedy("score"))
+    emit(cite_results(selected, catalogue), out)
+
+
+def _select_results(
+    folder: Path, encoders: Sequence[str], tasks: str | None, catalogue: Catalogue
+) -> list[Result]:
+    """Return the results of these encoders and tasks, and print which files are no valid results.
+
+    If results of older states are omitted, a line says so.
+
+    Args:
+        folder: The results folder.
+        encoders: A comma list of names; empty for all.
+        tasks: A comma list of tasks and suites; None for all.
+        catalogue: The cards of encoders and tasks.
+
+    Raises:
+        UnknownName: There are no results of an encoder, or there is no such task.
+    """
     from stsbench.api.selection import select_results
     from stsbench.data.task import expand_names
     from stsbench.results.folder import read_folder
     from stsbench.results.groups import EncoderDirectory
 
-    catalogue = opt.read_cards(cards)
-    write = look_up("format", fmt, FORMATS)
     selected_tasks = expand_names(tasks, catalogue) if tasks else []
-    directory = EncoderDirectory(read_folder(results), catalogue)
-    print_errors("skipped", (problem.message for problem in directory.result_folder.problems))
-    encoder_results = select_results(
-        encoder, encoders=directory, catalogue=catalogue, location=results
-    )
-    if notice := directory.describe_omitted(encoder_results):
+    directory = EncoderDirectory(read_folder(folder), catalogue)
+    print_errors("skipped", directory.result_folder.problems)
+    results = select_results(encoders, directory, catalogue, location=folder)
+    if notice := directory.describe_omitted(results):
         print_error(notice)
-    selected_results = []
-    for result in encoder_results:
-        is_of_task = not tasks or result.task in selected_tasks
-        is_by_protocol = protocol is None or result.protocol["name"] == protocol
-        if is_of_task and is_by_protocol:
-            selected_results.append(result)
-    trusted_results = select_trusted(selected_results, catalogue)
-    if not trusted_results:
-        raise DataError(f"{results}: no results of these tasks by this protocol to export")
-    write(trusted_results, out, catalogue, as_json)
+    return [result for result in results if not tasks or result.task in selected_tasks]
 
 
 def _write_mteb(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stsbench.cli import options as opt
-from stsbench.cli.option_values import choose_format
+from stsbench.cli.option_values import TypedOptions, choose_format
 from stsbench.cli.printing import (
     emit,
     print_error,
@@ -19,20 +19,17 @@ from stsbench.cli.printing import (
     show_count,
 )
 from stsbench.cli.tables import print_table
-from stsbench.cli.typed_options import TypedOptions
 from stsbench.cli.wording import word_notes
 from stsbench.core.errors import StsbenchError
 from stsbench.plots.labels import FIGURES, figure_width
 
 if TYPE_CHECKING:
-    from stsbench.boards.mteb.scores import MtebResults
     from stsbench.boards.tables.layout import Intervals
     from stsbench.boards.tables.table import Show, Table
     from stsbench.core.catalogue import Catalogue
     from stsbench.results.groups import EncoderDirectory
 
 DEFAULT_RESULTS = Path("results")
-DEFAULT_SUITE = "sts"
 """The suite to show without a name if there are no results."""
 SEEDS_LEGEND = (
     "±: deviation over seeds; scores are means over all seeds that the results folder holds, "
@@ -80,12 +77,12 @@ def leaderboard_command(
     Example: stsbench leaderboard --table simcse-5 --add minilm:Ours
     Example: stsbench leaderboard --table simcse-5 --detectable
     """
-    from stsbench.api.selection import keep_added_rows, parse_added_rows, select_for_board
-    from stsbench.boards.published.rows import read_table_card
+    from stsbench.api.selection import make_requested_tables
+    from stsbench.boards.mteb.scores import read_mteb_files
     from stsbench.boards.render.formats import TERMINAL, check_format, render
-    from stsbench.boards.tables.build import TableRequest, find_suite, needs_own_results
     from stsbench.boards.tables.filters import RowFilter
     from stsbench.boards.tables.layout import check_intervals
+    from stsbench.boards.tables.request import TableRequest, needs_own_results
     from stsbench.boards.tables.table import check_show
 
     catalogue = opt.read_cards(cards)
@@ -103,56 +100,48 @@ def leaderboard_command(
         max_ms=max_ms,
     )
     # A wrong name is refused before any result is read.
-    if table is not None:
-        read_table_card(table)
-        needs_results = False
-    else:
-        needs_results = needs_own_results(
-            find_suite(suite or DEFAULT_SUITE, catalogue),
-            numbers,
-            has_imported=mteb is not None,
-            detectable=detectable,
-        )
+    needs_results = needs_own_results(
+        table, suite, catalogue, numbers, has_imported=mteb is not None, detectable=detectable
+    )
     folder = results or DEFAULT_RESULTS
     # Without a folder of results, published and imported rows are shown alone, unless an option
     # requires results.
     is_optional = (mteb is not None or not needs_results) and not (results or encoder or add)
     directory = _read_directory(folder, catalogue, is_optional=is_optional)
-    selection = select_for_board(encoder, add, directory, catalogue, location=folder)
-    reference = None
-    if significance_against is not None:
-        (reference,) = parse_added_rows(
-            [significance_against], encoders=directory, catalogue=catalogue, location=folder
-        )
     with show_count("intervals and ranks") as progress:
         request = TableRequest(
             catalogue=catalogue,
-            results=selection.results,
             results_folder=folder,
-            added=selection.added,
-            reference=reference,
             protocol=protocol,
             show=numbers,
             ranks=ranks,
             detectable=detectable,
-            imported=_read_mteb(mteb) if mteb else None,
+            imported=read_mteb_files(mteb) if mteb else None,
             row_filter=row_filter,
             progress=progress,
             select_trusted=partial(select_trusted, catalogue=catalogue),
         )
-        shown_suite = suite or request.guess_suite() or DEFAULT_SUITE
-        table_set = request.make_boards(shown_suite) if table is None else request.make_table(table)
-    if suite is None and table is None and (other_suite := request.own_tasks_beside(shown_suite)):
-        print_error(f"further results: 'stsbench leaderboard --suite {other_suite}' shows them")
-    print_errors("skipped", table_set.omitted)
-    for notice in filter(None, [*table_set.advice, directory.describe_omitted(selection.results)]):
+        requested = make_requested_tables(
+            request,
+            directory,
+            table=table,
+            suite=suite,
+            encoders=encoder,
+            added_names=add,
+            significance_against=significance_against,
+            rows_only=rows_only,
+        )
+    if requested.further_suite:
+        command = f"stsbench leaderboard --suite {requested.further_suite}"
+        print_error(f"further results: '{command}' shows them")
+    print_errors("skipped", requested.omitted)
+    older = directory.describe_omitted(requested.results)
+    for notice in filter(None, [*requested.advice, older]):
         print_error(notice)
     tables = [
         replace(board, measured_notes=word_notes(board.measured_notes))
-        for board in table_set.tables
+        for board in requested.tables
     ]
-    if rows_only and add:
-        tables = keep_added_rows(tables)
     if fmt == TERMINAL:
         _print_boards(tables, numbers, exact=exact, intervals=check_intervals(intervals))
     elif fmt in FIGURES:
@@ -188,15 +177,8 @@ def _read_directory(folder: Path, catalogue: Catalogue, *, is_optional: bool) ->
     directory = EncoderDirectory(
         ResultFolder(results=[], problems=[]) if is_missing else read_folder(folder), catalogue
     )
-    print_errors("skipped", (problem.message for problem in directory.result_folder.problems))
+    print_errors("skipped", directory.result_folder.problems)
     return directory
-
-
-def _read_mteb(folder: Path) -> MtebResults:
-    """Read a result file of MTEB's, or all below a folder; the reader is imported only then."""
-    from stsbench.boards.mteb.scores import read_mteb_files
-
-    return read_mteb_files(folder)
 
 
 def _check_options(

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
 from stsbench.cli.new import parse_roles
-from stsbench.cli.option_values import choose_format
+from stsbench.cli.option_values import TypedOptions, choose_format
 from stsbench.cli.overlap import load_tasks
 from stsbench.cli.printing import print_json, print_paragraph, print_text
 from stsbench.cli.tables import print_records
-from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.errors import look_up
 from stsbench.core.wording import format_count, format_some
 

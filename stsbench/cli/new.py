@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stsbench.cli import options as opt
-from stsbench.cli.option_values import parse_pairs, parse_scale
+from stsbench.cli.option_values import TypedOptions, parse_pairs, parse_scale
 from stsbench.cli.printing import print_paragraph, print_text
-from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.cards import HubSource
 from stsbench.core.errors import StsbenchError, look_up
 from stsbench.core.names import split_names

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stsbench.cli import options as opt
+from stsbench.cli.option_values import TypedOptions
 from stsbench.cli.printing import print_json, print_paragraph, print_text, show_count, write_records
 from stsbench.cli.tables import print_records
-from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.errors import SourceError, StsbenchError
 
 if TYPE_CHECKING:

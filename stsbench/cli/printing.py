@@ -141,6 +141,11 @@ def format_points(score: float | None) -> str:
     return "" if score is None else f"{100 * score:.2f}"
 
 
+def format_interval(interval: tuple[float, float] | None) -> str:
+    """Return an interval times 100; an empty string if there is none."""
+    return "" if interval is None else f"{100 * interval[0]:.2f}–{100 * interval[1]:.2f}"
+
+
 def print_paragraph(*texts: str) -> None:
     """Print each text on stdout; on a terminal its lines end between words."""
     for text in texts:
@@ -258,7 +263,7 @@ def show_cursor() -> None:
         sys.stderr.write("\x1b[?25h")
 
 
-def print_errors(consequence: str, problems: Iterable[str]) -> None:
+def print_errors(consequence: str, problems: Iterable[object]) -> None:
     """Print a line on stderr for each problem, after its consequence, for example "skipped"."""
     for problem in problems:
         print_error(f"{consequence}: {problem}")
@@ -326,7 +331,7 @@ def select_trusted(results: Iterable[Result], catalogue: Catalogue) -> list[Resu
 
     with show_count(CHECKED) as progress:
         verified = believe(results, catalogue, progress)
-    print_errors("skipped", (problem.message for problem in verified.problems))
+    print_errors("skipped", verified.problems)
     if verified.unverified:
         print_error(verified.notice)
     return verified.results

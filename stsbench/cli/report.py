@@ -118,7 +118,7 @@ def _make_boards(
         missing: The lines on what is not in the report, to which lines are appended on results that
             are in no board, or on why there is none.
     """
-    from stsbench.boards.tables.build import TableRequest
+    from stsbench.boards.tables.request import TableRequest
 
     with _collect_error(f"suite {suite}", missing):
         request = TableRequest(

@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from stsbench.cli import options as opt
-from stsbench.cli.option_values import choose_format, parse_assignments, parse_seeds, resolve_spec
+from stsbench.cli.option_values import (
+    TypedOptions,
+    choose_format,
+    parse_assignments,
+    parse_seeds,
+    resolve_spec,
+    retype_options,
+)
 from stsbench.cli.printing import emit, print_error, print_json, print_progress, print_text
 from stsbench.cli.tables import print_rows, print_table
-from stsbench.cli.typed_options import TypedOptions, retype_options
 from stsbench.cli.wording import describe_error_line
 from stsbench.core.cards import RecipeCard
 from stsbench.core.errors import EXIT_USER_ERROR, StsbenchError
@@ -225,7 +231,7 @@ def _forecast_reproduction(reproduction: Reproduction, *, as_json: bool) -> int:
     n_trials = len(forecast.trials)
     print_text(f"{n_trials - len(remaining)} of {n_trials} runs are trained{rest}")
     if len(known_seconds) < len(remaining):
-        print_text("?: known when such a run is trained; 'stsbench train --dry-run' tries a recipe")
+        print_text("?: known when such a run is trained")
     for label, reason in omitted_rows.items():
         print_text(f"not had: {label}: {reason}")
     for message in forecast.missing:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
-from stsbench.cli.printing import print_errors, print_json, print_text, show_count
+from stsbench.cli.printing import format_interval, print_errors, print_json, print_text, show_count
 from stsbench.cli.tables import print_records
 from stsbench.core.errors import EXIT_USER_ERROR
 from stsbench.core.wording import format_count
@@ -79,14 +79,14 @@ def _print_update(update: IntervalUpdate, lock: Path | None) -> None:
         update: The new intervals, and the numbers of results by what was done with them.
         lock: The lock file whose rows were updated too; None if there is none.
     """
-    print_errors("left as it is", [problem.message for problem in update.problems])
+    print_errors("left as it is", update.problems)
     rows = [
         {
             "encoder": interval.result.encoder,
             "task": interval.result.task,
             "score": f"{100 * interval.result.score:.2f}",
-            "earlier interval": _format_interval(interval.earlier_interval),
-            "interval": _format_interval(interval.result.interval),
+            "earlier interval": format_interval(interval.earlier_interval),
+            "interval": format_interval(interval.result.interval),
         }
         for interval in update.updated
     ]
@@ -106,12 +106,6 @@ def _print_update(update: IntervalUpdate, lock: Path | None) -> None:
         print_text(
             f"{lock}: {len(update.updated_cells)} of {update.n_cells} rows have a new interval"
         )
-
-
-def _format_interval(interval: tuple[float, float]) -> str:
-    """Return an interval in points."""
-    low, high = interval
-    return f"{100 * low:.2f}–{100 * high:.2f}"
 
 
 def pack_command(

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stsbench.cli import options as opt
 from stsbench.cli.child import continue_in_child
 from stsbench.cli.config import format_settings, join_assignments
-from stsbench.cli.option_values import parse_assignments, parse_seeds, resolve_store
+from stsbench.cli.option_values import TypedOptions, parse_assignments, parse_seeds, resolve_store
 from stsbench.cli.printing import format_points, print_error, print_json, print_text
 from stsbench.cli.tables import print_rows
-from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.errors import StsbenchError
 from stsbench.core.wording import format_duration
 from stsbench.encoders.runs import read_trained_runs, read_unfinished_runs

@@ -8,14 +8,21 @@ from statistics import fmean
 from typing import NamedTuple
 
 from stsbench.bench.protocols import format_protocol
-from stsbench.boards.tables.build import TableRequest
 from stsbench.boards.tables.layout import build_layout
+from stsbench.boards.tables.request import TableRequest
 from stsbench.boards.tables.table import OVERLAP_LEGENDS, OVERLAP_SYMBOLS
-from stsbench.cli.printing import fold_lines, format_points, print_paragraph, print_text
+from stsbench.cli.printing import (
+    fold_lines,
+    format_interval,
+    format_points,
+    print_paragraph,
+    print_text,
+)
 from stsbench.cli.tables import print_rows, print_table
 from stsbench.cli.wording import describe_remedy
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
+from stsbench.core.grouping import group_by
 from stsbench.data.task import suites_within
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.results.folder import (
@@ -25,7 +32,7 @@ from stsbench.results.folder import (
 )
 from stsbench.results.groups import group_by_encoder, seed_means, suite_mean
 from stsbench.results.record import MIN_SUBSET_PAIRS, Result, common_clean_scores
-from stsbench.results.signature import Fields, format_signature, protocol_part
+from stsbench.results.signature import format_signature, protocol_part
 from stsbench.significance.means import MEAN_METHOD, compute_mean_interval
 
 COLUMNS = ("encoder", "task", "score", "majority", "95% interval", "n", "protocol")
@@ -101,13 +108,13 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
 
 def _print_signatures(scored_tasks: Sequence[ScoredTask]) -> None:
     """Print the signature of each encoder's scores, one per protocol and split."""
-    results_by_scoring: dict[tuple[Fields, str, str], list[Result]] = {}
-    for encoder, results in scored_tasks:
-        for result in results:
-            scoring = (protocol_part(result.protocol), result.split, encoder)
-            results_by_scoring.setdefault(scoring, []).append(result)
-    for results in results_by_scoring.values():
-        print_text("\n".join(fold_lines(format_signature(results), indent="  ")))
+    for encoder_tasks in group_by(scored_tasks, lambda scored_task: scored_task.encoder).values():
+        results = [result for scored_task in encoder_tasks for result in scored_task.results]
+        results_by_scoring = group_by(
+            results, lambda result: (protocol_part(result.protocol), result.split)
+        )
+        for scored_alike in results_by_scoring.values():
+            print_text("\n".join(fold_lines(format_signature(scored_alike), indent="  ")))
 
 
 def _group_seeds(results: Sequence[Result], catalogue: Catalogue) -> list[ScoredTask]:
@@ -140,9 +147,7 @@ def print_boards(results: Sequence[Result], catalogue: Catalogue) -> None:
 
     There is a board for each protocol and suite, and at the end a hint at other commands.
     """
-    results_by_protocol: dict[Fields, list[Result]] = {}
-    for result in results:
-        results_by_protocol.setdefault(protocol_part(result.protocol), []).append(result)
+    results_by_protocol = group_by(results, lambda result: protocol_part(result.protocol))
     for protocol_results in results_by_protocol.values():
         splits_by_task = {result.task: result.split for result in protocol_results}
         request = TableRequest(catalogue=catalogue, results=protocol_results)
@@ -199,7 +204,7 @@ def _task_lines(
         score=_format_mean([result.score for result in results]),
         # The accuracy of the most frequent class, of tasks with classes.
         majority=format_points(first.scores.get("majority")),
-        interval=_format_interval(interval),
+        interval=format_interval(interval),
         n=str(first.n),
         protocol=format_protocol(first.task, first.protocol, catalogue),
     )
@@ -211,7 +216,7 @@ def _task_lines(
             encoder="",
             task=f"  {name}",
             score=_format_mean(scores) if has_all_scores else "–",
-            interval=_format_interval(clean_interval),
+            interval=format_interval(clean_interval),
             n=str(clean_scores[0].n),
         )
     if verbose:
@@ -226,7 +231,7 @@ def _seed_line(result: Result) -> ScoreLine:
         encoder="",
         task=f"  seed {_format_seed(result)}",
         score=format_points(result.score),
-        interval=_format_interval(result.interval),
+        interval=format_interval(result.interval),
     )
 
 
@@ -270,7 +275,7 @@ def _suite_lines(
             task=f"mean of {suite.name}",
             score=_format_mean(scores),
             majority=format_points(majority),
-            interval=_format_interval(compute_mean_interval(suite_results)),
+            interval=format_interval(compute_mean_interval(suite_results)),
         )
 
 
@@ -383,7 +388,3 @@ def _format_seed(result: Result) -> str:
 def _format_mean(scores: Sequence[float]) -> str:
     mean, deviation = mean_and_deviation(scores)
     return format_points(mean) + ("" if deviation is None else f"±{100 * deviation:.2f}")
-
-
-def _format_interval(interval: tuple[float, float] | None) -> str:
-    return "" if interval is None else f"{100 * interval[0]:.2f}–{100 * interval[1]:.2f}"

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from stsbench.cli import options as opt
-from stsbench.cli.option_values import resolve_spec
+from stsbench.cli.option_values import TypedOptions, resolve_spec
 from stsbench.cli.printing import emit, print_facts, print_json, print_text
-from stsbench.cli.typed_options import TypedOptions
 from stsbench.core import settings
 from stsbench.core.cards import REPRODUCIBLE, EncoderCard, RecipeCard, SelectionSection
 from stsbench.core.errors import DataError, StsbenchError, UnknownName, suggest

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
 from stsbench.cli.child import continue_in_child
-from stsbench.cli.option_values import resolve_spec
+from stsbench.cli.option_values import TypedOptions, resolve_spec, retype_options
 from stsbench.cli.printing import (
     emit,
     format_points,
     print_error,
+    print_errors,
     print_facts,
     print_json,
     print_progress,
@@ -22,7 +23,7 @@ from stsbench.cli.printing import (
     write_records,
 )
 from stsbench.cli.tables import print_rows
-from stsbench.cli.typed_options import TypedOptions, retype_options
+from stsbench.cli.wording import describe_error_line
 from stsbench.core.errors import EXIT_USER_ERROR
 from stsbench.core.toml import toml_tables
 from stsbench.core.wording import format_duration
@@ -87,8 +88,7 @@ def sweep_command(
     base = resolve_spec(base, catalogue)
     state = SweepState(Sweep.read(card, environment, folder=folder, base=base, text=text or ""))
     if dry_run:
-        _forecast_sweep(state, as_json=as_json)
-        return 0
+        return _forecast_sweep(state, as_json=as_json)
     failures = _run_sweep(state, executor=on, cores=cores, carrier=carrier)
     _write_files(state)
     if plot is not None:
@@ -303,16 +303,21 @@ def _draw_sweep(state: SweepState) -> Any:  # noqa: ANN401 - matplotlib's
     )
 
 
-def _forecast_sweep(state: SweepState, *, as_json: bool) -> None:
+def _forecast_sweep(state: SweepState, *, as_json: bool) -> int:
     """Print how many trainings of a sweep are done and missing, and how long the rest takes.
 
-    The time is estimated by three steps of the first training that is not complete.
+    The time is estimated by the complete trainings, so it is unknown before the first one.
+    What is missing for the first training that is not complete is printed too.
 
     Args:
         state: The sweep.
         as_json: Whether to print JSON instead of text.
+
+    Returns:
+        The exit code: 2 if something is missing.
     """
-    from stsbench.recipes.trainer import load_trainer
+    from stsbench.encoders.runs import TrainedRun
+    from stsbench.recipes.train_plan import find_missing
     from stsbench.studies.trials import RUN_STATES
 
     trials, card = state.known_trials(), state.sweep.card
@@ -334,19 +339,27 @@ def _forecast_sweep(state: SweepState, *, as_json: bool) -> None:
         ["trainings", f"{state.total}, {n_seeds} seeds each"],
         *([state_name, str(count)] for state_name, count in counts.items()),
     ]
-    first_incomplete = next((trial for trial in trials if trial.state != "complete"), None)
-    if first_incomplete is not None:
-        fresh_plan = replace(first_incomplete.plan, fresh=True)
-        seconds_per_training = load_trainer(fresh_plan).forecast().seconds
-        n_to_train = counts["missing"] + counts["unfinished"]
-        report["seconds"] = seconds_per_training * n_to_train
-        duration = format_duration(report["seconds"])
+    n_to_train = counts["missing"] + counts["unfinished"]
+    if n_to_train:
+        seconds = [
+            TrainedRun.read(trial.plan.folder).run.seconds
+            for trial in trials
+            if trial.state == "complete"
+        ]
+        duration = "unknown before one is complete"
+        if seconds:
+            report["seconds"] = fmean(seconds) * n_to_train
+            duration = f"about {format_duration(report['seconds'])} one after the other"
         budget = "" if card.budget.hours is None else f"; the budget is {card.budget.hours:g} h"
-        rows.append(
-            ["time", f"about {duration} one after the other, by three steps of the first{budget}"]
-        )
+        rows.append(["time", f"{duration}{budget}"])
     if as_json:
         print_json(report)
-        return
-    print_text(f"{state.sweep.name}: {card.name}\n")
-    print_facts(rows)
+    else:
+        print_text(f"{state.sweep.name}: {card.name}\n")
+        print_facts(rows)
+    next_trial = next((trial for trial in trials if trial.state != "complete"), None)
+    if next_trial is None:
+        return 0
+    missing = list(map(describe_error_line, find_missing(next_trial.plan).values()))
+    print_errors("missing", missing)
+    return EXIT_USER_ERROR if missing else 0

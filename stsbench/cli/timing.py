@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from stsbench.cli import options as opt
-from stsbench.cli.option_values import parse_assignments
+from stsbench.cli.option_values import TypedOptions, parse_assignments
 from stsbench.cli.printing import emit, show_work
 from stsbench.cli.tables import print_table
-from stsbench.cli.typed_options import TypedOptions
 from stsbench.core.errors import CardError, look_up
 from stsbench.core.provenance import processor, versions
 from stsbench.core.wording import format_count
@@ -255,6 +254,7 @@ def _time_training(plan: TrainPlan, max_steps: int | None) -> TimedTraining:
         if max_steps is not None and max_steps < total_steps:
             training = msgspec.structs.replace(training, steps=max_steps, epochs=None)
         encoders = trainer.learner.encoders()
+        trainer.embed_by_teachers()
         # The first batch, which takes longer, is not timed.
         encoders[0].encode(["a sentence"])
         shorter_card = msgspec.structs.replace(plan.card, training=training)

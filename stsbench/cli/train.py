@@ -14,7 +14,13 @@ import typer
 
 from stsbench.cli import options as opt
 from stsbench.cli.child import continue_in_child
-from stsbench.cli.option_values import parse_assignments, parse_seeds, resolve_spec
+from stsbench.cli.option_values import (
+    TypedOptions,
+    parse_assignments,
+    parse_seeds,
+    resolve_spec,
+    retype_options,
+)
 from stsbench.cli.printing import (
     format_points,
     print_errors,
@@ -24,7 +30,6 @@ from stsbench.cli.printing import (
     print_text,
 )
 from stsbench.cli.tables import print_rows
-from stsbench.cli.typed_options import TypedOptions, retype_options
 from stsbench.cli.wording import describe_error_line
 from stsbench.core import settings
 from stsbench.core.errors import EXIT_USER_ERROR, Interrupted, StsbenchError, TrainingError
@@ -77,26 +82,22 @@ def train_command(
     Example: stsbench train simcse-bert-base --on ray --devices 4
     Example: stsbench train sup-simcse-bert-large --set chunk=64 --workers 4
     """
-    from stsbench.encoders.metadata import check_own_name
-    from stsbench.recipes.train_plan import TrainPlan, read_recipe, replace_values
+    from stsbench.recipes.train_plan import plan_training
 
     catalogue = opt.read_cards(cards)
     _check_options(context, on)
     if not dry_run:
         continue_in_child(on)
     recipe, base = resolve_spec(recipe, catalogue), resolve_spec(base, catalogue)
-    values = replace_values(
-        recipe, catalogue, params=parse_assignments(assign), base=base, text=text, keep=keep
-    )
-    recipe_name, card = read_recipe(recipe, catalogue, params=values)
-    if name:
-        check_own_name(name, catalogue)
-    plan = TrainPlan(
-        name=name or recipe_name,
-        card=card,
-        seed=0,
-        out=out or settings.runs_folder(),
+    plan = plan_training(
+        recipe,
+        catalogue,
+        params=parse_assignments(assign),
+        text=text,
+        keep=keep,
         base=base,
+        name=name,
+        out=out or settings.runs_folder(),
         corpora=corpora,
         data=data,
         device=device,
@@ -105,12 +106,11 @@ def train_command(
         checkpoint_seconds=checkpoint_seconds,
         report_to=report_to,
         workers=workers,
-        catalogue=catalogue,
     )
     words = ["stsbench", "train", recipe, *retype_options(context, *RESUME_OPTIONS), "--seeds"]
     plans = [
         replace(plan, seed=seed, command=shlex.join([*words, str(seed)]))
-        for seed in (parse_seeds(seeds) if seeds else card.seeds or [0])
+        for seed in (parse_seeds(seeds) if seeds else plan.card.seeds or [0])
     ]
     if dry_run:
         return _forecast_runs(plans, as_json=as_json)
@@ -267,8 +267,8 @@ def _run_row(run: TrainedRun) -> list[str]:
     ]
 
 
-class TrainingTrial(NamedTuple):
-    """What a few steps of a training show."""
+class TrainingCheck(NamedTuple):
+    """What loading all that a training needs shows."""
 
     forecast: TrainingForecast | None
     """None if something is missing for the training."""
@@ -276,8 +276,8 @@ class TrainingTrial(NamedTuple):
     """A message by what is missing."""
 
 
-def try_training(plan: TrainPlan) -> TrainingTrial:
-    """Forecast a training by three steps of it, or find out what is missing for it.
+def check_training(plan: TrainPlan) -> TrainingCheck:
+    """Load all that a training needs and forecast its length, or find out what is missing for it.
 
     Args:
         plan: The training.
@@ -293,7 +293,7 @@ def try_training(plan: TrainPlan) -> TrainingTrial:
     from stsbench.recipes.trainer import load_trainer
 
     try:
-        return TrainingTrial(load_trainer(plan).forecast(), missing={})
+        return TrainingCheck(load_trainer(plan).forecast(), missing={})
     except StsbenchError as error:
         errors_by_requirement = find_missing(plan)
         is_for_missing = str(error) in map(str, errors_by_requirement.values())
@@ -303,20 +303,22 @@ def try_training(plan: TrainPlan) -> TrainingTrial:
             requirement: describe_error_line(problem)
             for requirement, problem in errors_by_requirement.items()
         }
-        return TrainingTrial(forecast=None, missing=messages)
+        return TrainingCheck(forecast=None, missing=messages)
 
 
 def _forecast_runs(plans: Sequence[TrainPlan], *, as_json: bool) -> int:
-    """Print what a recipe's runs take, or what is missing for them; return the exit code."""
-    from stsbench.recipes.train_plan import summarise_plan
+    """Print how long a recipe's runs are, or what is missing for them; return the exit code."""
+    from stsbench.recipes.train_plan import summarise_plan, uses_training_loop
 
     plan = plans[0]
     seeds = [plan.seed for plan in plans]
-    forecast, missing = try_training(plan)
+    forecast, missing = check_training(plan)
     # What is printed is the forecast; if something is missing for it, the plan's settings.
     if forecast is not None:
         values_by_key = msgspec.to_builtins(forecast)
         labels_and_values = forecast.lines()
+        if forecast.seconds is None and uses_training_loop(plan.card):
+            labels_and_values[-1][-1] += "; 'stsbench timing --recipe' measures some steps"
     else:
         values_by_key = summarise_plan(plan)
         labels_and_values = [[key, value] for key, value in values_by_key.items()]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from stsbench.cli import options as opt
 from stsbench.cli.option_values import find_data_folder
 from stsbench.cli.printing import print_errors, print_json, print_text, show_count
+from stsbench.core.grouping import group_by
 from stsbench.core.wording import shorten
 
 if TYPE_CHECKING:
@@ -141,9 +142,9 @@ def _print_verified(report: VerificationReport) -> None:
             has_path = str(file.path) in problem
             failures.append(problem if has_path else f"{file.path}: {problem}")
     print_errors("failed", failures)
-    files_by_reason: dict[str, list[VerifiedFile]] = {}
-    for file in report.files_with_standing("not verified"):
-        files_by_reason.setdefault("; ".join(file.unknown), []).append(file)
+    files_by_reason = group_by(
+        report.files_with_standing("not verified"), lambda file: "; ".join(file.unknown)
+    )
     for reason, files in files_by_reason.items():
         # An encoder's results lie in a folder with its name.
         counts_by_folder = Counter(file.path.parent.name for file in files)

@@ -52,7 +52,7 @@ def check_choice(description: str, name: str, choices: Mapping[str, object]) -> 
         )
 
 
-class FileSection(StrictRecord, frozen=True, kw_only=True):
+class FileSection(StrictRecord):
     """One data file: its path below its source, its number of rows, and its sha256."""
 
     path: str
@@ -62,7 +62,7 @@ class FileSection(StrictRecord, frozen=True, kw_only=True):
     label: str = ""
 
 
-class SplitSection(StrictRecord, frozen=True, kw_only=True):
+class SplitSection(StrictRecord):
     """The expected properties of a split; one that is left out is not checked.
 
     They are the number of items, the characters of each column, and the mean gold score.
@@ -77,7 +77,7 @@ class SplitSection(StrictRecord, frozen=True, kw_only=True):
     labels: dict[str, NonNegativeInt] = {}
 
 
-class FileSource(StrictRecord, frozen=True, kw_only=True):
+class FileSource(StrictRecord):
     """A source made of files: a folder below the data folder, or files shipped in the package."""
 
     files: dict[str, list[FileSection]]
@@ -87,7 +87,7 @@ class FileSource(StrictRecord, frozen=True, kw_only=True):
     params: dict[str, Any] = {}
 
 
-class DrawSection(StrictRecord, frozen=True, kw_only=True):
+class DrawSection(StrictRecord):
     """A sample of a split's rows, as ``train_test_split`` of the ``datasets`` library draws it."""
 
     rows: PositiveInt
@@ -97,7 +97,7 @@ class DrawSection(StrictRecord, frozen=True, kw_only=True):
     """The column of classes that the sample has in the proportions of the split."""
 
 
-class HubSource(StrictRecord, frozen=True, kw_only=True):
+class HubSource(StrictRecord):
     """A dataset on the Hub: rows by its splits and columns, or an archive of the local files."""
 
     repo: str
@@ -122,7 +122,7 @@ class HubSource(StrictRecord, frozen=True, kw_only=True):
             raise ValueError("give either 'config' or 'configs', not both")
 
 
-class TaskCard(StrictRecord, frozen=True, kw_only=True):
+class TaskCard(StrictRecord):
     """A task: a dataset, and how it is scored."""
 
     name: str
@@ -159,7 +159,7 @@ class TaskCard(StrictRecord, frozen=True, kw_only=True):
             )
 
 
-class Suite(StrictRecord, frozen=True, kw_only=True):
+class Suite(StrictRecord):
     """A named set of tasks that are reported with an average."""
 
     name: str
@@ -170,7 +170,7 @@ class Suite(StrictRecord, frozen=True, kw_only=True):
     """The benchmark of MTEB whose STS tasks it holds, by MTEB's name; empty if there is none."""
 
 
-class ModelFamily(StrictRecord, frozen=True, kw_only=True):
+class ModelFamily(StrictRecord):
     """How the documentation of a family of checkpoints on the Hub has them run."""
 
     ids: Annotated[list[str], Meta(min_length=1)]
@@ -183,7 +183,7 @@ class ModelFamily(StrictRecord, frozen=True, kw_only=True):
     """A text before every sentence."""
 
 
-class EncoderCard(StrictRecord, frozen=True, kw_only=True):
+class EncoderCard(StrictRecord):
     """An encoder worth comparing with: what it is, and where its checkpoint is stored."""
 
     name: str
@@ -218,7 +218,7 @@ class EncoderCard(StrictRecord, frozen=True, kw_only=True):
             raise ValueError(problem)
 
 
-class MakeSection(StrictRecord, frozen=True, kw_only=True):
+class MakeSection(StrictRecord):
     """How a corpus that is not published as a file is made."""
 
     way: str
@@ -237,7 +237,7 @@ class MakeSection(StrictRecord, frozen=True, kw_only=True):
     lowercase: bool = False
 
 
-class CorpusCard(StrictRecord, frozen=True, kw_only=True):
+class CorpusCard(StrictRecord):
     """Training text under a logical name: a file in a folder or on the Hub, or text of tasks."""
 
     name: str
@@ -271,7 +271,7 @@ DECIDING_TABLES = ("method", "base", "data", "student", "training", "selection",
 """The parts of a recipe that decide what is trained; the others describe it."""
 
 
-class BaseSection(StrictRecord, frozen=True, kw_only=True):
+class BaseSection(StrictRecord):
     """The start of training: a checkpoint, or its configuration only."""
 
     model: str = ""
@@ -287,7 +287,7 @@ class BaseSection(StrictRecord, frozen=True, kw_only=True):
     note: str = ""
 
 
-class StudentSection(StrictRecord, frozen=True, kw_only=True):
+class StudentSection(StrictRecord):
     """How embeddings are made in training and in tests."""
 
     pooling: str = "mean"
@@ -297,7 +297,7 @@ class StudentSection(StrictRecord, frozen=True, kw_only=True):
     head: Literal["fresh", "checkpoint"] = "fresh"
 
 
-class CorpusSection(StrictRecord, frozen=True, kw_only=True):
+class CorpusSection(StrictRecord):
     """The training text: a corpus by its logical name or file, and which rows of it."""
 
     corpus: str
@@ -315,7 +315,7 @@ class CorpusSection(StrictRecord, frozen=True, kw_only=True):
     """Use the distinct texts of all columns as sentences, instead of the rows."""
 
 
-class TrainingSection(StrictRecord, frozen=True, kw_only=True):
+class TrainingSection(StrictRecord):
     """Optimiser, schedule and batches. Rates are per step; ``warmup`` is a share of the steps."""
 
     batch_size: PositiveInt
@@ -349,7 +349,7 @@ class TrainingSection(StrictRecord, frozen=True, kw_only=True):
     drop_last: bool = False
 
 
-class SelectionSection(StrictRecord, frozen=True, kw_only=True):
+class SelectionSection(StrictRecord):
     """The choice of the weights to keep, by validations on a development split every few steps."""
 
     every: PositiveInt = 125
@@ -376,7 +376,7 @@ class SelectionSection(StrictRecord, frozen=True, kw_only=True):
     """``declines`` counts each score below the previous one and never resets (SG-OPT's code)."""
 
 
-class RecipeCard(StrictRecord, frozen=True, kw_only=True):
+class RecipeCard(StrictRecord):
     """A recipe of a trained encoder: method, start, text and hyperparameters, with sources."""
 
     name: str
@@ -412,7 +412,7 @@ class RecipeCard(StrictRecord, frozen=True, kw_only=True):
                 )
 
 
-class ValueRange(StrictRecord, frozen=True, kw_only=True, rename={"low": "from", "high": "to"}):
+class ValueRange(StrictRecord, rename={"low": "from", "high": "to"}):
     """All numbers from ``low`` to ``high``, both included; whole numbers if both are whole."""
 
     low: float | int
@@ -450,7 +450,7 @@ class ValueRange(StrictRecord, frozen=True, kw_only=True, rename={"low": "from",
         return min(max(float(f"{value:.4g}"), self.low), self.high)
 
 
-class DecideSection(StrictRecord, frozen=True, kw_only=True):
+class DecideSection(StrictRecord):
     """The score by which settings are compared."""
 
     task: str = "stsb"
@@ -461,7 +461,7 @@ class DecideSection(StrictRecord, frozen=True, kw_only=True):
     """A metric of a result, for example ``pearson.all``; default the protocol's own."""
 
 
-class BudgetSection(StrictRecord, frozen=True, kw_only=True):
+class BudgetSection(StrictRecord):
     """Limits of a sweep."""
 
     settings: PositiveInt | None = None
@@ -470,7 +470,7 @@ class BudgetSection(StrictRecord, frozen=True, kw_only=True):
     """The time after which no training starts; the same command resumes."""
 
 
-class HalvingSection(StrictRecord, frozen=True, kw_only=True):
+class HalvingSection(StrictRecord):
     """Asynchronous successive halving (arXiv 1810.05934): most trainings stop early.
 
     Trainings are compared by their validations.
@@ -482,7 +482,7 @@ class HalvingSection(StrictRecord, frozen=True, kw_only=True):
     """One of this many trainings continues, to this many times the steps."""
 
 
-class SweepCard(StrictRecord, frozen=True, kw_only=True):
+class SweepCard(StrictRecord):
     """A sweep: recipes, the values to try for each of their keys, and the score that decides."""
 
     name: str

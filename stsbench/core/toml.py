@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, dataclass_transform, get_args, get_type_hints
 
 import msgspec
 
@@ -22,8 +22,25 @@ from stsbench.core.wording import describe_type_problem, join_lines
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
-class StrictRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A frozen record that refuses unknown fields."""
+class _StrictMeta(msgspec.StructMeta):
+    """Makes records whose fields are keywords and never change, and which refuse other fields."""
+
+    def __new__(
+        cls,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        /,
+        **settings: Any,  # noqa: ANN401 - those of msgspec
+    ) -> _StrictMeta:
+        """Return the class of a record; ``settings`` are further ones of ``msgspec.Struct``."""
+        settings |= {"frozen": True, "kw_only": True, "forbid_unknown_fields": True}
+        return super().__new__(cls, name, bases, namespace, **settings)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
+class StrictRecord(msgspec.Struct, frozen=True, kw_only=True, metaclass=_StrictMeta):
+    """A frozen record with keyword fields that refuses unknown ones, as do its subclasses."""
 
 
 def parse_toml(path: Path) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from stsbench.core.grouping import group_by
 from stsbench.data.corpora.overlap import NearIndex
 from stsbench.data.splits import CaptionSplit, LabelledPairSplit, LabelledSplit, PairSplit, Split
 from stsbench.data.task import Task, has_files
@@ -144,9 +145,7 @@ def load_local_splits(task: Task) -> dict[str, Split]:
 
 def _group_positions(items: Sequence[ItemTexts]) -> list[list[int]]:
     """Return the positions of equal items, for each item that occurs several times."""
-    positions_by_item: dict[ItemTexts, list[int]] = {}
-    for position, item in enumerate(items):
-        positions_by_item.setdefault(item, []).append(position)
+    positions_by_item = group_by(range(len(items)), lambda position: items[position])
     return [positions for positions in positions_by_item.values() if len(positions) > 1]
 
 

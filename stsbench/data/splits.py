@@ -18,6 +18,7 @@ import numpy.typing as npt
 from stsbench.core.cards import FileSection, SplitSection
 from stsbench.core.errors import DataError
 from stsbench.core.files import file_digest
+from stsbench.numbers.statistics import BoolArray, Float64Array, IntArray
 
 
 class _Sentences:
@@ -56,7 +57,7 @@ class PairSplit(_Sentences):
     text_columns, target_column = ("sentences1", "sentences2"), "gold"
     sentences1: Sequence[str]
     sentences2: Sequence[str]
-    gold: npt.NDArray[np.float64]
+    gold: Float64Array
     """The gold scores, of shape (n,)."""
     subset: Sequence[str]
     """The subset of each pair; an empty string if the task has no subsets."""
@@ -74,7 +75,7 @@ class LabelledSplit(_Sentences):
 
     text_columns, target_column = ("sentences",), "labels"
     sentences: Sequence[str]
-    labels: npt.NDArray[np.int64]
+    labels: IntArray
     classes: Sequence[str] = ()
     """The names of the classes; empty if they have none."""
 
@@ -86,7 +87,7 @@ class LabelledPairSplit(_Sentences):
     text_columns, target_column = ("sentences1", "sentences2"), "labels"
     sentences1: Sequence[str]
     sentences2: Sequence[str]
-    labels: npt.NDArray[np.int64]
+    labels: IntArray
     classes: Sequence[str] = ()
     """The names of the classes; empty if they have none."""
 
@@ -99,7 +100,7 @@ class CaptionSplit(_Sentences):
     captions: Sequence[str]
     image_features: npt.NDArray[np.float32]
     """The features of each image, of shape (n_images, n_features)."""
-    image_of_caption: npt.NDArray[np.int64]
+    image_of_caption: IntArray
     """The row in ``image_features`` of each caption, of shape (n,)."""
 
     @cached_property
@@ -320,7 +321,7 @@ def _check_array(
 
 
 def _check_rows(
-    is_valid: npt.NDArray[np.bool_],
+    is_valid: BoolArray,
     values: npt.NDArray[Any],
     where: str,
     name: str,

@@ -135,16 +135,6 @@ def free_memory(device: torch.device) -> int | None:
     return int(free_bytes + unused_bytes)
 
 
-def peak_memory(device: torch.device) -> int | None:
-    """Return the most bytes that tensors took on an accelerator; None if torch cannot tell."""
-    import torch
-
-    module = torch.get_device_module(device)
-    if not hasattr(module, "max_memory_allocated"):
-        return None
-    return int(module.max_memory_allocated(device))
-
-
 def empty_cache() -> bool:
     """Give the memory of deleted tensors back to the accelerator; return whether there is one."""
     torch = sys.modules.get("torch")

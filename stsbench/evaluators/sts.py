@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from stsbench.core.errors import DataError, EncoderError, ProtocolError, suggest
 from stsbench.data.splits import PairSplit, Split
@@ -35,6 +34,7 @@ from stsbench.numbers.statistics import (
     AGGREGATIONS,
     CORRELATIONS,
     Float64Array,
+    IntArray,
     spearman,
     subset_indices,
 )
@@ -184,20 +184,7 @@ class StsEvaluator:
             if name in items
         }
         rows_by_subset = subset_indices(list(map(str, items["subset"])))
-        per_subset: dict[str, dict[str, float]] = {}
-        notes = []
-        for subset, rows in rows_by_subset.items():
-            try:
-                per_subset[subset] = {
-                    **_correlations(similarity[rows], gold[rows], subset),
-                    **_further_correlations(further, gold, rows),
-                }
-            except (DataError, EncoderError) as error:
-                # A correlation over all pairs can do without this subset; an average cannot.
-                if self._averages_over_subsets:
-                    raise
-                per_subset[subset] = {}
-                notes.append(f"{error}, and no mean over subsets")
+        per_subset, notes = self._correlate_subsets(similarity, gold, further, rows_by_subset)
         correlations_of_all: Mapping[str, float] = {}
         if len(per_subset) == 1:
             # A single subset holds all pairs, so its correlations need not be computed again.
@@ -226,6 +213,41 @@ class StsEvaluator:
             per_subset=reported_subsets,
             notes=notes,
         )
+
+    def _correlate_subsets(
+        self,
+        similarity: Float64Array,
+        gold: Float64Array,
+        further: Mapping[str, Float64Array],
+        rows_by_subset: Mapping[str, IntArray],
+    ) -> tuple[dict[str, dict[str, float]], list[str]]:
+        """Return the correlations of each subset by name, and notes on subsets without any.
+
+        Args:
+            similarity: The similarity of each pair, (n,).
+            gold: The gold score of each pair, (n,).
+            further: Further similarities by the prefix of their scores, each (n,).
+            rows_by_subset: The rows of the pairs of each subset.
+
+        Raises:
+            DataError: A subset has one gold score alone, and the protocol averages over subsets.
+            EncoderError: The same for similarities.
+        """
+        per_subset: dict[str, dict[str, float]] = {}
+        notes = []
+        for subset, rows in rows_by_subset.items():
+            try:
+                per_subset[subset] = {
+                    **_correlations(similarity[rows], gold[rows], subset),
+                    **_further_correlations(further, gold, rows),
+                }
+            except (DataError, EncoderError) as error:
+                # A correlation over all pairs can do without this subset; an average cannot.
+                if self._averages_over_subsets:
+                    raise
+                per_subset[subset] = {}
+                notes.append(f"{error}, and no mean over subsets")
+        return per_subset, notes
 
 
 def _compute_similarities(
@@ -273,7 +295,7 @@ def _correlations(similarity: Float64Array, gold: Float64Array, subset: str) -> 
 
 
 def _further_correlations(
-    further: Mapping[str, Float64Array], gold: Float64Array, rows: npt.NDArray[np.int64]
+    further: Mapping[str, Float64Array], gold: Float64Array, rows: IntArray
 ) -> dict[str, float]:
     """Return those of ``FURTHER_CORRELATIONS`` that pairs have, by name.
 
@@ -293,7 +315,7 @@ def _further_correlations(
 
 def _aggregate(
     correlations_of_all: Mapping[str, float],
-    rows_by_subset: Mapping[str, npt.NDArray[np.int64]],
+    rows_by_subset: Mapping[str, IntArray],
     per_subset: Mapping[str, Mapping[str, float]],
 ) -> dict[str, float]:
     """Return every metric under every aggregation that the subsets allow.

@@ -34,6 +34,7 @@ from stsbench.numbers.statistics import (
     correlation_influences,
     item_weights,
 )
+from stsbench.numbers.tails import tail_quantiles, upper_tails
 
 LEVEL = 0.95
 """The confidence level of intervals."""
@@ -60,17 +61,60 @@ ZERO_ERROR = 1e-12
 
 
 class StandardError(NamedTuple):
-    """A standard error, and its degrees of freedom."""
+    """The standard error of an estimate over items, or over items and training seeds.
+
+    Attributes:
+        error: The whole error, the root of the sum of the variances over items and over seeds.
+        df: The degrees of freedom of the variance over items.
+        seed_error: The root of the variance over seeds alone; 0 if there is none.
+        seed_df: The degrees of freedom of the variance over seeds; infinite if there is none.
+    """
 
     error: float
     df: float
+    seed_error: float = 0.0
+    seed_df: float = math.inf
+
+    @property
+    def quantile(self) -> float:
+        """Half the width of the 95% interval, in units of the error."""
+        from scipy import special
+
+        probability = (1 - LEVEL) / 2
+        if not self._has_seed_part:
+            return float(special.stdtrit(self.df, 1 - probability))
+        item_variance, seed_variance, seed_df = self._variances
+        distances = tail_quantiles(probability, item_variance, self.df, seed_variance, seed_df)
+        return float(distances[0]) / self.error
 
     @property
     def half_width(self) -> float:
-        """Half the width of the 95% interval by Student's t."""
+        """Half the width of the 95% interval."""
+        return self.quantile * self.error
+
+    def upper_tail(self, distance: float) -> float:
+        """Return the probability that the estimate is so far above the true value.
+
+        It is Student's, or of :func:`stsbench.numbers.tails.upper_tails` if there are seeds. The
+        error must be more than 0.
+        """
         from scipy import special
 
-        return float(special.stdtrit(self.df, (1 + LEVEL) / 2) * self.error)
+        if not self._has_seed_part:
+            return float(special.stdtr(self.df, -distance / self.error))
+        item_variance, seed_variance, seed_df = self._variances
+        tails = upper_tails(np.array([distance]), item_variance, self.df, seed_variance, seed_df)
+        return float(tails[0])
+
+    @property
+    def _has_seed_part(self) -> bool:
+        return self.seed_error > 0 and math.isfinite(self.error)
+
+    @property
+    def _variances(self) -> tuple[Float64Array, Float64Array, Float64Array]:
+        """The variances over items and over seeds, and the latter's df, (1,) each."""
+        item_variance = max(self.error**2 - self.seed_error**2, 0.0)
+        return np.array([item_variance]), np.array([self.seed_error**2]), np.array([self.seed_df])
 
 
 def widest_first(errors: Sequence[StandardError]) -> list[StandardError]:
@@ -319,7 +363,7 @@ def wilson_interval(
 ) -> tuple[float, float]:
     """Return Wilson's 95% interval of a mean of values between 0 and 1, from its error.
 
-    With p the mean, n the number of independent items and z Student's quantile, its bounds are
+    With p the mean, n the number of independent items and z the error's quantile, its bounds are
     (p + z² / 2n ± z sqrt(p (1 - p) / n + z² / 4n²)) / (1 + z² / n). The number n is
     p (1 - p) / error², at which the error of a share is this one. If the error is not finite, the
     interval is 0 to 1.
@@ -330,13 +374,11 @@ def wilson_interval(
         effective_items: The number n if the error is 0: all values are equal then, and the interval
             of a mean of 1 has a width nevertheless.
     """
-    from scipy import special
-
     if not np.isfinite(error.error):
         return 0.0, 1.0
     variance = mean * (1 - mean)
     n = variance / error.error**2 if error.error > ZERO_ERROR else effective_items
-    z_squared = float(special.stdtrit(error.df, (1 + LEVEL) / 2)) ** 2
+    z_squared = error.quantile**2
     centre = mean + z_squared / (2 * n)
     half_width = np.sqrt(z_squared * (variance / n + z_squared / (4 * n * n)))
     low = (centre - half_width) / (1 + z_squared / n)

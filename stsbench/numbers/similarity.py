@@ -17,15 +17,17 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from stsbench.numbers.statistics import BoolArray, Float64Array
+
 FloatArray = npt.NDArray[np.floating]
 
 
 class Similarities(NamedTuple):
     """The similarities of n pairs of embeddings."""
 
-    values: npt.NDArray[np.float64]
+    values: Float64Array
     """The similarity of each pair, (n,)."""
-    has_zero_vector: npt.NDArray[np.bool_]
+    has_zero_vector: BoolArray
     """Whether one embedding of the pair is a zero vector, (n,)."""
 
 
@@ -51,7 +53,7 @@ def paired_cosine(a: FloatArray, b: FloatArray) -> Similarities:
     return Similarities(cosines, has_zero_vector)
 
 
-def paired_similarities(a: FloatArray, b: FloatArray) -> tuple[npt.NDArray[np.float64], ...]:
+def paired_similarities(a: FloatArray, b: FloatArray) -> tuple[Float64Array, ...]:
     """Return four similarities of each row of ``a`` with the same row of ``b``, each (n,).
 
     They are cosine, dot product, minus the Manhattan and minus the Euclidean distance: a higher
@@ -71,7 +73,7 @@ def paired_dot(a: FloatArray, b: FloatArray) -> Similarities:
     It is exact for whole numbers.
     """
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    has_zero_vector: npt.NDArray[np.bool_] = np.logical_not(x.any(axis=1) & y.any(axis=1))
+    has_zero_vector: BoolArray = np.logical_not(x.any(axis=1) & y.any(axis=1))
     return Similarities(np.einsum("nd,nd->n", x, y), has_zero_vector)
 
 
@@ -170,7 +172,7 @@ def uniformity(x: FloatArray, t: float = 2.0) -> float:
     return float(np.log(2 * total / (n * (n - 1))))
 
 
-def unit_rows(x: FloatArray) -> npt.NDArray[np.float64]:
+def unit_rows(x: FloatArray) -> Float64Array:
     """Return the rows of x (n, d) at length 1, in float64; a zero vector stays one."""
     rows = np.asarray(x, dtype=np.float64)
     norms = np.linalg.norm(rows, axis=1, keepdims=True)

@@ -22,6 +22,7 @@ import numpy.typing as npt
 Float64Array = npt.NDArray[np.float64]
 """Scores, gold scores and similarities; embeddings are float32, see ``encoders.base``."""
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 FLAT_TOLERANCE = 1e-13
 """A deviation this small, as a share of the mean, is rounding (scipy's bound)."""
 KENDALL_BLOCK = 1 << 22

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,6 @@ from stsbench.core.registry import Registry
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.encoders.load import load_run
-from stsbench.encoders.metadata import check_own_name
 from stsbench.encoders.runs import (
     RUN_FILE,
     START_FILE,
@@ -54,8 +54,7 @@ from stsbench.recipes.train_plan import (
     check_start_is_named,
     lines_as_documents,
     load_text,
-    read_recipe,
-    replace_values,
+    plan_training,
     uses_training_loop,
 )
 from stsbench.recipes.trainer import Trainer, load_trainer
@@ -130,20 +129,25 @@ def train(
     """
     catalogue = catalogue or Catalogue()
     text = corpus if text is None else text
-    values = replace_values(
+    plan = plan_training(
         str(recipe),
         catalogue,
         params=params or {},
-        base=str(base),
         text=None if text is None else str(text),
         keep=keep,
+        base=str(base),
+        name=name,
+        out=settings.runs_folder() if out is None else Path(out),
+        corpora=None if corpora is None else Path(corpora),
+        data=None if data is None else Path(data),
+        device=device,
+        fresh=fresh,
+        deterministic=deterministic,
+        checkpoint_seconds=float(checkpoint_seconds),
+        report_to=[report_to] if isinstance(report_to, str) else list(report_to),
+        workers=workers,
     )
-    recipe_name, card = read_recipe(str(recipe), catalogue, params=values)
-    if name:
-        check_own_name(name, catalogue)
-    if seed is None:
-        seed = card.seeds[0] if card.seeds else 0
-    run_seed = int(seed)
+    run_seed = plan.seed if seed is None else int(seed)
     command = _format_call(
         str(recipe),
         seed=run_seed,
@@ -158,23 +162,7 @@ def train(
         device="" if device == "auto" else device,
         deterministic=deterministic,
     )
-    plan = TrainPlan(
-        name=name or recipe_name,
-        card=card,
-        seed=run_seed,
-        out=settings.runs_folder() if out is None else Path(out),
-        base=str(base),
-        corpora=None if corpora is None else Path(corpora),
-        data=None if data is None else Path(data),
-        device=device,
-        fresh=fresh,
-        deterministic=deterministic,
-        checkpoint_seconds=float(checkpoint_seconds),
-        report_to=[report_to] if isinstance(report_to, str) else list(report_to),
-        workers=workers,
-        command=command,
-        catalogue=catalogue,
-    )
+    plan = replace(plan, seed=run_seed, command=command)
     run = run_training(plan, on_progress=on_step or (lambda progress: None))
     return load_run(run, plan.catalogue)
 

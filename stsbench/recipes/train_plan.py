@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from stsbench.core.cards import (
     BaseSection,
@@ -46,9 +45,10 @@ from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
 from stsbench.encoders.base import Encoder, FloatArray
 from stsbench.encoders.checkpoint import Checkpoint, find_checkpoint
+from stsbench.encoders.metadata import check_own_name
 from stsbench.encoders.runs import RUN_FILE, run_folder
 from stsbench.numbers.similarity import alignment, paired_cosine, paired_similarities, uniformity
-from stsbench.numbers.statistics import CORRELATIONS
+from stsbench.numbers.statistics import CORRELATIONS, Float64Array
 from stsbench.training.methods.registry import METHODS, METHODS_BY_TRAINER
 
 if TYPE_CHECKING:
@@ -144,6 +144,47 @@ def read_recipe(
     assignments = [f"{key}={value}" for key, value in sorted(replaced.items())]
     new_card = convert(tables, RecipeCard, where=f"recipe {name}: `params`")
     return NamedRecipe("+".join([name, *assignments]), new_card)
+
+
+def plan_training(
+    spec: str,
+    catalogue: Catalogue,
+    *,
+    params: Mapping[str, Any],
+    text: str | None,
+    keep: str | None,
+    base: str,
+    name: str,
+    **settings: Any,  # noqa: ANN401 - those of TrainPlan
+) -> TrainPlan:
+    """Plan the training of a recipe with the values that a user replaces, for its first seed.
+
+    Args:
+        spec: The recipe, as for :func:`read_recipe`.
+        catalogue: The cards.
+        params: Values by key.
+        text: The corpus or file to train on; None for the recipe's.
+        keep: The weights to keep, ``best`` or ``last``; None for the recipe's.
+        base: The checkpoint to start from; empty for that of the recipe.
+        name: The name of the trained encoder; empty for that of the recipe.
+        settings: Further fields of the plan.
+
+    Raises:
+        UnknownName: There is no such recipe.
+        StsbenchError: A value is not valid or replaced twice, or the name is one of an encoder's.
+    """
+    values = replace_values(spec, catalogue, params=params, base=base, text=text, keep=keep)
+    recipe_name, card = read_recipe(spec, catalogue, params=values)
+    if name:
+        check_own_name(name, catalogue)
+    return TrainPlan(
+        name=name or recipe_name,
+        card=card,
+        seed=card.seeds[0] if card.seeds else 0,
+        base=base,
+        catalogue=catalogue,
+        **settings,
+    )
 
 
 def replace_values(
@@ -384,7 +425,7 @@ def _find_user_start(plan: TrainPlan) -> Checkpoint:
     return find_checkpoint(**{key: params[key] for key in keys if key in params})
 
 
-MEASURES: Mapping[str, Callable[[FloatArray, FloatArray], Sequence[npt.NDArray[np.float64]]]] = {
+MEASURES: Mapping[str, Callable[[FloatArray, FloatArray], Sequence[Float64Array]]] = {
     "cosine": lambda first, second: [paired_cosine(first, second)[0]],
     "best_of_four": paired_similarities,
 }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +13,13 @@ from stsbench.bench.embedder import open_store
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError
 from stsbench.core.registry import Registry
-from stsbench.encoders.accelerator import is_accelerator, peak_memory
+from stsbench.core.wording import format_duration
 from stsbench.encoders.base import FittableEncoder
 from stsbench.encoders.checkpoint import Checkpoint
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.load import load_named
 from stsbench.encoders.named import NamedEncoder
+from stsbench.encoders.runs import read_trained_runs
 from stsbench.recipes.train_plan import (
     TrainPlan,
 )
@@ -37,48 +36,30 @@ if TYPE_CHECKING:
     from stsbench.training.loop.gather import ProcessGroup
 
 
-N_TRIED_STEPS = 3
-"""The number of steps that a forecast takes."""
-
-
 class TrainingForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """The length and the cost of a training.
-
-    Steps and tokens are exact up to the batches drawn; seconds and bytes are measured over three
-    steps.
-    """
+    """The length of a training and the size of its model; no step is taken to learn them."""
 
     rows: int
     corpus: str
     steps: int
     batch_size: int
     validations: int
-    tokens: int
-    """The number of tokens that go through the model in the whole run, without padding."""
     trained_parameters: int
     parameters: int
-    seconds: float
-    """The time of all steps and validations, on the device used."""
-    step_seconds: float
-    validation_seconds: float
-    memory: int
-    """The peak number of bytes in the steps tried: of the GPU's memory, or else of the process."""
     device: str
+    seconds: float | None
+    """The time that an earlier run of another seed took; None if there is none."""
 
     def lines(self) -> list[list[str]]:
         """Return the forecast as rows of a name and a text, for a table of two columns."""
-        unit_times = (
-            f"{self.step_seconds:.2f} s a step, {self.validation_seconds:.1f} s a validation"
-        )
+        time = "unknown" if self.seconds is None else f"about {format_duration(self.seconds)}"
         return [
             ["corpus", f"{self.corpus}, {self.rows:,} rows"],
             ["steps", f"{self.steps:,} of {self.batch_size} rows"],
             ["validations", f"{self.validations:,}"],
-            ["tokens", f"{self.tokens:,}"],
             ["parameters", f"{self.trained_parameters:,} trained of {self.parameters:,}"],
-            ["memory", f"{self.memory / 2**30:.1f} GiB"],
-            ["time", f"{self.seconds / 60:.1f} min ({unit_times})"],
             ["device", self.device],
+            ["time", time],
         ]
 
 
@@ -164,39 +145,28 @@ class Trainer(ABC):
 
     @abstractmethod
     def forecast(self) -> TrainingForecast:
-        """Take three steps, write nothing, and estimate what the whole training takes."""
+        """Return what the whole training takes; nothing is trained or written."""
 
     def make_forecast(
         self,
-        **measured: Any,  # noqa: ANN401 - the fields of a forecast
+        **counts: int,
     ) -> TrainingForecast:
-        """Return a forecast from the fields that were measured, and compute the other fields.
-
-        Computed are the corpus and its rows, the total seconds, the device and the peak of its
-        memory in this process so far.
+        """Return a forecast of the trainer's counts, with corpus, device and time added.
 
         Args:
-            measured: All other fields of :class:`TrainingForecast`: ``steps``, ``validations``,
-                ``tokens``, ``step_seconds``, ``validation_seconds`` and so on.
-        """
-        import torch
+            counts: All other fields of :class:`TrainingForecast`: ``steps``, ``validations`` and so
+                on.
 
-        device = torch.device(self.device)
-        memory = peak_memory(device) if is_accelerator(device) else None
-        if memory is None:
-            # The peak of this process, in KiB on Linux and in bytes on macOS.
-            unit = 1 if sys.platform == "darwin" else 1024
-            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        Raises:
+            EncoderError: The record of an earlier run is broken.
+        """
+        earlier_runs = read_trained_runs(self.plan.name, self.plan.out)
         return TrainingForecast(
             rows=len(self.corpus),
             corpus=self.corpus.name,
-            seconds=(
-                measured["step_seconds"] * measured["steps"]
-                + measured["validation_seconds"] * measured["validations"]
-            ),
             device=self.device,
-            memory=memory,
-            **measured,
+            seconds=earlier_runs[-1].run.seconds if earlier_runs else None,
+            **counts,
         )
 
     @abstractmethod

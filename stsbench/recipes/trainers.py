@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import math
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import islice
-from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, Self, cast
 
 import msgspec
 import numpy as np
-import torch
 import transformers
 
 from stsbench.core.cards import RecipeCard
 from stsbench.core.errors import CardError, Interrupted, catch_exit, look_up
 from stsbench.core.parameters import call_with_params, check_params
-from stsbench.encoders.accelerator import is_accelerator, synchronize
 from stsbench.encoders.checkpoint import Checkpoint
 from stsbench.encoders.runs import DEFAULTS_BY_TABLE
 from stsbench.recipes.train_plan import (
@@ -31,35 +26,22 @@ from stsbench.recipes.train_plan import (
     load_validation,
     read_columns,
 )
-from stsbench.recipes.trainer import N_TRIED_STEPS, TeacherEncoders, Trainer, TrainingForecast
+from stsbench.recipes.trainer import TeacherEncoders, Trainer, TrainingForecast
 from stsbench.training.learner import (
     Learner,
     OnProgress,
     TrainingOutcome,
     Validate,
-    check_losses,
 )
 from stsbench.training.loop import loop
 from stsbench.training.loop.batches import (
-    Batches,
     BatchPlan,
     check_workers,
-    load_batches,
-    receive_batch,
 )
-from stsbench.training.loop.optimisers import OPTIMISERS, SCHEDULES, make_optimiser
+from stsbench.training.loop.optimisers import OPTIMISERS, SCHEDULES
 from stsbench.training.loop.selection import LoopSettings, is_validation_due
 from stsbench.training.student import Student, dropouts
 from stsbench.training.words.rounds import StandaloneMethod
-
-
-class _StepCosts(NamedTuple):
-    """The costs of training, measured over a few steps."""
-
-    seconds: float
-    """The median of the seconds per step."""
-    tokens: float
-    """The mean number of tokens per batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +81,6 @@ class LoopTrainer(Trainer):
     def prepare(cls, plan: TrainPlan, method: type[Learner]) -> Self:
         """Load start, development split, corpus and teachers, and make the learner of them.
 
-        The teachers' embeddings are computed and stored here too.
-
         Args:
             plan: The plan of the training.
             method: The class of the method, which is trained by the common loop.
@@ -118,8 +98,6 @@ class LoopTrainer(Trainer):
             corpus = lines_as_documents(corpus)
         corpus.require(*learner.needs)
         teachers = TeacherEncoders.find(learner.teachers, plan.catalogue)
-        if learner.teachers:
-            learner.teacher_embeddings = teachers.embed(corpus.column("text"), plan.processes)
         learner.prepare(read_columns(corpus, learner.needs))
         return cls(
             plan=plan,
@@ -151,11 +129,21 @@ class LoopTrainer(Trainer):
 
     def train(self, on_progress: OnProgress) -> TrainingOutcome:
         """Run the loop, and write the encoder with the selected weights."""
+        self.embed_by_teachers()
         outcome = replace(self.run_loop(on_progress), seconds=time.perf_counter() - self.started)
         if self.plan.processes.rank == 0:
             candidate = int(outcome.selected_point["candidate"]) if outcome.selected_point else 0
             self.learner.save(self.plan.folder, chosen=candidate)
         return outcome
+
+    def embed_by_teachers(self) -> None:
+        """Compute the teachers' embeddings of the corpus, or read them from the store.
+
+        The loop needs them; a forecast does not, and they can take long.
+        """
+        if self.learner.teachers:
+            texts = self.corpus.column("text")
+            self.learner.teacher_embeddings = self.teachers.embed(texts, self.plan.processes)
 
     def run_loop(self, on_progress: OnProgress = lambda progress: None) -> TrainingOutcome:
         """Train, and leave the learner with the selected weights; no encoder is written."""
@@ -182,63 +170,17 @@ class LoopTrainer(Trainer):
         return loop.train_learner(self.learner, loop_settings, resume=not plan.fresh)
 
     def forecast(self) -> TrainingForecast:
-        """Take a few steps, validate once, and estimate the cost of the whole training.
-
-        The learner cannot be trained after that.
-        """
-        training, batches = self.plan.card.training, self.batches
-        costs = self._try_steps(batches)
-        started = time.perf_counter()
-        for encoder in self.learner.encoders():
-            self.validate(encoder)
-        validation_seconds = time.perf_counter() - started
+        """Count the steps, the validations and the parameters."""
+        training = self.plan.card.training
         parameters = list(self.learner.parameters())
         return self.make_forecast(
-            steps=batches.steps,
+            steps=self.batches.steps,
             batch_size=training.batch_size * training.accumulate,
             validations=self.n_validations,
-            tokens=round(costs.tokens * batches.n_batches),
             trained_parameters=sum(
                 parameter.numel() for parameter in parameters if parameter.requires_grad
             ),
             parameters=sum(parameter.numel() for parameter in parameters),
-            step_seconds=costs.seconds,
-            validation_seconds=validation_seconds,
-        )
-
-    def _try_steps(self, plan: BatchPlan) -> _StepCosts:
-        """Take a few steps of the training and measure their costs; the learner is changed.
-
-        Args:
-            plan: The batches of the whole training, of which the first are used.
-
-        Returns:
-            The median seconds of a step of the training, which has ``accumulate`` batches, and the
-            mean tokens of one batch.
-        """
-        learner, training = self.learner.train(), self.plan.card.training
-        loop.prepare_learner(learner, training)
-        device = learner.student.device
-        optimiser = make_optimiser(learner, training)
-        pin = is_accelerator(device)
-        batches = iter(load_batches(Batches(learner, plan), workers=self.workers, pin=pin))
-        precision = getattr(torch, training.precision)
-        seconds: list[float] = []
-        tokens: list[int] = []
-        for _ in range(min(N_TRIED_STEPS, plan.n_batches)):
-            started = time.perf_counter()
-            batch = receive_batch(next(batches), device)
-            with torch.autocast(device.type, precision, enabled=training.precision != "float32"):
-                loss: Any = check_losses(learner(**batch), learner)["loss"]
-            loss.backward()
-            optimiser.step()
-            optimiser.zero_grad()
-            synchronize(device)
-            seconds.append(time.perf_counter() - started)
-            tokens.append(_count_tokens(batch))
-        return _StepCosts(
-            seconds=float(np.median(seconds)) * training.accumulate,
-            tokens=float(np.mean(tokens)),
         )
 
 
@@ -278,16 +220,6 @@ def _make_learner(
         )
     loop.check_training_settings(learner, card.training)
     return learner
-
-
-def _count_tokens(batch: Any) -> int:  # noqa: ANN401 - a batch
-    """Return the number of tokens in all attention masks of a batch, without padding."""
-    if not isinstance(batch, dict):
-        return 0
-    n_tokens = 0
-    for name, value in batch.items():
-        n_tokens += int(value.sum()) if name == "attention_mask" else _count_tokens(value)
-    return n_tokens
 
 
 ROUNDS_KEYS: Mapping[str, Sequence[str]] = {
@@ -394,21 +326,9 @@ class RoundsTrainer(Trainer):
         return replace(outcome, seconds=time.perf_counter() - started)
 
     def forecast(self) -> TrainingForecast:
-        """Estimate the whole training from a few steps and one validation.
-
-        The encoder is written into a temporary folder only.
-        """
-        torch.manual_seed(self.plan.seed)
+        """Read the corpus and draw the first weights, to count steps, validations, parameters."""
         prepared = self.training.prepare(self.columns, self.plan.seed)
         n_steps = prepared.total_steps(self.training.epochs)
-        times = [time.perf_counter()]
-        for step, batch in enumerate(islice(prepared.batches(), min(N_TRIED_STEPS, n_steps))):
-            prepared.learn_batch(batch, step)
-            times.append(time.perf_counter())
-        with tempfile.TemporaryDirectory() as folder:
-            prepared.write_and_score(Path(folder), self.validate)
-        # The last time is that of the end of the steps.
-        validation_seconds = time.perf_counter() - times[-1]
         n_validations = 0
         if self.validate:
             # One more before the first step.
@@ -420,11 +340,8 @@ class RoundsTrainer(Trainer):
             steps=n_steps,
             batch_size=self.plan.card.training.batch_size,
             validations=n_validations,
-            tokens=round(prepared.tokens_per_epoch * n_steps / max(prepared.steps_per_epoch, 1)),
             trained_parameters=n_parameters,
             parameters=n_parameters,
-            step_seconds=float(np.median(np.diff(times))),
-            validation_seconds=validation_seconds,
         )
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from stsbench.core.errors import DataError, OutputError, Remedy, translate_errors
 from stsbench.core.files import parquet_batches, read_bounded, write_atomically
+from stsbench.core.grouping import group_by
 from stsbench.core.wording import join_lines
 from stsbench.results.record import (
     SCHEMA,
@@ -356,6 +357,10 @@ class Problem(NamedTuple):
     message: str
     """The reason in one line, which names the file."""
 
+    def __str__(self) -> str:
+        """Return the message."""
+        return self.message
+
 
 class ResultFolder(NamedTuple):
     """The results of a folder: the current one of each cell, and those of older states."""
@@ -388,9 +393,7 @@ def read_folder(folder: Path, encoder: str | None = None) -> ResultFolder:
         OutputError: The folder does not exist, or cannot be read.
     """
     all_states = read_states(folder, encoder)
-    states_by_cell: dict[tuple[object, ...], list[Result]] = {}
-    for result in all_states.results:
-        states_by_cell.setdefault(result.cell_key, []).append(result)
+    states_by_cell = group_by(all_states.results, lambda result: result.cell_key)
     current_results: list[Result] = []
     older: list[Result] = []
     for states in states_by_cell.values():
@@ -554,10 +557,9 @@ def make_rescore_remedy(results: Sequence[Result]) -> Remedy:
     Args:
         results: The Results, at least one.
     """
-    results_by_split: dict[str, list[Result]] = {}
-    for result in results:
-        split = "" if result.split in ("test", "all") else result.split
-        results_by_split.setdefault(split, []).append(result)
+    results_by_split = group_by(
+        results, lambda result: "" if result.split in ("test", "all") else result.split
+    )
     remedy, *further = [
         Remedy("rescore", _collect_rescore_arguments(split, results_of_split))
         for split, results_of_split in results_by_split.items()

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from stsbench.core.cards import EncoderCard, task_digest
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, ProtocolError
+from stsbench.core.grouping import group_by
 from stsbench.core.provenance import read_versions, strip_versions
 from stsbench.core.wording import format_some
 from stsbench.results.folder import ResultFolder
@@ -93,8 +94,9 @@ def group_by_encoder(
     groups: list[EncoderResults] = []
     for (encoder, label), results_of_label in results_by_label.items():
         states = _split_into_states(results_of_label)
-        for state, state_tag in zip(states, _state_tags(states), strict=True):
+        for state in states:
             card = cards[encoder, state.card_digest]
+            state_tag = _state_tag(state, states)
             groups.append(EncoderResults(encoder, label, state_tag, card, state.results))
     return groups
 
@@ -105,9 +107,7 @@ def _split_into_states(results: Sequence[Result]) -> list[_State]:
     Results with the same card stay together if their weights, or versions, differ only from
     training seed to training seed.
     """
-    results_by_card: dict[str | None, list[Result]] = {}
-    for result in results:
-        results_by_card.setdefault(result.encoder_card, []).append(result)
+    results_by_card = group_by(results, lambda result: result.encoder_card)
     states: list[_State] = []
     for card_digest, same_card in results_by_card.items():
         for same_weights in _split_unless_only_seeds_differ(same_card, _fingerprint):
@@ -140,22 +140,13 @@ def _split_unless_only_seeds_differ(
         results: The results of one name and card.
         attribute: Returns the value by which to split.
     """
-    results_by_value: dict[Hashable, list[Result]] = {}
-    values_by_seed: dict[int | None, set[Hashable]] = {}
-    for result in results:
-        value = attribute(result)
-        results_by_value.setdefault(value, []).append(result)
-        values_by_seed.setdefault(result.train_seed, set()).add(value)
+    results_by_value = group_by(results, attribute)
+    results_by_seed = group_by(results, lambda result: result.train_seed)
     # None: nothing was trained, so results with other values are of other encoders.
-    only_seeds_differ = None not in values_by_seed and all(
-        len(values) == 1 for values in values_by_seed.values()
+    only_seeds_differ = None not in results_by_seed and all(
+        len(set(map(attribute, same_seed))) == 1 for same_seed in results_by_seed.values()
     )
     return [list(results)] if only_seeds_differ else list(results_by_value.values())
-
-
-def _state_tags(states: Sequence[_State]) -> list[str]:
-    """Return for each state of a label the shortest tag that distinguishes it."""
-    return [_state_tag(state, states) for state in states]
 
 
 def _state_tag(state: _State, states: Sequence[_State]) -> str:
@@ -378,9 +369,7 @@ def select_comparable(results: Iterable[Result], catalogue: Catalogue) -> Compar
         ProtocolError: Two of the selected results differ in their data or their task card.
     """
     results = list(results)
-    columns: dict[tuple[str, str], list[Result]] = {}
-    for result in results:
-        columns.setdefault((result.task, result.split), []).append(result)
+    columns = group_by(results, lambda result: (result.task, result.split))
     notes: list[str] = []
     omitted_ids: set[int] = set()
     for (task, _), column in columns.items():

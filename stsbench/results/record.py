@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from stsbench.core.files import safe_file_name
 from stsbench.core.provenance import strip_texts
+from stsbench.core.toml import StrictRecord
 from stsbench.core.wording import format_repr, shorten
 from stsbench.numbers.statistics import CORRELATIONS
 
@@ -27,7 +28,7 @@ ItemColumns = Mapping[str, npt.NDArray[np.generic] | list[str]]
 """Per-item columns by name: arrays of numbers, or lists of texts."""
 
 
-class CleanScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CleanScore(StrictRecord):
     """A score over the items whose sentences are not in training text.
 
     Attributes:
@@ -83,7 +84,7 @@ def common_clean_scores(results: Sequence[Result]) -> dict[str, list[CleanScore]
     }
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Result(StrictRecord):
     """One score, and all that is needed to trust, compare and recompute it.
 
     ``score`` is a plain float, never times 100. ``data`` and ``items`` are hashes of the split and
@@ -318,7 +319,7 @@ def score_bounds(name: str) -> tuple[float, float]:
     # distance, nor on the suffix: an aggregation of subsets, as in ``spearman.all``, the number of
     # a negative, as in ``accuracy.1``, or a depth of retrieval, as in ``recall@5``.
     prefix = r"^(dev_|i2t\.|t2i\.|euclidean_|manhattan_)"
-    suffix = r"(\.(all|mean|wmean|\d)|@\d+)$"
+    suffix = r"(\.(all|mean|wmean|\d+)|@\d+)$"
     metric = re.sub(f"{prefix}|{suffix}", "", name)
     low, high = METRIC_BOUNDS.get(metric, ANY_VALUE)
     return low - BOUND_TOLERANCE, high + BOUND_TOLERANCE

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
+from stsbench.core.grouping import group_by
 from stsbench.numbers.similarity import DEFAULT_SIMILARITY
 from stsbench.results.record import Result, protocol_key
 
@@ -226,9 +227,7 @@ def format_compared(parts: Iterable[ComparedPart], *, short: bool = False) -> st
 
 def format_each_protocol(parts: Iterable[ComparedPart]) -> list[str]:
     """Return what scores must have in common to be compared, as one text per protocol."""
-    parts_by_protocol: dict[Fields, list[ComparedPart]] = {}
-    for part in parts:
-        parts_by_protocol.setdefault(_fill_similarity(part.protocol), []).append(part)
+    parts_by_protocol = group_by(parts, lambda part: _fill_similarity(part.protocol))
     return list(map(format_compared, parts_by_protocol.values()))
 
 

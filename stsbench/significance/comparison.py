@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stsbench.core.errors import AdvisingNote, DataError
+from stsbench.core.grouping import group_by
 from stsbench.numbers.dependence import DOMINANT_COMPONENT_NOTE
-from stsbench.numbers.intervals import StandardError
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.results.folder import describe_missing_columns, make_rescore_remedy, without_columns
 from stsbench.results.record import Result
@@ -93,7 +93,10 @@ class Difference:
         interval: The 95% interval of the difference over other items and other seeds, by the
             procedure of ``method``. It leaves 0 out exactly if ``p`` is below 0.05.
         error: Its standard error; None if unknown, or if there are too few items to estimate it.
-        df: The degrees of freedom of the error; None if unknown or infinite.
+        df: The degrees of freedom of the error, over items if there are seeds too; None if unknown
+            or infinite.
+        seed_error: The error over seeds alone, a part of ``error``; None if there is none.
+        seed_df: The degrees of freedom of the error over seeds; None if there is none.
         p: The p-value by the procedure of ``method``.
         method: The procedure that gives interval and p-value: Student's t, or, for one task with
             one seed per encoder if no items share a sentence, McNemar's mid-p-value for items that
@@ -134,6 +137,8 @@ class Difference:
     interval: tuple[float, float] | None = None
     error: float | None = None
     df: float | None = None
+    seed_error: float | None = None
+    seed_df: float | None = None
     p: float | None = None
     method: str | None = None
     discordant: tuple[int, int] | None = None
@@ -152,8 +157,13 @@ class Difference:
         """The difference with its error, infinite if there are too few items; None if unknown."""
         if self.interval is None:
             return None
-        error = math.inf if self.error is None else self.error
-        return EstimatedDifference(self.difference, error, math.inf if self.df is None else self.df)
+        return EstimatedDifference(
+            self.difference,
+            error=math.inf if self.error is None else self.error,
+            df=math.inf if self.df is None else self.df,
+            seed_error=self.seed_error or 0.0,
+            seed_df=math.inf if self.seed_df is None else self.seed_df,
+        )
 
     @property
     def lacks_seeds(self) -> bool:
@@ -305,12 +315,15 @@ def _compare_pairs(
     results_of_tasks: Sequence[ResultsByEncoder], settings: TestSettings
 ) -> list[list[MeasuredDifference]]:
     """Return for each pair of encoders its differences on all tasks, before any correction."""
-    differences_by_pair: dict[tuple[str, str], list[MeasuredDifference]] = {}
-    for results_by_encoder in results_of_tasks:
-        for measured in compare_on_task(results_by_encoder, settings):
-            pair = measured.difference.first, measured.difference.second
-            differences_by_pair.setdefault(pair, []).append(measured)
-    return list(differences_by_pair.values())
+    all_measured = (
+        measured
+        for results_by_encoder in results_of_tasks
+        for measured in compare_on_task(results_by_encoder, settings)
+    )
+    by_pair = group_by(
+        all_measured, lambda measured: (measured.difference.first, measured.difference.second)
+    )
+    return list(by_pair.values())
 
 
 def _describe_unknown_sentences(
@@ -432,11 +445,14 @@ def _exact_test(
 
 def _with_estimate(difference: Difference, estimate: EstimatedDifference) -> Difference:
     """Return a difference with interval, error, degrees of freedom and p by Student's t."""
+    has_seeds = estimate.seed_error > 0
     return replace(
         difference,
         interval=estimate.interval(),
         error=_finite(estimate.error),
         df=_finite(estimate.df),
+        seed_error=_finite(estimate.seed_error) if has_seeds else None,
+        seed_df=_finite(estimate.seed_df) if has_seeds else None,
         p=estimate.p,
         method=STUDENT,
     )
@@ -673,15 +689,16 @@ def _with_power(
     if estimate is None:
         return difference
     level = settings.level / max(difference.family, 1)
-    smallest = margins.smallest_detectable(estimate.error, estimate.df, level)
+    smallest = margins.smallest_detectable(estimate.standard_error, level)
     required_items = required_seeds = None
     if settings.plan is not None and difference.error is not None:
         spread = estimate_seed_spread(items, difference.first, difference.second)
         if spread is not None:
             required_seeds = margins.required_seeds(*spread, settings.plan, level)
         elif max(difference.seeds) == 1:
-            item_error = StandardError(estimate.error, estimate.df)
-            required_items = margins.required_items(item_error, difference.n, settings.plan, level)
+            required_items = margins.required_items(
+                estimate.standard_error, difference.n, settings.plan, level
+            )
     return replace(
         difference,
         smallest_detectable=_finite(smallest),

@@ -3,7 +3,9 @@
 Items and seeds are crossed: every seed's encoder is scored on the same items. The variance of a
 mean over seeds is that over items of the averaged encoder, plus that over seeds beyond what items
 explain (the two-way layout of random effects; Searle, Casella and McCulloch 1992, chapter 4).
-Degrees of freedom are Satterthwaite's (1946).
+The variances over
+the seeds of two encoders have Satterthwaite's degrees of freedom together (1946). Tail
+probabilities count that this part is known badly (:mod:`stsbench.numbers.tails`).
 
 A seed may be good or bad on all tasks at once. The seeds' part of the variance of a mean over
 tasks t with weights w_t is therefore the sum over all t and u of
@@ -19,6 +21,7 @@ variance is added to each of them. Of the two standard errors that result, the o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -67,24 +70,33 @@ class ScoreSample:
         return np.asarray(self.influences.mean(axis=0))
 
 
-def combine_errors(errors: Sequence[StandardError]) -> StandardError:
-    """Return the standard error of a sum of independent terms, from the error of each.
+def combine_errors(
+    item_error: StandardError, seed_errors: Sequence[StandardError]
+) -> StandardError:
+    """Return the standard error over items and seeds, which are independent.
 
     Args:
-        errors: The errors; that over items comes first.
+        item_error: The error over items.
+        seed_errors: The errors over seeds, one for each encoder that has several, for example.
 
     Returns:
-        The error with Satterthwaite's degrees of freedom, those over items if all errors are 0. It
-        is infinite if an error is NaN, because too few items say nothing about how a score varies.
+        The error, whose part over seeds has Satterthwaite's degrees of freedom. It is infinite if
+        an error is NaN, because too few items say nothing about how a score varies.
     """
-    variances = np.array([error.error**2 for error in errors])
-    variance = float(variances.sum())
-    if np.isnan(variance):
+    variance = item_error.error**2
+    seed_variances = np.array([error.error**2 for error in seed_errors])
+    seed_variance = float(seed_variances.sum())
+    if np.isnan(variance + seed_variance):
         return StandardError(float("inf"), 1.0)
-    # Satterthwaite's degrees of freedom are the squared sum of variances by this sum.
-    satterthwaite_sum = float(np.sum(variances**2 / np.array([error.df for error in errors])))
-    df = variance**2 / satterthwaite_sum if satterthwaite_sum > 0 else errors[0].df
-    return StandardError(variance**0.5, df)
+    if not seed_variance:
+        return item_error
+    satterthwaite_sum = float(np.sum(seed_variances**2 / [error.df for error in seed_errors]))
+    return StandardError(
+        (variance + seed_variance) ** 0.5,
+        item_error.df,
+        seed_error=seed_variance**0.5,
+        seed_df=seed_variance**2 / satterthwaite_sum,
+    )
 
 
 class EstimatedDifference(NamedTuple):
@@ -93,7 +105,9 @@ class EstimatedDifference(NamedTuple):
     Attributes:
         difference: The difference.
         error: Its standard error.
-        df: The degrees of freedom of the error.
+        df: The degrees of freedom of the error, over items if there are seeds too.
+        seed_error: The error over seeds alone, a part of ``error``; 0 if there is none.
+        seed_df: The degrees of freedom of the error over seeds; infinite if there is none.
         other_error: The error by the other estimate of the variance over items, whose interval is
             not wider; None if there is only one.
     """
@@ -101,22 +115,29 @@ class EstimatedDifference(NamedTuple):
     difference: float
     error: float
     df: float
+    seed_error: float = 0.0
+    seed_df: float = math.inf
     other_error: StandardError | None = None
 
     @property
+    def standard_error(self) -> StandardError:
+        """The error of the wider interval with its degrees of freedom."""
+        return StandardError(self.error, self.df, self.seed_error, self.seed_df)
+
+    @property
     def p(self) -> float:
-        """The two-sided p-value by Student's t, the larger one if there are two errors.
+        """The two-sided p-value, the larger one if there are two errors.
 
         It is below 0.05 exactly if 0 is outside :meth:`interval`.
         """
-        errors = [StandardError(self.error, self.df)]
+        errors = [self.standard_error]
         if self.other_error is not None:
             errors.append(self.other_error)
         return max(two_sided_p(self.difference, error) for error in errors)
 
     def interval(self) -> tuple[float, float]:
-        """Return the 95% interval of the difference by Student's t."""
-        half_width = StandardError(self.error, self.df).half_width
+        """Return the 95% interval of the difference."""
+        half_width = self.standard_error.half_width
         low = max(self.difference - half_width, -MAX_DIFFERENCE)
         high = min(self.difference + half_width, MAX_DIFFERENCE)
         return low, high
@@ -153,28 +174,21 @@ class EstimatedDifference(NamedTuple):
         ]
         # One for each way to estimate the variance over items.
         errors = [
-            combine_errors([item_error, *errors_of_seeds])
+            combine_errors(item_error, errors_of_seeds)
             for item_error in standard_errors(influences, dependence, weights)
         ]
         # The variance over items is estimated in two ways at most, so there are one or two errors.
         widest, *narrower = widest_first(errors)
-        return cls(
-            difference,
-            error=widest.error,
-            df=widest.df,
-            other_error=narrower[0] if narrower else None,
-        )
+        return cls(difference, *widest, other_error=narrower[0] if narrower else None)
 
 
 def two_sided_p(difference: float, standard_error: StandardError) -> float:
-    """Return the two-sided p-value of a difference by Student's t."""
-    from scipy import special
-
+    """Return the two-sided p-value of a difference."""
     if abs(difference) <= TIE_TOLERANCE:
         return 1.0
     if not standard_error.error:
         return 0.0
-    return float(2 * special.stdtr(standard_error.df, -abs(difference) / standard_error.error))
+    return 2 * standard_error.upper_tail(abs(difference))
 
 
 def seed_error(sample: ScoreSample, dependence: ItemDependence) -> StandardError | None:

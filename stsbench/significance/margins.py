@@ -4,7 +4,8 @@ That a difference is not significant does not show that it is small. Two one-sid
 margin do (Schuirmann 1987, Journal of Pharmacokinetics and Biopharmaceutics 15); one of them alone
 shows that an encoder is not worse by the margin. How large a difference must be in order to be
 significant in most samples follows from the noncentral t distribution: its statistic is shifted by
-the true difference, in units of the error, and that error is itself estimated.
+the true difference, in units of the error, and that error is itself estimated. With an error over
+items and seeds, the mean over the estimates of the variance over seeds takes its place.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from bisect import bisect_left
 from functools import lru_cache
 from typing import Literal
 
+import numpy as np
+
 from stsbench.numbers.intervals import StandardError
+from stsbench.numbers.tails import chi_squared_nodes, tail_quantiles
 from stsbench.significance.differences import EstimatedDifference, combine_errors
 
 MarginVerdict = Literal["within", "not worse", "worse than", "open"]
@@ -31,11 +35,11 @@ MAX_SEEDS = 1000
 def margin_verdict(
     estimate: EstimatedDifference, margin: float, level: float = 0.05
 ) -> MarginVerdict:
-    """Judge a difference by a margin, with one-sided tests by Student's t.
+    """Judge a difference by a margin, with one-sided tests.
 
-    Their statistics are (difference + margin) / error, which is high if the difference is above
-    -margin and low if it is below, and (difference - margin) / error, which is low if it is below
-    margin. If the error is 0, the difference itself is compared with the margin.
+    Each asks how probable it is that the estimate is so far above -margin, below margin or below
+    -margin, if the true difference is this margin. If the error is 0, the difference itself is
+    compared with the margin.
 
     Args:
         estimate: The difference, second minus first, with its error.
@@ -46,19 +50,17 @@ def margin_verdict(
         ``within``: the difference is between -margin and margin. ``not worse``: it is above
         -margin. ``worse than``: it is below -margin. ``open``: none of these is significant.
     """
-    from scipy import special
-
-    difference, error, df = estimate.difference, estimate.error, estimate.df
-    if not error:
+    difference, standard_error = estimate.difference, estimate.standard_error
+    if not standard_error.error:
         is_not_worse = difference >= -margin
         is_not_better = difference <= margin
         is_worse = difference < -margin
     else:
-        lower_statistic = (difference + margin) / error
-        upper_statistic = (difference - margin) / error
-        is_not_worse = bool(special.stdtr(df, -lower_statistic) < level)
-        is_not_better = bool(special.stdtr(df, upper_statistic) < level)
-        is_worse = bool(special.stdtr(df, lower_statistic) < level)
+        above_lower = difference + margin
+        below_upper = margin - difference
+        is_not_worse = standard_error.upper_tail(above_lower) < level
+        is_not_better = standard_error.upper_tail(below_upper) < level
+        is_worse = standard_error.upper_tail(-above_lower) < level
     if is_not_worse:
         return "within" if is_not_better else "not worse"
     return "worse than" if is_worse else "open"
@@ -73,13 +75,13 @@ def interval_verdict(interval: tuple[float, float], margin: float) -> MarginVerd
 
 
 def smallest_detectable(
-    error: float, df: float, level: float = 0.05, power: float = POWER
+    standard_error: StandardError, level: float = 0.05, power: float = POWER
 ) -> float:
     """Compute the smallest true difference that a two-sided test finds with some power.
 
     Args:
-        error: The standard error of the estimated difference.
-        df: The degrees of freedom of that error, more than 0; infinite if it is known.
+        standard_error: The standard error of the estimated difference. Degrees of freedom are more
+            than 0; they are infinite if the error is known.
         level: The level of the test. By Holm's correction over k tests it is 0.05 / k for the
             first of them.
         power: The share of samples in which the difference is significant, in its direction;
@@ -88,9 +90,17 @@ def smallest_detectable(
     Returns:
         The difference, in the unit of the error: 0 if the error is 0, NaN if an argument is NaN.
     """
+    error, df, seed_error, seed_df = standard_error
     if math.isnan(error) or math.isnan(df):
         return float("nan")
-    return _smallest_noncentrality(df, level, power) * error if error else 0.0
+    if not error:
+        return 0.0
+    if not seed_error or math.isinf(error):
+        return _smallest_noncentrality(df, level, power) * error
+    seed_share = (seed_error / error) ** 2
+    if seed_share >= 1:
+        return _smallest_noncentrality(seed_df, level, power) * error
+    return _smallest_over_seeds(seed_share, df, seed_df, level, power) * error
 
 
 @lru_cache(maxsize=4096)
@@ -129,6 +139,40 @@ def _smallest_noncentrality(df: float, level: float, power: float) -> float:
     )
 
 
+@lru_cache(maxsize=4096)
+def _smallest_over_seeds(
+    seed_share: float, item_df: float, seed_df: float, level: float, power: float
+) -> float:
+    """Compute the smallest detectable difference over items and seeds, in units of its true error.
+
+    The estimated variance over seeds differs from the true one as y, chi-squared divided by its
+    degrees of freedom, and with it the difference at which a test is significant. The variance over
+    items is taken as known, because there are many more of them.
+
+    Args:
+        seed_share: The share of the seeds in the variance of the difference, between 0 and 1.
+        item_df: The degrees of freedom of the variance over items.
+        seed_df: Those of the variance over seeds.
+        level: The level of the two-sided test.
+        power: The share of samples in which the difference is significant.
+    """
+    from scipy import optimize, special
+
+    y_rows, weight_rows = chi_squared_nodes(np.array([[seed_df]]))
+    y, y_weights = y_rows[0], weight_rows[0]
+    item_variances = np.full(len(y), 1 - seed_share)
+    # The difference that is significant at each y, (nodes,).
+    significant = tail_quantiles(
+        level / 2, item_variances, item_df, seed_share * y, np.full(len(y), seed_df)
+    )
+
+    def missing_power(difference: float) -> float:
+        """Return by how much the power at a true difference is too large; negative if too small."""
+        return float(y_weights @ special.ndtr(difference - significant)) - power
+
+    return float(optimize.brentq(missing_power, 0.0, significant.max() + 10.0))
+
+
 def required_items(
     items: StandardError,
     n_items: int,
@@ -158,8 +202,8 @@ def required_items(
         df = (items.df + 1) * ratio - 1
         if df < 1:
             return False
-        error = items.error / ratio**0.5
-        return smallest_detectable(error, df, level, power) <= difference
+        required_error = StandardError(items.error / ratio**0.5, df)
+        return smallest_detectable(required_error, level, power) <= difference
 
     # The first number of which is_found is true: it is false below and true above.
     n_required = bisect_left(range(MAX_ITEMS + 1), True, lo=1, key=is_found)
@@ -188,9 +232,13 @@ def required_seeds(
         The number of seeds, at least 2; None if it is above ``MAX_SEEDS``, as it is if the items
         are too few for any number of seeds.
     """
-    for n_seeds in range(2, MAX_SEEDS + 1):
+
+    def is_found(n_seeds: int) -> bool:
+        """Return whether so many seeds per encoder find the difference."""
         error_of_seeds = StandardError(deviation / n_seeds**0.5, df=n_seeds - 1)
-        total = combine_errors([items, error_of_seeds, error_of_seeds])
-        if smallest_detectable(total.error, total.df, level, power) <= difference:
-            return n_seeds
-    return None
+        total = combine_errors(items, [error_of_seeds, error_of_seeds])
+        return smallest_detectable(total, level, power) <= difference
+
+    # The first number of which is_found is true: it is false below and true above.
+    n_required = bisect_left(range(MAX_SEEDS + 1), True, lo=2, key=is_found)
+    return None if n_required > MAX_SEEDS else n_required

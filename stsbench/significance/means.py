@@ -14,7 +14,6 @@ from stsbench import numbers
 from stsbench.core.provenance import code_digest
 from stsbench.numbers.intervals import (
     ZERO_ERROR,
-    StandardError,
     agreement_interval,
     independent_items,
     wilson_interval,
@@ -188,12 +187,11 @@ def _interval_of_mean(row: RowItems[int], tasks: Sequence[int]) -> Interval | No
     if all(items.paired.is_proportion for items in items_by_task):
         # By Student's t the interval of a mean near 1 would end above it, and that of 1 would
         # have no width.
-        error = StandardError(mean.error, mean.df)
-        return wilson_interval(mean.difference, error, effective_items=mean.df + 1)
+        return wilson_interval(mean.difference, mean.standard_error, effective_items=mean.df + 1)
     if mean.error <= ZERO_ERROR:
         scores = [score for items in items_by_task for score in items.samples[0].scores.tolist()]
         weights = join_items(items_by_task, task_weights).weights
-        n_items = independent_items([StandardError(mean.error, mean.df)], weights)
+        n_items = independent_items([mean.standard_error], weights)
         return agreement_interval(mean.difference, scores, n_items)
     low, high = mean.interval()
     return max(low, -1.0), min(high, 1.0)

@@ -31,12 +31,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from stsbench.numbers.intervals import LEVEL
 from stsbench.numbers.statistics import (
     CORRELATIONS,
     Float64Array,
+    IntArray,
     SubsetWeights,
     correlation_influences,
     item_weights,
@@ -190,7 +190,7 @@ class PairedCorrelation(Paired):
         return differences
 
     def _put_on_one_scale(
-        self, first: int, second: int, indices: npt.NDArray[np.int64]
+        self, first: int, second: int, indices: IntArray
     ) -> Iterator[Float64Array]:
         """Yield the first encoder's, the second's and gold's values of a subset, one array each.
 
@@ -325,7 +325,7 @@ def _correlation_differences_after_swaps(
     first_values: Float64Array,
     second_values: Float64Array,
     gold: Float64Array,
-    indices: npt.NDArray[np.int64],
+    indices: IntArray,
     blocks: Iterator[Float64Array],
 ) -> Float64Array:
     """Compute r(b', gold) - r(a', gold) after each swap of values a and b, (n_permutations,).

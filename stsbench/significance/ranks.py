@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import string
 from collections.abc import Mapping, Sequence
 from itertools import combinations_with_replacement
 from typing import Any, Generic, NamedTuple
@@ -14,7 +13,8 @@ import numpy.typing as npt
 
 from stsbench.numbers.dependence import ItemDependence
 from stsbench.numbers.intervals import variance_estimators
-from stsbench.numbers.statistics import Float64Array, IntArray
+from stsbench.numbers.statistics import BoolArray, Float64Array, IntArray
+from stsbench.numbers.tails import upper_tails
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.comparison import TestSettings
 from stsbench.significance.differences import (
@@ -32,6 +32,7 @@ from stsbench.significance.items import (
     join_items,
     least_share_error,
 )
+from stsbench.significance.letters import assign_letters
 from stsbench.significance.paired import holm
 from stsbench.significance.rows import (
     ProgressCallback,
@@ -42,185 +43,8 @@ from stsbench.significance.rows import (
     write_array,
 )
 
-MAX_GROUPS = 52
-"""The number of groups of letters beyond which groups are not divided any further.
 
-With gaps their number may grow exponentially with the number of rows.
-"""
-
-
-class LetterDisplay(NamedTuple):
-    """The letters of k encoders.
-
-    Attributes:
-        letters: Each encoder's letters, (k,).
-        is_exact: All significant differences are displayed. If not, some encoders share a letter
-            although they differ, because there would be more than ``MAX_GROUPS`` groups.
-    """
-
-    letters: Sequence[str]
-    is_exact: bool
-
-
-class _Groups(NamedTuple):
-    """Groups of encoders; those of one group share a letter.
-
-    Attributes:
-        masks: Each group as a bit mask: bit i is set if encoder i is in it.
-        is_exact: No group has two encoders that differ.
-    """
-
-    masks: list[int]
-    is_exact: bool
-
-
-def assign_letters(different: npt.NDArray[np.bool_]) -> LetterDisplay:
-    """Assign letters to k encoders, so that two share one if they do not differ significantly.
-
-    The groups are the largest ranges of encoders of which the first and the last do not differ.
-    If an encoder within a range differs from another one, as can be with gaps, ranges are divided
-    until no group has two encoders that differ (insert and absorb; Piepho 2004, section 2.2). A
-    group whose pairs are all together in other groups is not needed and is then removed (sweeping).
-
-    Args:
-        different: Which pairs differ significantly, (k, k), symmetric; encoders best first.
-
-    Returns:
-        The letters; the first encoder has ``a``. After ``z`` come ``A`` to ``Z``, then ``.a``.
-    """
-    k = len(different)
-    groups = _insert_and_absorb(_find_ranges(different), different)
-    needed_masks = _sweep(groups.masks, k)
-    # Sorted by their best encoder, then by their second best, and so on: the first gets ``a``.
-    members_by_group = sorted(_members(mask, k).tolist() for mask in needed_masks)
-    letters_by_encoder = [""] * k
-    n_letters = len(string.ascii_letters)
-    for index, members in enumerate(members_by_group):
-        letter = "." * (index // n_letters) + string.ascii_letters[index % n_letters]
-        for encoder in members:
-            letters_by_encoder[encoder] += letter
-    return LetterDisplay(letters_by_encoder, groups.is_exact)
-
-
-def _find_ranges(different: npt.NDArray[np.bool_]) -> list[int]:
-    """Find the largest ranges of encoders of which the first and the last do not differ.
-
-    Returns:
-        Bit masks of encoders; every pair that does not differ is in one of the ranges.
-    """
-    k = len(different)
-    if not k:
-        return []
-    # The last encoder that each one does not differ from.
-    last_tied = k - 1 - np.argmax(~different[:, ::-1], axis=1)
-    stops = 1 + np.maximum.accumulate(last_tied)
-    # A range that ends where the one before it ends lies within that one.
-    starts = np.flatnonzero(np.diff(stops, prepend=0))
-    # The bits from start to stop - 1.
-    return [(1 << int(stops[start])) - (1 << int(start)) for start in starts]
-
-
-def _insert_and_absorb(groups: list[int], different: npt.NDArray[np.bool_]) -> _Groups:
-    """Divide groups until none has two encoders that differ.
-
-    All differences of an encoder are inserted at once: a group that has the encoder and some of
-    its rivals, the later encoders that differ from it, becomes two. One is without the encoder, the
-    other one without the rivals. Dividing stops if more than ``MAX_GROUPS`` groups would be left
-    after sweeping; the groups are not exact then.
-
-    Args:
-        groups: The groups as bit masks of encoders.
-        different: Which encoders differ significantly, (k, k), symmetric.
-    """
-    for encoder, is_rival in enumerate(np.triu(different, 1)):
-        # As a bit mask.
-        rivals = int.from_bytes(np.packbits(is_rival, bitorder="little").tobytes(), "little")
-        divided_groups = _split(groups, 1 << encoder, rivals)
-        if divided_groups == groups:
-            continue
-        if len(divided_groups) > MAX_GROUPS:
-            divided_groups = _sweep(divided_groups, len(different))
-        if len(divided_groups) > MAX_GROUPS:
-            return _Groups(groups, is_exact=False)
-        groups = divided_groups
-    return _Groups(groups, is_exact=True)
-
-
-def _members(group: int, k: int) -> IntArray:
-    """Return the indices of the encoders in a group, a bit mask of k encoders."""
-    bits = np.frombuffer(group.to_bytes(k // 8 + 1, "little"), dtype=np.uint8)
-    return np.flatnonzero(np.unpackbits(bits, bitorder="little"))
-
-
-def _split(groups: list[int], encoder: int, rivals: int) -> list[int]:
-    """Split each group that contains an encoder and rivals of it.
-
-    Its parts are the group without the encoder and the group without the rivals; a part within
-    another group is dropped.
-
-    Args:
-        groups: The groups as bit masks of encoders.
-        encoder: The bit mask of the encoder.
-        rivals: The bit mask of its rivals.
-
-    Returns:
-        The groups that need no split, then the parts, the largest first.
-    """
-    remaining = []
-    parts = set()
-    for group in groups:
-        if group & encoder and group & rivals:
-            parts.add(group & ~encoder)
-            parts.add(group & ~rivals)
-        else:
-            remaining.append(group)
-    for part in sorted(parts, key=int.bit_count, reverse=True):
-        # No group lies within a part: it would have lain within the group that was split.
-        if not any(part & group == part for group in remaining):
-            remaining.append(part)
-    return remaining
-
-
-def _sweep(groups: Sequence[int], k: int) -> list[int]:
-    """Return the groups without those of which every pair is together in some other group.
-
-    The smallest group is tried first. A group is removed only if other remaining groups have its
-    pairs, so that each pair stays together in at least one.
-
-    Args:
-        groups: The groups as bit masks of encoders.
-        k: The number of encoders.
-
-    Returns:
-        The remaining groups, the smallest first.
-    """
-    groups = sorted(groups, key=int.bit_count)
-    is_member = np.zeros((len(groups), k), dtype=np.float32)
-    for group_row, group in zip(is_member, groups, strict=True):
-        group_row[_members(group, k)] = 1
-    # In how many groups two encoders are together; an encoder forms a pair with itself too.
-    n_groups_by_pair = (is_member.T @ is_member).astype(np.uint16)
-    # A group with a pair that is in no other group is needed, whichever other groups are removed.
-    is_in_one_group = (n_groups_by_pair == 1).astype(np.float32)
-    # For each group and encoder, how many members are together with it in a single group: (g, k).
-    n_partners = is_member @ is_in_one_group
-    # Added up over the encoders that are members themselves: (g,).
-    n_own_pairs = np.einsum("gi,gi->g", n_partners, is_member)
-    remaining = []
-    for group, members, is_needed in zip(groups, is_member > 0, n_own_pairs > 0, strict=True):
-        # Removing smaller groups may have left it alone with a pair.
-        has_own_pair = is_needed or (n_groups_by_pair[members][:, members] == 1).any()
-        if has_own_pair:
-            remaining.append(group)
-        else:
-            is_pair_of_group = np.logical_and.outer(members, members)
-            n_groups_by_pair -= is_pair_of_group
-    return remaining
-
-
-def find_rank_intervals(
-    differences: Float64Array, different: npt.NDArray[np.bool_]
-) -> list[tuple[int, int]]:
+def find_rank_intervals(differences: Float64Array, different: BoolArray) -> list[tuple[int, int]]:
     """Find the ranks that each of k rows may have by its significant differences, 1 is the best.
 
     A row's best rank is one more than the number of rows that are significantly better, its
@@ -346,7 +170,7 @@ def rank_rows(
     )
 
 
-def _significant_differences(p_values: Float64Array, level: float) -> npt.NDArray[np.bool_]:
+def _significant_differences(p_values: Float64Array, level: float) -> BoolArray:
     """Return which pairs differ significantly after Holm's correction, (k, k), symmetric."""
     is_tested = np.triu(np.isfinite(p_values), 1)
     is_different = np.zeros(p_values.shape, dtype=bool)
@@ -517,18 +341,19 @@ def _test_row_pairs(
     )
     estimators = variance_estimators(dependence, weights)
     p_values = np.zeros(len(firsts)) if estimators else np.ones(len(firsts))
-    # There may be no estimator for the second of the two matrices.
-    seed_variance = seed_variances.variances
+    seed_variance = seed_variances.variances[firsts] + seed_variances.variances[seconds]
     seed_sum = seed_variances.satterthwaite_sums
+    seed_sum = seed_sum[firsts] + seed_sum[seconds]
+    with np.errstate(invalid="ignore"):
+        seed_df = seed_variance**2 / seed_sum
+    # There may be no estimator for the second of the two matrices.
     for estimator, variance_matrix in zip(estimators, matrices_by_estimator, strict=False):
         item_df = estimator.n_items - 1
         item_variance = variance_matrix[firsts, seconds] * estimator.n_items / item_df
-        variance = item_variance + seed_variance[firsts] + seed_variance[seconds]
         # Equal influences of all items are no proof that shares differ by a constant.
-        variance = np.where(variance == 0, least_share_error(item_df) ** 2, variance)
-        item_sum = item_variance**2 / item_df
-        satterthwaite_sum = item_sum + seed_sum[firsts] + seed_sum[seconds]
-        estimator_p = _two_sided_p(differences, variance, satterthwaite_sum, item_df)
+        has_no_variance = item_variance + seed_variance == 0
+        item_variance = np.where(has_no_variance, least_share_error(item_df) ** 2, item_variance)
+        estimator_p = _two_sided_p(differences, item_variance, item_df, seed_variance, seed_df)
         p_values = np.maximum(p_values, estimator_p)
     return _ListedTests(firsts, seconds, differences, p_values)
 
@@ -555,27 +380,36 @@ def _list_pairs(row_pairs: Sequence[tuple[slice, slice]], k: int) -> tuple[IntAr
 
 def _two_sided_p(
     differences: Float64Array,
-    variances: Float64Array,
-    satterthwaite_sums: Float64Array,
+    item_variances: Float64Array,
     item_df: float,
+    seed_variances: Float64Array,
+    seed_dfs: Float64Array,
 ) -> Float64Array:
-    """Return two-sided p-values by Student's t, (pairs,).
+    """Return two-sided p-values, (pairs,), as :attr:`EstimatedDifference.p` is one.
 
-    The degrees of freedom are Satterthwaite's, the squared variance by the Satterthwaite sum. The
-    p-value is 1 for equal scores, and if the variance is NaN.
+    They are 1 for equal scores, and if a variance is NaN.
 
     Args:
         differences: The differences, (pairs,).
-        variances: Their variances, each a sum over items and seeds, (pairs,).
-        satterthwaite_sums: The sum of v² / df over the summands v of each variance, (pairs,).
-        item_df: The degrees of freedom over items, which count if that sum is 0.
+        item_variances: Their variances over items, (pairs,).
+        item_df: The degrees of freedom of these.
+        seed_variances: Their variances over seeds, (pairs,); 0 if there is none.
+        seed_dfs: The degrees of freedom of these, (pairs,).
     """
     from scipy import special
 
+    distances = np.abs(differences)
     with np.errstate(divide="ignore", invalid="ignore"):
-        df = np.where(satterthwaite_sums > 0, variances**2 / satterthwaite_sums, item_df)
-        p_values = 2 * special.stdtr(df, -np.abs(differences) / np.sqrt(variances))
-    is_tie = np.isnan(variances) | (np.abs(differences) <= TIE_TOLERANCE)
+        p_values = 2 * special.stdtr(item_df, -distances / np.sqrt(item_variances))
+    has_seeds = seed_variances > 0
+    p_values[has_seeds] = 2 * upper_tails(
+        distances[has_seeds],
+        item_variances[has_seeds],
+        item_df,
+        seed_variances[has_seeds],
+        seed_dfs[has_seeds],
+    )
+    is_tie = np.isnan(item_variances + seed_variances) | (distances <= TIE_TOLERANCE)
     return np.where(is_tie, 1.0, p_values)
 
 

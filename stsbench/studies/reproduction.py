@@ -24,6 +24,7 @@ from stsbench.boards.tables.columns import Numbers, TableFiller
 from stsbench.boards.tables.table import Group, Row, Table, TableCell, TableColumn, TableNumber
 from stsbench.core.catalogue import Catalogue, read_card
 from stsbench.core.errors import CardError, Remedy, UnknownName, suggest
+from stsbench.core.grouping import group_by
 from stsbench.core.toml import StrictRecord
 from stsbench.encoders.kinds import find_requirement
 from stsbench.encoders.runs import TrainedRun
@@ -45,7 +46,7 @@ FOLDER = "trainers/tables"
 """The folder of the cards of ablations, in the project and in folders of a user's own."""
 
 
-class AblationRow(StrictRecord, frozen=True, kw_only=True):
+class AblationRow(StrictRecord):
     """A row of an ablation: a recipe, an encoder without training, or a reason for neither."""
 
     row: str
@@ -68,7 +69,7 @@ class AblationRow(StrictRecord, frozen=True, kw_only=True):
     """The reason why no small recipe can show the row."""
 
 
-class AblationCard(StrictRecord, frozen=True, kw_only=True):
+class AblationCard(StrictRecord):
     """An ablation: a table of the leaderboard, or a figure with its own columns, and its rows."""
 
     rows: list[AblationRow]
@@ -406,12 +407,10 @@ def _make_side_by_side_columns(
 def _iter_notes(ablation: Ablation) -> Iterator[str]:
     """Yield the notes under an ablation's table: rows without scores first."""
     card = ablation.card
-    labels_by_reason: dict[str, list[str]] = {}
-    for line in ablation.lines:
-        if line.irreproducible_reason:
-            labels_by_reason.setdefault(line.irreproducible_reason, []).append(line.label)
-    for reason, labels in labels_by_reason.items():
-        yield f"{IRREPRODUCIBLE_MARK} {'; '.join(labels)}: {reason}"
+    for reason, lines in group_by(ablation.lines, lambda line: line.irreproducible_reason).items():
+        if reason:
+            labels = "; ".join(line.label for line in lines)
+            yield f"{IRREPRODUCIBLE_MARK} {labels}: {reason}"
     # A note on Δ in the paper's table does not apply: here Δ is the difference from the paper.
     table_note = "" if ablation.table.delta else ablation.table.note
     small_note = card.small_note if ablation.is_small else ""

@@ -8,7 +8,6 @@ from contextlib import ExitStack, nullcontext
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import transformers
 from torch.utils.hooks import RemovableHandle
@@ -22,6 +21,7 @@ from stsbench.encoders.engine.embed import embed_all
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.transformer.backbone import Backbone, load_model, load_tokenizer
 from stsbench.encoders.transformer.pooling import POOLINGS, FirstTokenPooling, Pooling
+from stsbench.numbers.statistics import IntArray
 from stsbench.training.loop.on_cpu import (
     evaluating,
     layout_of,
@@ -331,7 +331,7 @@ class Student(torch.nn.Module):
         """Return the token ids of each text, special tokens included."""
         return self.backbone.tokenize(texts, max_length=max_length or self.max_length)
 
-    def collate(self, tokens: TokenIds, rows: npt.NDArray[np.int64]) -> dict[str, torch.Tensor]:
+    def collate(self, tokens: TokenIds, rows: IntArray) -> dict[str, torch.Tensor]:
         """Return the model inputs (b, t) of some tokenised texts, on the CPU.
 
         They are padded on the right.
@@ -536,7 +536,7 @@ class StudentEncoder:
             self.apply_template(sentences), max_length=self.student.checkpoint.max_length()
         )
 
-    def embed_tokens(self, tokens: TokenIds, rows: npt.NDArray[np.int64]) -> FloatArray:
+    def embed_tokens(self, tokens: TokenIds, rows: IntArray) -> FloatArray:
         """Return the embeddings (b, d) of some tokenised sentences as one batch.
 
         Args:

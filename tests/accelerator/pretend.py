@@ -165,10 +165,6 @@ class PretendModule:
     def memory_allocated(self, device: Any = None) -> int:
         return 0
 
-    def max_memory_allocated(self, device: Any = None) -> int:
-        self.calls.append("max_memory_allocated")
-        return 12345
-
     # Its random numbers are those of the CPU, so that both draw the same.
     def get_rng_state(self, device: Any = None) -> torch.Tensor:
         self.calls.append("get_rng_state")

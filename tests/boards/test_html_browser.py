@@ -11,7 +11,8 @@ import pytest
 
 from stsbench.boards.render.formats import render
 from stsbench.boards.render.html import to_html
-from stsbench.boards.tables.build import TableRequest, build_table
+from stsbench.boards.tables.build import build_table
+from stsbench.boards.tables.request import TableRequest
 from stsbench.boards.tables.table import Group, Row, Table, TableCell, TableColumn, TableNumber
 from tests.boards.browser import NAMES, Page, find_browser, open_browser
 from tests.boards.shown import HOSTILE, STS, UNROUNDED, standing, sts

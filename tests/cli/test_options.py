@@ -13,7 +13,7 @@ import pytest
 
 from stsbench.cli.app import COMMANDS, DATA_COMMANDS, NEW_COMMANDS, RESULTS_COMMANDS, make_app
 from stsbench.cli.config import ProjectConfig, find_config, read_config
-from stsbench.cli.typed_options import TypedOptions, retype_options
+from stsbench.cli.option_values import TypedOptions, retype_options
 from stsbench.core import settings
 from stsbench.core.errors import CardError, StsbenchError
 from tests.cli.commands import Command, make_own, process, write

@@ -67,16 +67,23 @@ def test_json_has_every_trial_with_mean_and_deviation(stsbench, call):
     assert json.loads(stsbench(*call, "--json").out) == first
 
 
-def test_a_dry_run_says_how_many_what_is_known_and_how_long(stsbench, call):
-    found = stsbench.json(*call, "--dry-run")
-    seconds = found.pop("seconds")
-    assert seconds > 0 and found == {
+def test_a_dry_run_says_how_many_what_is_known_and_how_long(stsbench, call, monkeypatch):
+    counts = {
         "sweep": "Temperatures", "settings": 2, "seeds": 2, "complete": 0, "unfinished": 0, "missing": 4,
     }  # fmt: skip
+    with monkeypatch.context() as without_model:
+        # A forecast loads no model, so that it cannot train one.
+        without_model.setattr("stsbench.recipes.trainers._make_learner", None)
+        assert stsbench.json(*call, "--dry-run") == counts
+        assert "time        unknown before one is complete" in stsbench.fine(*call, "--dry-run")
     assert not Path("runs").exists() and not Path("sweeps").exists()
     assert stsbench(*call).code == 0
     assert "complete    4" in stsbench.fine(*call, "--dry-run")
     assert "seconds" not in stsbench.json(*call, "--dry-run")
+    Path("heat.toml").write_text(CARD.replace("[0.05, 0.5]", "[0.05, 0.5, 0.7]"))
+    assert 0 < stsbench.json(*call, "--dry-run")["seconds"] < 600
+    code, out, err = stsbench(*call, "--dry-run", "--text", "nowhere.txt")
+    assert code == 2 and "missing     6" in out and "missing: " in err and "nowhere.txt" in err
 
 
 def test_what_fails_is_told_and_the_exit_code_says_so(stsbench, call):

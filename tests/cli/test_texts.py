@@ -143,3 +143,16 @@ def test_what_needs_embeddings_is_refused_at_the_start(stsbench):
     )
     analysed = stsbench.refused("analyze", "spectrum", "-e", "similarities:scores.npy", *QUICK)
     assert "scores pairs; an analysis needs embeddings" in analysed
+
+
+def test_available_tasks_that_need_embeddings_are_left_out_of_a_pair_scorer_s(
+    stsbench, monkeypatch
+):
+    monkeypatch.delenv("STSBENCH_DATA", raising=False)
+    stsbench.fine("texts", "quickstart", "--pairs", "--out", "pairs.jsonl")
+    pairs = [json.loads(line) for line in Path("pairs.jsonl").read_text().splitlines()]
+    lines = [json.dumps(pair | {"score": len(pair["sentence1"])}) for pair in pairs]
+    Path("scored.jsonl").write_text("\n".join(lines))
+    code, out, err = stsbench("run", "--similarities", "scored.jsonl", "--tasks", "available")
+    assert code == 0 and "quickstart-en" in out and "probe" not in out
+    assert err == "stsbench: scored.jsonl: 1 task left out: embeddings needed\n"

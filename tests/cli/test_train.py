@@ -91,15 +91,19 @@ def test_what_was_seen_of_the_tests_shows_everywhere(stsbench, cards, little):
     assert [(one["overlap"], one["train_seed"]) for one in folder["results"]] == [("text", None)]
 
 
-def test_a_dry_run_reckons_and_writes_nothing(stsbench, little):
-    found = stsbench.json(*little, "--dry-run")
-    assert (found["steps"], found["rows"], found["validations"]) == (12, 60, 3)
-    # 12 batches of 8 sentences seen twice, of 4 to 10 tokens with their special ones.
-    assert 12 * 16 * 4 < found["tokens"] < 12 * 16 * 10
-    assert found["seconds"] > 0 and found["memory"] > 1 << 20
+def test_a_dry_run_counts_and_trains_and_writes_nothing(stsbench, little, monkeypatch):
+    with monkeypatch.context() as untrained:
+        untrained.setattr(Learner, "__call__", None)
+        forecast = stsbench.json(*little, "--dry-run")
+        shown = stsbench(*little, "--dry-run")
+    assert (forecast["steps"], forecast["rows"], forecast["validations"]) == (12, 60, 3)
+    assert forecast["parameters"] == 8032 and forecast["seconds"] is None
     assert not Path("runs").exists()
-    shown = stsbench(*little, "--dry-run")
     assert "12 of 8 rows" in shown.out and max(map(len, shown.out.splitlines())) <= 80
+    assert "time         unknown; 'stsbench timing --recipe' measures some steps" in shown.out
+    stsbench.fine(*little, "--seeds", "3")
+    assert 0 < stsbench.json(*little, "--dry-run")["seconds"] < 600
+    assert "time         about " in stsbench.fine(*little, "--dry-run")
 
 
 def test_a_dry_run_without_its_material_tells_the_plan_and_what_is_missing(

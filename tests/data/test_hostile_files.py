@@ -20,7 +20,8 @@ from stsbench.core.errors import CardError, DataError, StsbenchError
 from stsbench.core.parameters import check_params
 from stsbench.core.toml import convert, parse_toml
 from stsbench.data.corpora.corpus import load_corpus, read_training_text, select_columns
-from stsbench.data.readers.sentences import read_any_table, read_captions, read_semeval
+from stsbench.data.readers.sentence_tables import read_any_table
+from stsbench.data.readers.sentences import read_captions, read_semeval
 from stsbench.data.readers.table import DataFile
 from stsbench.data.task import expand_names
 from tests.core.cards import ENCODER

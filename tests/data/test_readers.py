@@ -20,8 +20,8 @@ from stsbench.core import settings
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, SourceError
 from stsbench.data.readers.files import read_table
+from stsbench.data.readers.sentence_tables import read_any_table
 from stsbench.data.readers.sentences import (
-    read_any_table,
     read_captions,
     read_class_files,
     read_probing,

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 from stsbench.core.errors import StsbenchError
@@ -360,10 +361,10 @@ def test_a_tokenizers_setting_that_is_odd_is_one_line_or_ignored(folder, key, va
         ({"num_labels": 10**9}, "'num_labels' is 1000000000; what is read is 0 to 1,000,000"),
         ({"hidden_size": 10**9}, "'hidden_size' is 1000000000; what is read is 0 to 100,000,000"),
         ({"text_config": {"n_layer": 10**7}}, "'n_layer' is 10000000; what is read is 0 to 1,000"),
-        ({"hidden_size": 2 * 10**4}, "values, its weights hold"),
+        ({"hidden_size": 2 * 10**4}, "values or more, its weights hold"),
         ({"vocab_size": 10**7}, "the most that is read is 50,0"),
         ({"max_position_embeddings": 9 * 10**7}, "config.json asks for a model of 1,440,0"),
-        ({"num_hidden_layers": 50, "intermediate_size": 10**6}, "values, its weights hold"),
+        ({"num_hidden_layers": 50, "intermediate_size": 10**6}, "or more, its weights hold"),
     ],
 )
 def test_a_model_that_its_weights_cannot_fill_is_refused_before_memory_is_asked_for(
@@ -371,6 +372,19 @@ def test_a_model_that_its_weights_cannot_fill_is_refused_before_memory_is_asked_
 ):
     change(folder / "config.json", **changes)
     assert message in refusal(folder, max_length=8)
+
+
+def test_a_model_is_made_once_when_it_is_loaded(folder, monkeypatch):
+    made: list[str] = []
+    make = transformers.BertModel.__init__
+
+    def note(model: Any, *args: Any, **options: Any) -> None:
+        made.append(type(model).__name__)
+        make(model, *args, **options)
+
+    monkeypatch.setattr(transformers.BertModel, "__init__", note)
+    assert refusal(folder) == ""
+    assert made == ["BertModel"]
 
 
 @pytest.fixture

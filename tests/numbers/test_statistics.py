@@ -379,7 +379,7 @@ def test_of_fewer_than_four_independent_pairs_no_correlation_is_known(groups, is
 def test_the_interval_is_fishers_around_the_score():
     x, gold = values()
     score, sharing = CORRELATIONS["spearman"](x, gold), grouped(np.arange(40) // 2)
-    error, df = standard_error(
+    error, df, *_ = standard_error(
         correlation_influences("spearman", x, gold, WHOLE), sharing, item_weights(WHOLE, 40)
     )
     found = correlation_interval(

@@ -128,13 +128,11 @@ def test_other_tables_are_refused(recipe, capsys):
 def test_a_dry_run_reckons_and_writes_nothing(recipe, capsys):
     assert train(recipe, "--dry-run", "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    words = sum(len(text.split()) for text in STORY["text"])
     assert (found["rows"], found["steps"], found["validations"]) == (120, 9, 4)
-    assert found["tokens"] == 3 * words
     assert found["trained_parameters"] == 2 * 8 * len(
         {w for text in STORY["text"] for w in text.split()}
     )
-    assert found["memory"] > 0 and found["seconds"] > 0
+    assert found["seconds"] is None
     assert not (recipe.parent / "runs").exists()
 
 

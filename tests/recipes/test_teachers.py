@@ -60,6 +60,8 @@ def test_a_teacher_gives_its_embeddings_of_rows_from_the_store(teacher, tmp_path
 
 def test_a_recipe_s_teacher_reaches_its_batches_and_its_records(masked_lm, teacher, tmp_path):
     trainer: Any = load_trainer(plan(tmp_path, masked_lm, str(teacher)))
+    assert not hasattr(trainer.learner, "teacher_embeddings")
+    trainer.embed_by_teachers()
     batch = trainer.learner.collate(np.array([2, 0]), np.random.default_rng(0))
     wanted = load_encoder(str(teacher)).encode([TEXTS[2], TEXTS[0]])
     np.testing.assert_allclose(batch["teacher_embeddings"][str(teacher)], wanted, atol=1e-6)

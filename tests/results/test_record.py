@@ -434,6 +434,8 @@ def test_links_to_themselves_pipes_and_large_files_are_no_results(tmp_path):
     [
         ({"score": 1.0, "interval": (0.9, 1.0)}, None),
         ({"score": 1.01, "interval": (0.9, 1.01)}, "is not a valid spearman.all"),
+        ({"scores": {"accuracy.9": 85.3}}, "85.3 is not a valid accuracy.9"),
+        ({"scores": {"accuracy.10": 85.3}}, "85.3 is not a valid accuracy.10"),
         ({"n": 1, "per_subset": {}}, None),
         ({"n": 0, "per_subset": {}}, "field 'n': 0 items; a score is of one at least"),
         (

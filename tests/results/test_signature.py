@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stsbench.boards.tables.build import TableRequest
+from stsbench.boards.tables.request import TableRequest
 from stsbench.core.cards import Suite
 from stsbench.core.errors import ProtocolError
 from stsbench.results.groups import select_comparable

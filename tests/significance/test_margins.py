@@ -19,6 +19,7 @@ from stsbench.boards.render.figures import render_comparison
 from stsbench.numbers.dependence import ItemDependence
 from stsbench.numbers.intervals import StandardError
 from stsbench.numbers.statistics import spearman_influence
+from stsbench.numbers.tails import upper_tails
 from stsbench.significance.comparison import Comparison, compare
 from stsbench.significance.descriptions import (
     describe_comparison,
@@ -190,7 +191,7 @@ def test_verdicts_at_the_margin_are_wrong_in_five_of_a_hundred_samples(n_items, 
 @pytest.mark.parametrize("n_items", [3, 4, 11, 60])
 @pytest.mark.parametrize("level", [0.05, 0.05 / 21])
 def test_the_smallest_difference_is_found_in_eighty_of_a_hundred_samples(n_items, level):
-    smallest = smallest_detectable(1.0, n_items - 1, level)
+    smallest = smallest_detectable(StandardError(1.0, n_items - 1), level)
     for sign in (1, -1):
         estimates = drawn_estimates(sign * smallest, n_items)
         found = [estimate.p < level and sign * estimate.difference > 0 for estimate in estimates]
@@ -210,7 +211,7 @@ def literal_smallest(error: float, df: float, level: float, power: float) -> flo
 @pytest.mark.parametrize("level", [0.05, 0.05 / 21])
 @pytest.mark.parametrize("power", [0.5, 0.8, 0.95])
 def test_the_smallest_difference_is_the_root_of_the_noncentral_t(df, level, power):
-    assert smallest_detectable(0.02, df, level, power) == pytest.approx(
+    assert smallest_detectable(StandardError(0.02, df), level, power) == pytest.approx(
         literal_smallest(0.02, df, level, power), rel=1e-6
     )
 
@@ -222,20 +223,24 @@ def test_below_one_degree_of_freedom_and_far_out_power_is_the_mean_over_estimate
     quantile = stats.t.ppf(1 - level / 2, df)
     shares = (np.arange(20_000) + 0.5) / 20_000
     estimated_errors = np.sqrt(stats.chi2.ppf(shares, df) / df)
-    smallest = smallest_detectable(1.0, df, level)
+    smallest = smallest_detectable(StandardError(1.0, df), level)
     power = stats.norm.cdf(smallest - quantile * estimated_errors).mean()
     assert power == pytest.approx(0.8, abs=1e-3)
 
 
 def test_the_smallest_difference_at_its_edges():
     normal = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)
-    assert smallest_detectable(3.0, INFINITE) == pytest.approx(3 * normal)
-    assert smallest_detectable(3.0, 1e12) == pytest.approx(3 * normal)
-    assert smallest_detectable(3.0, 0.99e9) == pytest.approx(3 * normal, rel=1e-6)
-    assert smallest_detectable(0.0, 2.0) == 0.0 == smallest_detectable(0.0, INFINITE)
-    assert smallest_detectable(INFINITE, 1.0) == INFINITE
-    assert math.isnan(smallest_detectable(UNKNOWN, 2.0))
-    assert math.isnan(smallest_detectable(1.0, UNKNOWN))
+    assert smallest_detectable(StandardError(3.0, INFINITE)) == pytest.approx(3 * normal)
+    assert smallest_detectable(StandardError(3.0, 1e12)) == pytest.approx(3 * normal)
+    assert smallest_detectable(StandardError(3.0, 0.99e9)) == pytest.approx(3 * normal, rel=1e-6)
+    assert (
+        smallest_detectable(StandardError(0.0, 2.0))
+        == 0.0
+        == smallest_detectable(StandardError(0.0, INFINITE))
+    )
+    assert smallest_detectable(StandardError(INFINITE, 1.0)) == INFINITE
+    assert math.isnan(smallest_detectable(StandardError(UNKNOWN, 2.0)))
+    assert math.isnan(smallest_detectable(StandardError(1.0, UNKNOWN)))
 
 
 # Plans
@@ -250,7 +255,7 @@ def test_the_number_of_items_is_the_first_that_finds_the_difference():
             literal_smallest(0.02 * (60 / some) ** 0.5, some - 1, 0.05, 0.8) for some in (n - 1, n)
         ]
         assert smallest[1] <= difference < smallest[0]
-    assert required_items(items, 60, smallest_detectable(0.02, 59.0) + 1e-9) == 60
+    assert required_items(items, 60, smallest_detectable(StandardError(0.02, 59.0)) + 1e-9) == 60
     strict = required_items(items, 60, 0.05, level=0.05 / 7)
     assert strict is not None and strict > (required_items(items, 60, 0.05) or 0)
     assert required_items(items, 60, 1e-9) is None
@@ -264,10 +269,11 @@ def test_the_number_of_seeds_is_the_first_that_finds_the_difference():
     items = StandardError(0.003, 400.0)
 
     def literal(n: int, deviation: float) -> float:
-        over_seeds = deviation**2 / n
-        variance = items.error**2 + 2 * over_seeds
-        df = variance**2 / (items.error**4 / items.df + 2 * over_seeds**2 / (n - 1))
-        return literal_smallest(variance**0.5, df, 0.05, 0.8)
+        over_seeds = 2 * deviation**2 / n
+        error = (items.error**2 + over_seeds) ** 0.5
+        # Two encoders with the same deviation.
+        total = StandardError(error, items.df, over_seeds**0.5, seed_df=2 * (n - 1))
+        return smallest_detectable(total)
 
     for deviation in (0.003, 0.01):
         n = required_seeds(items, deviation, 0.01)
@@ -276,7 +282,37 @@ def test_the_number_of_seeds_is_the_first_that_finds_the_difference():
     assert required_seeds(items, 0.0, 0.01) == 2
     assert required_seeds(StandardError(0.0, 9.0), 0.0, 0.01) == 2
     # No number of seeds makes up for too few items.
-    assert required_seeds(items, 0.003, 0.99 * smallest_detectable(0.003, 400.0)) is None
+    assert (
+        required_seeds(items, 0.003, 0.99 * smallest_detectable(StandardError(0.003, 400.0)))
+        is None
+    )
+
+
+@pytest.mark.parametrize(("seed_share", "seed_df"), [(0.3, 4.0), (0.9, 2.0), (0.6, 18.0)])
+@pytest.mark.parametrize("level", [0.05, 0.005])
+def test_the_smallest_difference_over_seeds_is_found_with_the_power(
+    seed_share: float, seed_df: float, level: float
+):
+    rng = np.random.default_rng(int(100 * seed_share))
+    n_samples = 3000
+    true_error = 0.02
+    smallest = smallest_detectable(
+        StandardError(true_error, 500.0, true_error * seed_share**0.5, seed_df), level
+    )
+    differences = smallest + true_error * rng.normal(size=n_samples)
+    item_variance = true_error**2 * (1 - seed_share)
+    # The variance over seeds is estimated.
+    seed_variances = true_error**2 * seed_share * rng.chisquare(seed_df, n_samples) / seed_df
+    p = 2 * upper_tails(
+        np.abs(differences),
+        np.full(n_samples, item_variance),
+        500.0,
+        seed_variances,
+        np.full(n_samples, seed_df),
+    )
+    power = np.mean((p < level) & (differences > 0))
+    # An error of 0.7 points.
+    assert power == pytest.approx(0.8, abs=0.025)
 
 
 # Comparisons

@@ -18,6 +18,7 @@ from stsbench.core.cards import TaskCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError
 from stsbench.core.files import write_atomically
+from stsbench.core.grouping import group_by
 from stsbench.core.wording import join_lines
 from stsbench.data.mteb.facts import DEFAULT_SUBSET, find_matched_task
 from stsbench.numbers.statistics import CORRELATIONS, MeanAndDeviation, mean_and_deviation
@@ -450,10 +451,9 @@ def average_seeds(results: Sequence[Result], catalogue: Catalogue) -> Iterator[M
         results: The results of one encoder in one state.
         catalogue: The cards of tasks.
     """
-    results_by_cell: dict[tuple[str, str, str], list[Result]] = {}
-    for result in results:
-        key = (result.task, result.split, protocol_key(result.protocol))
-        results_by_cell.setdefault(key, []).append(result)
+    results_by_cell = group_by(
+        results, lambda result: (result.task, result.split, protocol_key(result.protocol))
+    )
     for (task, _split, _protocol), results_by_seed in results_by_cell.items():
         first_result = results_by_seed[0]
         card = catalogue.task(task) if task in catalogue.paths("tasks") else None

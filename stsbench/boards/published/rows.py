@@ -28,7 +28,7 @@ BOARDS = ("sts", "transfer", "multilingual", "probing", "all")
 Split = Literal["test", "validation"]
 
 
-class PublishedFacts(StrictRecord, frozen=True, kw_only=True):
+class PublishedFacts(StrictRecord):
     """The row of a table that a score stands in, and the encoder that it is of."""
 
     paper: str
@@ -48,7 +48,7 @@ class PublishedFacts(StrictRecord, frozen=True, kw_only=True):
         return f"{self.paper}/{self.table}/{self.row}"
 
 
-class PublishedScore(PublishedFacts, frozen=True, kw_only=True):
+class PublishedScore(PublishedFacts):
     """One printed number, a line of the file: its task, its protocol, how it was checked."""
 
     task: str
@@ -75,13 +75,13 @@ class PublishedScore(PublishedFacts, frozen=True, kw_only=True):
         return len(self.score.partition(".")[2])
 
 
-class PublishedRow(PublishedFacts, frozen=True, kw_only=True):
+class PublishedRow(PublishedFacts):
     """One row of a published table."""
 
     scores: tuple[PublishedScore, ...]
 
 
-class Paper(StrictRecord, frozen=True, kw_only=True):
+class Paper(StrictRecord):
     """A source of published scores."""
 
     name: str
@@ -91,7 +91,7 @@ class Paper(StrictRecord, frozen=True, kw_only=True):
     url: str
 
 
-class Misprint(StrictRecord, frozen=True, kw_only=True):
+class Misprint(StrictRecord):
     """A printed number that cannot be right, or that differs in another source, and why.
 
     Without a task, the whole row is wrong.
@@ -104,7 +104,7 @@ class Misprint(StrictRecord, frozen=True, kw_only=True):
     expected: str = ""
 
 
-class PublishedSources(StrictRecord, frozen=True, kw_only=True):
+class PublishedSources(StrictRecord):
     """All sources by id, and the tasks that they have and we do not."""
 
     papers: dict[str, Paper]
@@ -200,7 +200,7 @@ METRICS: dict[str, Metric] = {
 }
 
 
-class ProtocolFacts(StrictRecord, frozen=True, kw_only=True):
+class ProtocolFacts(StrictRecord):
     """The metric and aggregation of a protocol."""
 
     metric: str
@@ -209,7 +209,7 @@ class ProtocolFacts(StrictRecord, frozen=True, kw_only=True):
     """The fields that a result's protocol must have, by evaluator."""
 
 
-class ColumnFacts(StrictRecord, frozen=True, kw_only=True):
+class ColumnFacts(StrictRecord):
     """A column with a split, protocol, metric or head of its own, or another table's average."""
 
     task: str = ""
@@ -222,7 +222,7 @@ class ColumnFacts(StrictRecord, frozen=True, kw_only=True):
     average_of: str = ""
 
 
-class RowFacts(StrictRecord, frozen=True, kw_only=True):
+class RowFacts(StrictRecord):
     """A published row with another label, or with another protocol than its columns."""
 
     row: str
@@ -232,7 +232,7 @@ class RowFacts(StrictRecord, frozen=True, kw_only=True):
     """The metric of the row, if its numbers measure something else than those of other rows."""
 
 
-class GroupFacts(StrictRecord, frozen=True, kw_only=True):
+class GroupFacts(StrictRecord):
     """Rows between two rules, among which best and second best are marked."""
 
     rows: list[str | RowFacts]
@@ -241,7 +241,7 @@ class GroupFacts(StrictRecord, frozen=True, kw_only=True):
     protocol: str | None = None
 
 
-class AverageFacts(StrictRecord, frozen=True, kw_only=True):
+class AverageFacts(StrictRecord):
     """The average column of a table."""
 
     task: str
@@ -256,14 +256,14 @@ class AverageFacts(StrictRecord, frozen=True, kw_only=True):
     """Whether the columns may be scored in different ways."""
 
 
-class DeltaFacts(StrictRecord, frozen=True, kw_only=True):
+class DeltaFacts(StrictRecord):
     """A column with the difference of each row to one row, in the average or in another column."""
 
     row: str
     column: str = ""
 
 
-class BoardFacts(StrictRecord, frozen=True, kw_only=True):
+class BoardFacts(StrictRecord):
     """A board of our own, whose rows are all that was measured or published."""
 
     whole: bool = True
@@ -273,7 +273,7 @@ class BoardFacts(StrictRecord, frozen=True, kw_only=True):
     a single group."""
 
 
-class TableCard(StrictRecord, frozen=True, kw_only=True):
+class TableCard(StrictRecord):
     """A table of a paper, or a board."""
 
     title: str

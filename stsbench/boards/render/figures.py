@@ -125,6 +125,8 @@ def _difference_record(difference: Difference) -> dict[str, Any]:
         "interval_high": high,
         "error": difference.error,
         "df": difference.df,
+        "seed_error": difference.seed_error,
+        "seed_df": difference.seed_df,
         "p": difference.p,
         "method": difference.method,
         "p_corrected": difference.p_corrected,

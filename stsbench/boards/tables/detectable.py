@@ -27,7 +27,7 @@ Z = 1.959964
 """The quantile of the normal distribution for a two-sided test at 5%."""
 
 
-class ColumnSpread(StrictRecord, frozen=True, kw_only=True):
+class ColumnSpread(StrictRecord):
     """The errors of scores of one task, or of the mean of all; each is a median."""
 
     kappa: float
@@ -47,7 +47,7 @@ class ColumnSpread(StrictRecord, frozen=True, kw_only=True):
     """The number of pairs of different families."""
 
 
-class MeasuredSpread(StrictRecord, frozen=True, kw_only=True):
+class MeasuredSpread(StrictRecord):
     """The errors of all columns, as ``benchmarks/spread.py`` has measured them."""
 
     encoders: int

@@ -118,7 +118,8 @@ def add_fact_columns(table: Table, names: Sequence[str]) -> Table:
     notes = list(table.notes)
     if any(column.key == MILLISECONDS for column in columns):
         runs = [result.run for row in table.rows() for result in row.results]
-        devices = sorted({str(run["device"]) for run in runs if run.get("ms_per_sentence")})
+        # Without a device it is no network, which the processor alone computes.
+        devices = sorted({run["device"] or "cpu" for run in runs if run.get("ms_per_sentence")})
         measured_on = f", measured on {', '.join(devices)}" if devices else ""
         notes.append(f"ms: milliseconds to embed a sentence, in batches{measured_on}")
     with_facts = table.map_rows(add_facts)
@@ -225,7 +226,8 @@ class RowFilter:
         notes = list(table.notes)
         if n_omitted:
             unknown = f", {n_unknown} of them because the facts are not known" if n_unknown else ""
-            notes.append(f"{n_omitted} rows are not shown{unknown} ({self.describe()})")
+            rows = "1 row is" if n_omitted == 1 else f"{n_omitted} rows are"
+            notes.append(f"{rows} not shown{unknown} ({self.describe()})")
         return replace(table, groups=groups, notes=notes)
 
     def _check_facts(self, traits: EncoderTraits) -> list[bool | None]:

@@ -292,7 +292,7 @@ def _describe_ranks(
     standings: Standings[int], labels: Sequence[str], *, n_tasks: int
 ) -> Iterator[str]:
     """Yield the notes on what ranks and letters mean, and on rows that need care."""
-    from stsbench.significance.ranks import MAX_GROUPS
+    from stsbench.significance.letters import MAX_GROUPS
 
     pairs = format_count(standings.tests, "pair")
     yield (

@@ -28,6 +28,7 @@ from stsbench.core.errors import (
     translate_errors,
 )
 from stsbench.core.files import parquet_batches, remove, write_atomically
+from stsbench.core.toml import StrictRecord
 from stsbench.data.corpora.corpus import fetch_corpus, read_training_text
 from stsbench.data.readers.table import column_position
 
@@ -144,7 +145,7 @@ def _make_first_rows(request: _CorpusRequest) -> int:
     return len(lines)
 
 
-class _CorpusProgress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _CorpusProgress(StrictRecord):
     """The progress of a draft of a corpus."""
 
     key: str

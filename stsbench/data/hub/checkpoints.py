@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from stsbench.core.errors import SourceError
+from stsbench.core.grouping import group_by
 from stsbench.data.hub.repository import HubPath, Repository
 
 
@@ -85,9 +86,7 @@ def choose_files(names: Iterable[str]) -> CheckpointFiles:
     Of several formats of weights in a folder the preferred one is chosen; code is excluded.
     """
     names = sorted(names)
-    names_by_folder: dict[PurePosixPath, list[str]] = {}
-    for name in names:
-        names_by_folder.setdefault(PurePosixPath(name).parent, []).append(name)
+    names_by_folder = group_by(names, lambda name: PurePosixPath(name).parent)
     # The weights of the top folder come last.
     folders = sorted(names_by_folder, key=lambda folder: (-len(folder.parts), str(folder)))
     weights: list[str] = []

@@ -22,6 +22,7 @@ import msgspec
 from stsbench.core import settings
 from stsbench.core.errors import OutputError, SourceError, StsbenchError, suggest
 from stsbench.core.files import file_digest, remove, write_atomically
+from stsbench.core.toml import StrictRecord
 from stsbench.core.wording import format_some
 from stsbench.data.hub.failures import (
     FAILURES,
@@ -58,7 +59,7 @@ class HubPath(NamedTuple):
     commit: str
 
 
-class FileListing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FileListing(StrictRecord):
     """The files of a repository at one commit, each with the Hub's hash of it.
 
     It is the sha256 of a large file and git's own hash of a small one; empty if the Hub gave none.

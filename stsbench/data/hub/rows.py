@@ -30,9 +30,8 @@ from stsbench.core.files import check_unpacked_size, file_digest, make_scratch_p
 from stsbench.data.hub.failures import describe_exception, silence_library
 from stsbench.data.hub.repository import HubPath, Repository
 from stsbench.data.readers.columns import ColumnRoles
-from stsbench.data.readers.contrasts import to_contrasts
 from stsbench.data.readers.files import expand_lists, to_text_table
-from stsbench.data.readers.sentences import TableRows, to_split
+from stsbench.data.readers.sentence_tables import TableRows, to_contrasts, to_split
 from stsbench.data.readers.table import TextTable, format_names
 from stsbench.data.splits import MAX_NEGATIVES, PairSplit, Split
 

@@ -21,7 +21,7 @@ DEFAULT_SUBSET = "default"
 """MTEB's name for the only subset of a task."""
 
 
-class MtebTask(StrictRecord, frozen=True, kw_only=True):
+class MtebTask(StrictRecord):
     """A task of MTEB: its dataset on the Hub, and what of it is scored."""
 
     repo: str
@@ -39,7 +39,7 @@ class SplitAndSubset(NamedTuple):
     subset: str
 
 
-class BenchmarkTask(StrictRecord, frozen=True, kw_only=True):
+class BenchmarkTask(StrictRecord):
     """The subsets and splits of a task that a benchmark takes the mean of."""
 
     subsets: list[str]
@@ -51,7 +51,7 @@ class BenchmarkTask(StrictRecord, frozen=True, kw_only=True):
         return [SplitAndSubset(split, subset) for split in self.splits for subset in self.subsets]
 
 
-class MtebFacts(StrictRecord, frozen=True, kw_only=True):
+class MtebFacts(StrictRecord):
     """The tasks by name, and the STS tasks of each benchmark, as one version of MTEB has them."""
 
     mteb_version: str
@@ -59,7 +59,7 @@ class MtebFacts(StrictRecord, frozen=True, kw_only=True):
     benchmarks: dict[str, dict[str, BenchmarkTask]]
 
 
-class ModelFacts(StrictRecord, frozen=True, kw_only=True):
+class ModelFacts(StrictRecord):
     """What MTEB's description of a model says; None or empty if it does not say it."""
 
     revision: str | None
@@ -88,7 +88,7 @@ def read_model_facts() -> Mapping[str, ModelFacts]:
     return msgspec.json.decode((FOLDER / "models.json").read_bytes(), type=dict[str, ModelFacts])
 
 
-class SameText(StrictRecord, frozen=True, kw_only=True):
+class SameText(StrictRecord):
     """A data revision that holds the text of the present one, and how that is known."""
 
     task: str
@@ -96,7 +96,7 @@ class SameText(StrictRecord, frozen=True, kw_only=True):
     evidence: str
 
 
-class Suspect(StrictRecord, frozen=True, kw_only=True):
+class Suspect(StrictRecord):
     """A public score that cannot be right, and why."""
 
     model: str
@@ -104,7 +104,7 @@ class Suspect(StrictRecord, frozen=True, kw_only=True):
     reason: str
 
 
-class DataFacts(StrictRecord, frozen=True, kw_only=True):
+class DataFacts(StrictRecord):
     """Which data are the same: of tasks of ours and MTEB's, and of revisions of MTEB's."""
 
     same_data: dict[str, str]

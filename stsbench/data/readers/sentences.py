@@ -1,16 +1,13 @@
-"""Readers of sentences and sentence pairs with gold scores or classes.
+"""Readers of SentEval's own formats of sentences, and of captions.
 
-They read tables of any kind, SentEval's own formats, and captions. A label is the position of its
-class in ``classes``, which a card gives in SentEval's order. Sentences with a class are what
-SentEval's loaders make of them: split at white space, joined by one blank again. Rows keep the
-order of the file.
+Labels and sentences are as in :mod:`stsbench.data.readers.sentence_tables`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -19,337 +16,21 @@ from msgspec import Meta
 
 from stsbench.core.errors import CardError, DataError, Remedy, suggest, translate_errors
 from stsbench.core.wording import describe_type_problem, join_lines
-from stsbench.data.readers.columns import ColumnRoles, find_roles
-from stsbench.data.readers.files import read_delimited, read_table
-from stsbench.data.readers.table import ColumnKey, DataFile, FileLayout, TextTable, format_names
+from stsbench.data.readers.files import read_delimited
+from stsbench.data.readers.sentence_tables import (
+    Labelled,
+    SentenceRow,
+    normalise_blanks,
+    to_labelled,
+)
+from stsbench.data.readers.table import DataFile, FileLayout, format_names
 from stsbench.data.readers.text import (
     format_field,
-    has_decimal_commas,
-    is_missing,
     parse_number,
     read_lines,
     read_text,
 )
-from stsbench.data.splits import CaptionSplit, LabelledPairSplit, LabelledSplit, PairSplit
-
-
-def normalise_blanks(text: str) -> str:
-    """Return a text with each run of white space as one blank."""
-    return " ".join(text.split())
-
-
-class TableRows(NamedTuple):
-    """Some rows of a table."""
-
-    table: TextTable
-    positions: Sequence[int]
-    """The positions of the rows in the table."""
-    subset: str = ""
-    """The subset of all these rows; empty if there is none, or a column gives it."""
-
-
-def read_any_table(
-    files: Sequence[DataFile],
-    *,
-    sentence: ColumnKey | None = None,
-    sentence1: ColumnKey | None = None,
-    sentence2: ColumnKey | None = None,
-    gold: ColumnKey | None = None,
-    label: ColumnKey | None = None,
-    classes: Sequence[str] | None = None,
-    subset: ColumnKey | None = None,
-    delimiter: str | None = None,
-    header: bool | None = None,
-    quoting: bool | None = None,
-    fields: Annotated[int, Meta(ge=0, le=1_000_000)] = 0,
-    split_column: ColumnKey | None = None,
-    split_values: Mapping[str, str] | None = None,
-    split: str = "",
-    drop_unscored: bool = False,
-) -> PairSplit | Labelled:
-    """Read pairs with scores, or sentences or pairs with labels, from tables of any kind.
-
-    Columns that the card does not give are found by their usual names, see ``columns.py``.
-
-    Args:
-        files: The files, read in turn as one split (the Hub's SICK-R is train, trial and test).
-        sentence: The column of single sentences.
-        sentence1: The column of first sentences.
-        sentence2: The column of second sentences. If it is ``sentence1`` too, each of its cells
-            holds both sentences, one per line.
-        gold: The column of gold scores.
-        label: The column of labels.
-        classes: The labels in the order of the classes; required for labels.
-        subset: The column with the subset of each pair.
-        delimiter: The delimiter of a text file.
-        header: Whether the first row holds the names of the columns.
-        quoting: Whether quotes hold cells together.
-        fields: The maximum number of fields of a line, the last of which keeps its delimiters.
-        split_column: The column with the split of each row; only rows of this split are read.
-        split_values: The values of that column by split, if they are not the names of the card.
-        split: The name of the split in the card.
-        drop_unscored: Leave out the rows without a score.
-
-    Raises:
-        CardError: A parameter does not fit the files, or the role of a column is not clear.
-        DataError: A file is broken, or a column or the split is missing.
-    """
-    layout = FileLayout(delimiter, header, quoting, fields=fields or None)
-    possible_columns = {
-        "sentence": sentence,
-        "sentence1": sentence1,
-        "sentence2": sentence2,
-        "gold": gold,
-        "label": label,
-    }
-    column_by_role = {role: key for role, key in possible_columns.items() if key is not None}
-    roles = _find_file_roles(files[0].path, layout, column_by_role, classes, subset)
-    used_columns = (*roles.sentences, roles.target, subset, split_column)
-    by_name = any(isinstance(key, str) for key in used_columns)
-    split_value = (split_values or {}).get(split, split)
-    parts: list[TableRows] = []
-    for file in files:
-        table = read_table(file.path, layout, by_name=by_name)
-        # A delimiter too many shifts columns.
-        table.check_row_lengths(with_longer=roles.is_gold and file.pinned)
-        positions = _split_rows(table, split_column, split_value)
-        if drop_unscored:
-            positions = _scored_rows(table, roles, positions)
-        parts.append(TableRows(table, positions, subset=file.subset))
-    return to_split(parts, roles, subset=subset, classes=classes)
-
-
-def _find_file_roles(
-    path: Path,
-    layout: FileLayout,
-    column_by_role: Mapping[str, ColumnKey],
-    classes: Sequence[str] | None,
-    subset: ColumnKey | None,
-) -> ColumnRoles:
-    """Find the columns to read in a file; it is read only if the card does not give them all.
-
-    Args:
-        path: The file.
-        layout: Its layout in the card.
-        column_by_role: The columns that the card gives, by role.
-        classes: The labels in the card, with which a column of labels is preferred; None if there
-            are none.
-        subset: The column of subsets in the card, for gold scores only; None if there is none.
-
-    Raises:
-        CardError: A role is not clear, or a parameter has no effect.
-    """
-    header: Sequence[str] = ()
-    if not _is_complete(column_by_role):
-        header = read_table(path, layout, by_name=True).header
-    roles = find_roles(header, column_by_role, prefer_label=classes is not None, where=str(path))
-    if roles.is_gold and classes is not None:
-        raise CardError(f"{path}: 'classes' has no effect with scores; leave it out")
-    if not roles.is_gold and subset is not None:
-        raise CardError(f"{path}: 'subset' has no effect with labels; leave it out")
-    return roles
-
-
-def _is_complete(column_by_role: Mapping[str, ColumnKey]) -> bool:
-    """Return whether a card gives the columns of both the sentences and the target.
-
-    Args:
-        column_by_role: The columns that the card gives, by role: ``sentence``, ``gold`` and so on.
-    """
-    has_sentences = "sentence" in column_by_role or {"sentence1", "sentence2"} <= {*column_by_role}
-    return has_sentences and bool({"gold", "label"} & {*column_by_role})
-
-
-def _split_rows(table: TextTable, column: ColumnKey | None, split_value: str) -> Sequence[int]:
-    """Return the positions of the rows of a split.
-
-    Args:
-        table: The table.
-        column: The column with the split of each row; None if the whole table is the split.
-        split_value: The value of the split in that column.
-
-    Raises:
-        DataError: The column is missing, or no row has this value.
-    """
-    if column is None:
-        return range(len(table.rows))
-    values = table.column(column)
-    positions = [position for position, value in enumerate(values) if value == split_value]
-    if not positions:
-        distinct_values = format_names(sorted(set(values)))
-        raise DataError(f"{table.path}: no row of split '{split_value}' (has {distinct_values})")
-    return positions
-
-
-def _scored_rows(table: TextTable, roles: ColumnRoles, positions: Sequence[int]) -> list[int]:
-    """Return those of some rows that have a score.
-
-    Args:
-        table: The table.
-        roles: The columns to read.
-        positions: The positions of the rows in the table.
-
-    Raises:
-        CardError: The target is a label.
-        DataError: No row has a score.
-    """
-    if not roles.is_gold:
-        raise CardError(f"{table.path}: 'drop_unscored' has no effect with labels; leave it out")
-    targets = table.column(roles.target)
-    scored = [position for position in positions if not is_missing(targets[position])]
-    if not scored:
-        raise DataError(f"{table.path}: no row has a score in column {roles.target!r}")
-    return scored
-
-
-def to_split(
-    parts: Sequence[TableRows],
-    roles: ColumnRoles,
-    *,
-    subset: ColumnKey | None = None,
-    classes: Sequence[str] | None = None,
-    clean_text: Callable[[str], str] = normalise_blanks,
-) -> PairSplit | Labelled:
-    """Make a split of pairs with gold scores, or of sentences or pairs with labels.
-
-    Args:
-        parts: The rows of each table; they follow each other in the split.
-        roles: The columns of the tables to read.
-        subset: The column with the subset of each pair; None if each table is of one subset. It is
-            not used for labels.
-        classes: The labels in the order of the classes; not used for gold scores.
-        clean_text: Changes each sentence that has a label; sentences of pairs with gold scores stay
-            as they are.
-
-    Raises:
-        CardError: There are labels, and no classes.
-        DataError: A cell is missing or is not valid; the message names the row.
-    """
-    rows: list[_Row] = []
-    subsets: list[str] = []
-    for part in parts:
-        rows += _iter_rows(part, roles)
-        if subset is None:
-            subsets += [part.subset] * len(part.positions)
-        else:
-            names = part.table.column(subset)
-            subsets += [names[position] for position in part.positions]
-    if roles.is_gold:
-        return _to_pair_split(rows, subsets)
-    if classes is None:
-        labels = sorted({row.target for row in rows})
-        raise CardError(
-            f"{parts[0].table.path}: the card must give the classes of column {roles.target!r} in "
-            f"params, such as classes = {labels[:6]}, or say gold = {roles.target!r} if it holds "
-            "scores"
-        )
-    return _to_labelled(rows, classes, clean_text)
-
-
-class _Row(NamedTuple):
-    """One item as read."""
-
-    target: str
-    """The label or gold score."""
-    where: str
-    """The file and the line, for messages."""
-    sentences: Sequence[str]
-    """One sentence, or the two of a pair."""
-
-
-def _iter_rows(part: TableRows, roles: ColumnRoles) -> Iterator[_Row]:
-    """Yield the items in rows of a table.
-
-    Args:
-        part: A table, and the positions of the rows to read.
-        roles: The columns to read. If both sentences are of one column, they are two lines of its
-            cell.
-
-    Raises:
-        DataError: A cell of two sentences has another number of lines.
-    """
-    table = part.table
-    sentence_columns = [table.column(key) for key in roles.sentences]
-    targets = table.column(roles.target)
-    is_pair_in_one_cell = len(roles.sentences) == 2 and len(set(roles.sentences)) == 1
-    for position in part.positions:
-        where = table.locate_row(position)
-        sentences = [column[position] for column in sentence_columns]
-        if is_pair_in_one_cell:
-            sentences = sentences[0].split("\n")
-            if len(sentences) != 2:
-                raise DataError(
-                    f"{where}: column {roles.sentences[0]!r} holds {len(sentences)} lines, "
-                    "a pair has two"
-                )
-        yield _Row(targets[position].strip(), where, sentences)
-
-
-Labelled = LabelledSplit | LabelledPairSplit
-
-
-def _to_pair_split(rows: Sequence[_Row], subsets: Sequence[str]) -> PairSplit:
-    """Make a split of pairs with gold scores, which may be written with decimal commas.
-
-    Args:
-        rows: The pairs with their scores as text, at least one.
-        subsets: The subset of each pair.
-
-    Raises:
-        DataError: A score is no number.
-    """
-    has_commas = has_decimal_commas([row.target for row in rows])
-    gold = []
-    for row in rows:
-        number = row.target.replace(",", ".") if has_commas else row.target
-        gold.append(parse_number(number, where=row.where, name="gold score"))
-    first_sentences, second_sentences = zip(*(row.sentences for row in rows), strict=True)
-    return PairSplit(
-        sentences1=list(first_sentences),
-        sentences2=list(second_sentences),
-        gold=np.array(gold, dtype=np.float64),
-        subset=list(subsets),
-    )
-
-
-def _to_labelled(
-    rows: Iterable[_Row],
-    classes: Sequence[str],
-    clean_text: Callable[[str], str] = normalise_blanks,
-) -> Labelled:
-    """Make a split of labelled sentences, or labelled pairs if the rows have two sentences.
-
-    Args:
-        rows: The items, at least one; all have one sentence, or all have two.
-        classes: The labels in the order of the classes, which become the numbers 0..c-1.
-        clean_text: Changes each sentence; by default its blanks.
-
-    Raises:
-        DataError: A label is of no class.
-    """
-    number_by_class = {name: number for number, name in enumerate(classes)}
-    class_numbers: list[int] = []
-    sentences_by_row: list[Sequence[str]] = []
-    for row in rows:
-        if row.target not in number_by_class:
-            some_classes = ", ".join(classes[:6]) + (", …" if len(classes) > 6 else "")
-            raise DataError(
-                f"{row.where}: unknown label '{row.target[:40]}' (known: {some_classes})"
-                f"{suggest(row.target, classes)}"
-            )
-        class_numbers.append(number_by_class[row.target])
-        sentences_by_row.append(row.sentences)
-    targets: dict[str, Any] = {
-        "labels": np.array(class_numbers, dtype=np.int64),
-        "classes": list(classes),
-    }
-    # One column of sentences, or the two columns of pairs.
-    first_sentences, *second_sentences = (
-        list(map(clean_text, column)) for column in zip(*sentences_by_row, strict=True)
-    )
-    if not second_sentences:
-        return LabelledSplit(sentences=first_sentences, **targets)
-    return LabelledPairSplit(sentences1=first_sentences, sentences2=second_sentences[0], **targets)
+from stsbench.data.splits import CaptionSplit, PairSplit
 
 
 def read_semeval(
@@ -448,12 +129,12 @@ def read_class_files(files: Sequence[DataFile], *, classes: Sequence[str]) -> La
                 f"{file.path.name}: label '{file.label}' is not among {', '.join(classes)}"
                 f"{suggestion}"
             )
-    rows: list[_Row] = []
+    rows: list[SentenceRow] = []
     for file in files:
         # As SentEval's f.read().splitlines() (senteval/binary.py).
         lines = read_text(file.path, encoding="latin-1").splitlines()
-        rows += [_Row(target=file.label, where="", sentences=[line]) for line in lines]
-    return _to_labelled(rows, classes)
+        rows += [SentenceRow(target=file.label, where="", sentences=[line]) for line in lines]
+    return to_labelled(rows, classes)
 
 
 def read_trec(files: Sequence[DataFile], *, classes: Sequence[str]) -> Labelled:
@@ -466,15 +147,15 @@ def read_trec(files: Sequence[DataFile], *, classes: Sequence[str]) -> Labelled:
     Raises:
         DataError: A line has another form, or a label of no class.
     """
-    rows: list[_Row] = []
+    rows: list[SentenceRow] = []
     for where, line in _iter_lines(files, encoding="latin-1"):
         # As SentEval's trec.py: the fine label ends at the first blank.
         coarse_label, colon, rest = line.strip().partition(":")
         _, blank, question = rest.partition(" ")
         if not colon or not blank:
             raise DataError(f"{where}: expected 'LABEL:fine question'")
-        rows.append(_Row(coarse_label, where, [question]))
-    return _to_labelled(rows, classes)
+        rows.append(SentenceRow(coarse_label, where, [question]))
+    return to_labelled(rows, classes)
 
 
 def read_snli(files: Sequence[DataFile], *, classes: Sequence[str]) -> Labelled:
@@ -506,10 +187,10 @@ def read_snli(files: Sequence[DataFile], *, classes: Sequence[str]) -> Labelled:
             )
     pairs = zip(*sentence_columns, strict=True)
     rows = [
-        _Row(target=label, where=where, sentences=pair)
+        SentenceRow(target=label, where=where, sentences=pair)
         for (where, label), pair in zip(label_lines, pairs, strict=True)
     ]
-    return _to_labelled(rows, classes)
+    return to_labelled(rows, classes)
 
 
 _PROBING_TAG_BY_SPLIT = {"train": "tr", "validation": "va", "test": "te"}
@@ -532,7 +213,7 @@ def read_probing(files: Sequence[DataFile], *, split: str, classes: Sequence[str
         raise CardError(
             f"reader 'probing' has the splits {', '.join(_PROBING_TAG_BY_SPLIT)}, not '{split}'"
         )
-    rows_by_tag: dict[str, list[_Row]] = {tag: [] for tag in _PROBING_TAG_BY_SPLIT.values()}
+    rows_by_tag: dict[str, list[SentenceRow]] = {tag: [] for tag in _PROBING_TAG_BY_SPLIT.values()}
     for where, line in _iter_lines(files):
         fields = line.rstrip().split("\t")
         if len(fields) < 3:
@@ -542,13 +223,13 @@ def read_probing(files: Sequence[DataFile], *, split: str, classes: Sequence[str
             raise DataError(
                 f"{where}: unknown split tag {format_field(tag)} (known: {', '.join(rows_by_tag)})"
             )
-        rows_by_tag[tag].append(_Row(label, where, [sentence]))
+        rows_by_tag[tag].append(SentenceRow(label, where, [sentence]))
     rows = rows_by_tag[_PROBING_TAG_BY_SPLIT[split]]
     if not rows:
         raise DataError(
             f"{files[0].path}: no row is tagged '{_PROBING_TAG_BY_SPLIT[split]}' ({split})"
         )
-    return _to_labelled(rows, classes=classes or sorted({row.target for row in rows_by_tag["tr"]}))
+    return to_labelled(rows, classes=classes or sorted({row.target for row in rows_by_tag["tr"]}))
 
 
 def _iter_lines(files: Sequence[DataFile], *, encoding: str = "utf-8") -> Iterator[tuple[str, str]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -88,8 +89,7 @@ def load_model(
         EncoderError: The weights cannot be loaded, or do not fit.
     """
     folder = checkpoint.weights[0].parent
-    with silence_libraries():
-        _check_size(auto_class, folder, checkpoint.weights)
+    with silence_libraries(), _limited_size(folder, checkpoint.weights):
         # The loading info names sizes that do not match, which are refused below.
         model, loading_info = _load(
             auto_class,
@@ -167,6 +167,8 @@ def _load(library_class: Any, folder: Path, **options: Any) -> Any:  # noqa: ANN
     """Call ``from_pretrained`` of a class of transformers; raises EncoderError if that fails."""
     try:
         return library_class.from_pretrained(str(folder), **LOCAL_ONLY, **options)
+    except EncoderError:
+        raise
     except BaseException as error:  # a broken file makes transformers raise anything
         # The package tokenizers, written in Rust, panics on some broken files.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
@@ -179,33 +181,47 @@ def _load(library_class: Any, folder: Path, **options: Any) -> Any:  # noqa: ANN
         ) from error
 
 
-def _check_size(auto_class: Any, folder: Path, weights: Sequence[Path]) -> None:  # noqa: ANN401 - transformers is untyped
-    """Refuse a configuration of a model far larger than its weights, before memory is allocated.
+@contextmanager
+def _limited_size(folder: Path, weights: Sequence[Path]) -> Iterator[None]:
+    """Refuse, within a context, to make a model far larger than its weights.
+
+    transformers makes the layers of a model without memory, and reads the weights afterwards: so
+    the layers are counted as they are made, and the model is refused before it takes memory.
 
     Args:
-        auto_class: The class of transformers that makes the model, such as ``AutoModel``.
-        folder: The folder with ``config.json``.
+        folder: The folder with ``config.json``, for the message.
         weights: The files of the weights, of which only the shapes are read.
 
     Raises:
         EncoderError: The model is too large.
     """
-    try:
-        config = transformers.AutoConfig.from_pretrained(str(folder), **LOCAL_ONLY)
-        with torch.device("meta"):
-            model = auto_class.from_config(config)
-    except Exception:
-        # The model cannot be made at all; loading it will raise the reason.
-        return
-    model_size = sum(parameter.numel() for parameter in model.parameters())
     weights_size = sum(prod(shape) for path in weights for shape in read_shapes(path).values())
     # A model may have parts that its file lacks, such as tied or fresh layers.
     max_size = int(MAX_SIZE_FACTOR * weights_size + MAX_EXTRA_VALUES)
-    if model_size > max_size:
-        raise EncoderError(
-            f"{folder}: config.json asks for a model of {model_size:,} values, its weights hold "
-            f"{weights_size:,}; the most that is read is {max_size:,}"
-        )
+    # A parameter that is registered again, when its weights are read, replaces the former one.
+    sizes: dict[tuple[int, str], int] = {}
+    thread = threading.get_ident()
+    model_size = 0
+
+    def count(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> None:
+        nonlocal model_size
+        # Other threads may make modules of their own meanwhile.
+        if parameter is None or threading.get_ident() != thread:
+            return
+        key = (id(module), name)
+        model_size += parameter.numel() - sizes.get(key, 0)
+        sizes[key] = parameter.numel()
+        if model_size > max_size:
+            raise EncoderError(
+                f"{folder}: config.json asks for a model of {model_size:,} values or more, its "
+                f"weights hold {weights_size:,}; the most that is read is {max_size:,}"
+            )
+
+    hook = torch.nn.modules.module.register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 class TokenCounter:

@@ -17,7 +17,6 @@ from itertools import chain, islice
 from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Meta
 
 from stsbench.core.errors import StsbenchError, look_up
@@ -33,6 +32,7 @@ from stsbench.evaluators.probe.items import (
     Solver,
     starting_weights,
 )
+from stsbench.numbers.statistics import BoolArray, Float64Array, IntArray
 
 Decays = Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(min_length=1)]
 
@@ -141,19 +141,19 @@ class TrainedWeights:
 class ClassifierTraining(Protocol):
     """Classifiers that are trained together, step by step."""
 
-    remaining_members: npt.NDArray[np.int64]
+    remaining_members: IntArray
     """The numbers of the classifiers that are still trained, (m,)."""
 
     def train(self, epochs: range) -> None:
         """Train through these epochs."""
 
-    def accuracies(self) -> npt.NDArray[np.float64]:
+    def accuracies(self) -> Float64Array:
         """Compute the current accuracy of each member on its development items, (m,)."""
 
     def weights_at(self, position: int) -> Any:  # noqa: ANN401 - whatever its solver predicts with
         """Return a copy of the weights of the member at this position."""
 
-    def keep(self, stays: npt.NDArray[np.bool_]) -> None:
+    def keep(self, stays: BoolArray) -> None:
         """Continue with the marked members, (m,); others may stay if they cost nothing."""
 
 
@@ -407,7 +407,7 @@ class Lockstep:
             self.n_steps, self.protocol.loss == "sum",
         )  # fmt: skip
 
-    def accuracies(self) -> npt.NDArray[np.float64]:
+    def accuracies(self) -> Float64Array:
         """Compute the share of development items that each classifies correctly, (m,)."""
         development = self.fold.development
         classes = _predict_classes(self.weights, development)
@@ -417,7 +417,7 @@ class Lockstep:
         """Return a copy of the weights at this position, (c, w)."""
         return np.array(self.weights[position])
 
-    def keep(self, stays: npt.NDArray[np.bool_]) -> None:
+    def keep(self, stays: BoolArray) -> None:
         """Continue with the marked members.
 
         Args:

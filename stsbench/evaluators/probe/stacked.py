@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -34,6 +33,7 @@ from stsbench.evaluators.probe.minibatch import (
     parse_optimiser,
     train_until_stopped,
 )
+from stsbench.numbers.statistics import BoolArray, Float64Array, IntArray
 
 MAX_STACK_VALUES = 1 << 26
 """The maximum number of weights, and of activations, of one stack.
@@ -244,7 +244,7 @@ class _Stack:
                     v = embeddings.v[rows[:, batch]]
                     self._step(combine_sides(u, v, first.pool.features), labels[:, batch])
 
-    def _stack(self, arrays: list[npt.NDArray[np.int64]]) -> Tensor:
+    def _stack(self, arrays: list[IntArray]) -> Tensor:
         """Return arrays of the folds, (m,) each, as one tensor (k, m) on the device."""
         return torch.from_numpy(np.stack(arrays)).to(self.solver.device)
 
@@ -289,7 +289,7 @@ class _Stack:
         # Kept units are scaled up, so that the mean of a unit stays.
         return (mask / keep_probability).to(self.solver.device)
 
-    def accuracies(self) -> npt.NDArray[np.float64]:
+    def accuracies(self) -> Float64Array:
         """Compute the accuracy of each classifier on its fold's development items, (k * p,).
 
         The order is that of ``remaining_members``: all penalties of the first fold come first.
@@ -308,7 +308,7 @@ class _Stack:
         fold, penalty = divmod(position, self.decay.shape[1])
         return [tensor[fold, penalty].detach().clone() for tensor in self.weights]
 
-    def keep(self, stays: npt.NDArray[np.bool_]) -> None:
+    def keep(self, stays: BoolArray) -> None:
         """Drop the folds that have no marked classifier, from all tensors and optimiser states.
 
         A classifier that need not stay, in a fold with one that must, is trained further, and

@@ -22,6 +22,7 @@ from numba import njit
 from stsbench.encoders.base import FloatArray, IndexArray
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.words.words import FastSentConfig, make_tokeniser
+from stsbench.numbers.statistics import Float64Array, IntArray
 from stsbench.training.learner import Columns
 from stsbench.training.words.rounds import (
     PreparedTraining,
@@ -41,9 +42,9 @@ class HuffmanTree(NamedTuple):
     inner nodes are numbered from 0 each.
     """
 
-    offsets: npt.NDArray[np.int64]
-    points: npt.NDArray[np.int64]
-    codes: npt.NDArray[np.int64]
+    offsets: IntArray
+    points: IntArray
+    codes: IntArray
 
     @classmethod
     def build(cls, counts: Sequence[int]) -> HuffmanTree:
@@ -220,7 +221,7 @@ def learn_block(
 
 
 def _subsample(
-    tokens: TokenIds, keep_probabilities: npt.NDArray[np.float64], rng: np.random.Generator
+    tokens: TokenIds, keep_probabilities: Float64Array, rng: np.random.Generator
 ) -> tuple[npt.NDArray[np.int32], IndexArray]:
     """Draw words of all sentences to keep.
 
@@ -315,7 +316,6 @@ class FastSentTraining(StandaloneMethod):
             batches=batches,
             learn_batch=learn_batch,
             steps_per_epoch=len(batch_starts),
-            tokens_per_epoch=len(tokens.ids),
         )
 
     def decayed_rate(self, done: int, total: int) -> float:
@@ -329,7 +329,7 @@ class FastSentTraining(StandaloneMethod):
             self.learning_rate - (self.learning_rate - self.min_rate) * done / total, self.min_rate
         )
 
-    def keep_probabilities(self, vocabulary: Vocabulary) -> npt.NDArray[np.float64]:
+    def keep_probabilities(self, vocabulary: Vocabulary) -> Float64Array:
         """Compute the probability that a word is read or predicted, (words,), by gensim's rule.
 
         It is sqrt(s / f) + s / f, at most 1, with f the word's share of all words and s ``sample``:
@@ -344,5 +344,5 @@ class FastSentTraining(StandaloneMethod):
         relative_threshold = threshold / vocabulary.counts  # s / f
         # sqrt(1 / r) * r is sqrt(r), in gensim's order of operations.
         root = np.sqrt(1 / relative_threshold) * relative_threshold
-        probabilities: npt.NDArray[np.float64] = np.minimum(root + relative_threshold, 1.0)
+        probabilities: Float64Array = np.minimum(root + relative_threshold, 1.0)
         return probabilities

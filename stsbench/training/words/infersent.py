@@ -174,7 +174,6 @@ class InferSentTraining(StandaloneMethod):
             batches=batches,
             learn_batch=learn_batch,
             steps_per_epoch=steps_per_epoch,
-            tokens_per_epoch=len(pairs.tokens.ids),
             examine_round=examine_round,
             is_finished=lambda: optimiser.param_groups[0]["lr"] < self.min_rate,
         )

@@ -227,7 +227,6 @@ class SkipThoughtsTraining(NeighbourTraining):
             batches=lambda: self.batches(tokens, triples, rng),
             learn_batch=learn_batch,
             steps_per_epoch=int(np.ceil(sizes / self.batch_size).sum()),
-            tokens_per_epoch=3 * int(tokens.lengths[triples].sum()),
             validation_interval=self.every,
             max_steps=self.steps,
         )
@@ -402,7 +401,6 @@ class QuickThoughtsTraining(NeighbourTraining):
             batches=lambda: batches,
             learn_batch=learn_batch,
             steps_per_epoch=len(batches),
-            tokens_per_epoch=len(tokens.ids),
             validation_interval=self.every,
             max_steps=self.steps,
         )

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import torch
 from safetensors import safe_open
 from safetensors.torch import save
@@ -26,6 +25,7 @@ from stsbench.core.wording import format_count
 from stsbench.encoders.kinds import ENCODERS
 from stsbench.encoders.runs import STATE_FILE
 from stsbench.encoders.words.words import write_word_folder
+from stsbench.numbers.statistics import IntArray
 from stsbench.training.learner import (
     Columns,
     OnProgress,
@@ -63,7 +63,6 @@ class PreparedTraining:
     """Learns from a batch, after a number of steps, and returns the summed loss and the number of
     terms in the sum."""
     steps_per_epoch: int
-    tokens_per_epoch: int
     validation_interval: int = 0
     """The number of steps between validations; 0 for those of an epoch."""
     max_steps: int | None = None
@@ -395,7 +394,7 @@ class Vocabulary:
     """
 
     words: tuple[str, ...]
-    counts: npt.NDArray[np.int64]
+    counts: IntArray
 
     @classmethod
     def from_sentences(
@@ -458,7 +457,7 @@ class OrderedText(NamedTuple):
 
     sentences: list[list[str]]
     """The words of each sentence."""
-    documents: npt.NDArray[np.int64]
+    documents: IntArray
     """The number of each sentence's document, (n,)."""
     vocabulary: Vocabulary
 
@@ -493,7 +492,7 @@ def read_ordered(
     return OrderedText(sentences, documents, vocabulary)
 
 
-def rows_with_neighbours(documents: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def rows_with_neighbours(documents: IntArray) -> IntArray:
     """Return the rows of the sentences with a neighbour on both sides in their document.
 
     Args:

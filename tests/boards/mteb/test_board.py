@@ -15,9 +15,10 @@ import pytest
 from stsbench.boards.mteb.board import MtebBoard, add_imported_rows
 from stsbench.boards.mteb.scores import MtebResult, MtebResults
 from stsbench.boards.render.formats import render
-from stsbench.boards.tables.build import TableRequest, build_table
+from stsbench.boards.tables.build import build_table
 from stsbench.boards.tables.column_scores import is_scored_as_mteb
 from stsbench.boards.tables.layout import build_layout
+from stsbench.boards.tables.request import TableRequest
 from stsbench.boards.tables.table import Row, Table
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue

@@ -15,10 +15,11 @@ from stsbench.boards.published.rows import (
     read_published_rows,
     read_table_card,
 )
-from stsbench.boards.tables.build import TableRequest, build_table
+from stsbench.boards.tables.build import build_table
 from stsbench.boards.tables.column_scores import make_column_spec, select_column_results
 from stsbench.boards.tables.columns import TableFiller
 from stsbench.boards.tables.layout import BEST, SECOND, build_layout
+from stsbench.boards.tables.request import TableRequest
 from stsbench.boards.tables.rows import AddedRow, describe_gaps, describe_hidden
 from stsbench.boards.tables.table import (
     AVERAGE,

@@ -35,7 +35,7 @@ def test_size_dimensions_and_milliseconds_are_columns_on_request():
     assert rows[-3:] == ["fast", "slow", "new"]
     # A column without any fact, here the size, is left out.
     assert "| Avg. | Dims | ms |" in text and "| 384 | 9.00 |" in text
-    assert "ms: milliseconds to embed a sentence, in batches, measured on cpu" in text
+    assert "ms: milliseconds to embed a sentence, in batches, measured on cpu\n" in text
     assert "Dims" not in leaderboard(RESULTS).to_markdown()
 
 

@@ -9,7 +9,8 @@ from msgspec import structs
 
 from stsbench.boards.published.rows import read_published_rows
 from stsbench.boards.tables import published_numbers
-from stsbench.boards.tables.build import TableRequest, build_table
+from stsbench.boards.tables.build import build_table
+from stsbench.boards.tables.request import TableRequest
 from stsbench.boards.tables.rows import AddedRow
 from stsbench.boards.tables.table import AVERAGE, EXACT, Table
 from stsbench.core.catalogue import Catalogue

@@ -10,8 +10,8 @@ import pytest
 from msgspec import structs
 
 from stsbench.boards.render.formats import render
-from stsbench.boards.tables.build import TableRequest
 from stsbench.boards.tables.layout import build_layout
+from stsbench.boards.tables.request import TableRequest
 from stsbench.boards.tables.table import AVERAGE, Row, Table, TableNumber
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue

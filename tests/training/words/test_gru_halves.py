@@ -140,13 +140,20 @@ def test_batches_are_stretches_of_text_in_order():
         [0, 1, 2, 3],
         [4, 5, 6, 7],
     ]
-    long = {"text": ["word " * 60] * 5}
-    assert (
-        QuickThoughtsTraining(word_size=2, hidden=2, batch_size=4)
-        .prepare(long, seed=0)
-        .tokens_per_epoch
-        == 5 * 50
-    )
+
+
+def test_words_after_the_fiftieth_are_not_read(tmp_path):
+    ends = ["tail " * 6 + "more " * 4, "more " * 4 + "tail " * 6]
+    losses = [
+        [
+            QuickThoughtsTraining(word_size=2, hidden=2, batch_size=4, max_words=max_words)
+            .fit({"text": ["word " * 50 + end] * 5}, folder=tmp_path / f"{max_words}{end}", seed=1)
+            .curve[-1]["loss"]
+            for end in ends
+        ]
+        for max_words in (50, 60)
+    ]
+    assert losses[0][0] == losses[0][1] and losses[1][0] != losses[1][1]
 
 
 def test_steps_end_a_run_and_too_little_text_is_one_line(tmp_path):

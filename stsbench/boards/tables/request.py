@@ -1,0 +1,536 @@
+"""The tables that a user requests: a declared table, or a suite's boards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from stsbench.boards.published.rows import (
+    AverageFacts,
+    BoardFacts,
+    TableCard,
+    list_tables,
+    read_table_card,
+)
+from stsbench.boards.tables.build import build_table
+from stsbench.boards.tables.column_scores import (
+    MTEB_PROTOCOL,
+    is_scored_as_mteb,
+)
+from stsbench.boards.tables.columns import TableFiller
+from stsbench.boards.tables.detectable import mark_undetectable
+from stsbench.boards.tables.filters import RowFilter
+from stsbench.boards.tables.rows import (
+    AddedRow,
+    describe_gaps,
+    describe_hidden,
+)
+from stsbench.boards.tables.table import (
+    Row,
+    Show,
+    Table,
+)
+from stsbench.boards.tables.uncertainty import rank_tables
+from stsbench.core.cards import Suite
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import (
+    DataError,
+    ProtocolError,
+    Remedy,
+    StsbenchError,
+    UnknownName,
+)
+from stsbench.core.grouping import group_by
+from stsbench.core.names import split_names
+from stsbench.core.wording import format_some
+from stsbench.data.task import expand_names
+from stsbench.data.task_names import find_ids, known_names
+from stsbench.results.groups import ComparableResults, group_by_encoder, select_comparable
+from stsbench.results.record import Result, protocol_key
+from stsbench.results.signature import (
+    protocol_part,
+)
+
+if TYPE_CHECKING:
+    from stsbench.boards.mteb.scores import MtebResults
+    from stsbench.significance.rows import ProgressCallback
+
+DEFAULT_FOLDER = Path("results")
+DEFAULT_SUITE = "sts"
+"""The suite whose boards are made if none is requested, and no results have a task of another."""
+TITLE_FIELDS = ("metric", "aggregation")
+"""The fields of a protocol that every title names."""
+
+
+class TableSet(NamedTuple):
+    """The tables of a request, and notices on them."""
+
+    tables: list[Table]
+    omitted: list[str]
+    """A notice on each thing that the tables omit."""
+    advice: list[DataError | str]
+    """Notices on what would fill columns or show more rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRequest:
+    """The content of the tables that a user wants to see."""
+
+    catalogue: Catalogue
+    results: Sequence[Result] = ()
+    results_folder: Path = DEFAULT_FOLDER
+    protocol: str | None = None
+    """The protocol of a suite's boards; None for a board for each protocol."""
+    show: Show | None = None
+    imported: MtebResults | None = None
+    """The results of a user's files of MTEB's."""
+    ranks: bool = False
+    detectable: bool = False
+    """Mark published scores of a table that are too near to the next better one."""
+    row_filter: RowFilter = RowFilter()
+    added: Sequence[AddedRow] = ()
+    reference: AddedRow | None = None
+    """The encoder that other rows are tested against; None for no tests."""
+    progress: ProgressCallback | None = None
+    select_trusted: Callable[[Iterable[Result]], Iterable[Result]] = list
+    """Selects the results whose scores their items make; all, if they were checked before."""
+
+    def make_table(self, name: str) -> TableSet:
+        """Make the table of a name, or of a TOML file, from the results that fit it.
+
+        Args:
+            name: The name of a table, or the path of its TOML file.
+
+        Raises:
+            DataError: The table has no number to show.
+            UnknownName, CardError, ProtocolError: As :func:`build_table` raises them.
+        """
+        card = read_table_card(name)
+        filler = TableFiller.from_card(card, self.catalogue)
+        selected = self._select_results(filler.all_tasks())
+        results = selected.results
+        table = build_table(name, results, self.catalogue, card, self.added, self.progress)
+        advice = []
+        # A board has a row for each measured encoder; a paper's table may lack some. A user who
+        # adds rows, or sees published numbers only, is not told.
+        may_lack_encoders = not table.is_board and not self.added and self.show != "published"
+        if results and may_lack_encoders:
+            hidden = describe_hidden(table, filler, group_by_encoder(results, self.catalogue))
+            if hidden:
+                advice.append(hidden)
+        no_number = DataError(
+            f"table '{table.name}': nothing to show as '{self.show}', for no result fits it",
+            hint="`show=published` prints what papers have",
+            remedy=Remedy("score"),
+        )
+        return self._finish([table], selected.omitted, no_number, advice=advice)
+
+    def make_boards(self, name: str) -> TableSet:
+        """Make a suite's boards: one for each protocol of its results.
+
+        Imported rows join a board that is scored as MTEB scores; without one they get their own.
+
+        Raises:
+            UnknownName: There is no such suite.
+            DataError: The boards have no number to show.
+            ProtocolError: Ranks are requested, and the suite has no mean to rank by.
+        """
+        name = find_suite_id(name, self.catalogue)
+        suite = find_suite(name, self.catalogue)
+        if self.ranks and not suite.average:
+            suites_with_mean = [
+                key for key, candidate in self.catalogue.suites().items() if candidate.average
+            ]
+            raise ProtocolError(
+                f"suite '{name}' has no mean to rank by",
+                hint=f"suites with one: {', '.join(suites_with_mean)}",
+            )
+        selected = self._select_results(suite.tasks)
+        if is_mteb_board(suite, self.show, has_imported=bool(self.imported)):
+            return self._make_mteb_board(name, suite, selected)
+        split_by_task = {task: self.catalogue.task(task).score_split for task in suite.tasks}
+        request = replace(self, results=selected.results)
+        boards = request.make_suite_boards(name, suite, split_by_task)
+        if self.imported and not any(is_scored_as_mteb(board.columns) for board in boards):
+            card = _make_board_card(
+                name, suite, MTEB_PROTOCOL, all_protocols=[], board=BoardFacts(published=False)
+            )
+            empty_board = build_table(
+                suite.name or name, results=[], catalogue=self.catalogue, card=card
+            )
+            boards.append(empty_board)
+        if self.show == "published" and not boards and name in list_tables():
+            return self.make_table(name)
+        # The imported rows are added to the boards there.
+        return self._finish(boards, selected.omitted, self._no_results_error(name))
+
+    def _make_mteb_board(self, name: str, suite: Suite, selected: ComparableResults) -> TableSet:
+        """Make the board of a benchmark of MTEB's, with its public results.
+
+        Args:
+            name: The key of the suite.
+            suite: The suite, which names the benchmark.
+            selected: Own results on its tasks.
+
+        Raises:
+            DataError: The board has no number to show.
+        """
+        from stsbench.boards.mteb.board import MtebBoard
+        from stsbench.boards.mteb.noise import estimate_errors, mark_near_rows
+
+        board = MtebBoard(benchmark=suite.mteb, catalogue=self.catalogue)
+        table = board.build(
+            name,
+            suite.name,
+            [
+                result
+                for result in selected.results
+                if self.protocol in (None, result.protocol["name"])
+            ],
+            self.imported.results if self.imported else (),
+            has_public=self.show is not None,
+        )
+        problems = self.imported.problems if self.imported else ()
+        if not table.has_numbers(self.show):
+            kind = "public" if self.show else "imported"
+            raise DataError(f"there are no {kind} results of suite '{name}'")
+        tables = self._filter_rows([table])
+        if self.detectable:
+            errors = estimate_errors(board.tasks, self.catalogue)
+            tables = [mark_near_rows(table, errors) for table in tables]
+        return TableSet(tables, [*selected.omitted, *problems], advice=[])
+
+    def _filter_rows(self, tables: Sequence[Table]) -> list[Table]:
+        """Return the tables with the rows that the request chooses.
+
+        Raises:
+            DataError: No row is chosen.
+        """
+        filtered_tables = [self.row_filter.apply(table) for table in tables]
+        tables_with_rows = [table for table in filtered_tables if table.groups]
+        if not tables_with_rows:
+            # The last note says how many rows were left out, and of how many facts are not known.
+            notes = [table.notes[-1] for table in filtered_tables if table.notes]
+            raise DataError(f"no row fits: {'; '.join(notes)}")
+        return tables_with_rows
+
+    def _no_results_error(self, suite_name: str) -> DataError:
+        """Return the error to raise if there are no results for a suite."""
+        with_protocol = f" by protocol '{self.protocol}'" if self.protocol else ""
+        hint = ""
+        if self.show == "published":
+            return self._no_published_error(suite_name)
+        if not self.protocol and (other_suite := self.guess_suite()):
+            hint = f"the results here are of others: `suite={other_suite}` shows some"
+        return DataError(
+            f"{self.results_folder}: no results for suite '{suite_name}'{with_protocol}",
+            hint=hint,
+            remedy=Remedy("score", {"tasks": suite_name}),
+        )
+
+    def _no_published_error(self, suite_name: str) -> DataError:
+        """Return the error to raise if no published scores of a suite come with the package."""
+        tasks = {*find_suite(suite_name, self.catalogue).tasks}
+        related = [
+            f"`suite={key}`"
+            for key, suite in self.catalogue.suites().items()
+            if suite.mteb and tasks & {*suite.tasks}
+        ]
+        hint = f"MTEB's benchmarks with some of its tasks have them: {format_some(related)}"
+        return DataError(
+            f"no published scores of suite '{suite_name}' come with the package",
+            hint=hint if related else "",
+            remedy=None if related else Remedy("list", {"kind": "tables"}),
+        )
+
+    def make_suite_boards(
+        self, name: str, suite: Suite, split_by_task: Mapping[str, str]
+    ) -> list[Table]:
+        """Make a board for each protocol of the results; no board mixes protocols.
+
+        If the user asks for published numbers, the published rows of a protocol are on its board
+        too.
+
+        Args:
+            name: The key of the suite, by which published averages are found.
+            suite: The suite.
+            split_by_task: The split of each task that is shown.
+
+        Returns:
+            The boards; empty if no result is of the suite, these splits and the requested protocol.
+        """
+        suite_results = [
+            result
+            for result in self.results
+            if result.task in suite.tasks
+            and result.split == split_by_task[result.task]
+            and self.protocol in (None, result.protocol["name"])
+        ]
+        results_by_protocol = group_by(suite_results, lambda result: protocol_part(result.protocol))
+        protocol_by_key = {key: results[0].protocol for key, results in results_by_protocol.items()}
+        protocols = dict(sorted(protocol_by_key.items(), key=lambda pair: protocol_key(pair[1])))
+        # By default a suite's boards show measured rows only.
+        board_facts = BoardFacts(published=self.show not in (None, "measured"))
+        boards = []
+        for key, protocol in protocols.items():
+            card = _make_board_card(
+                name, suite, protocol, all_protocols=protocols.values(), board=board_facts
+            )
+            board = build_table(
+                suite.name or name,
+                results_by_protocol[key],
+                self.catalogue,
+                card,
+                self.added,
+                self.progress,
+            )
+            boards.append(board)
+        return boards
+
+    def _finish(
+        self,
+        tables: list[Table],
+        omitted: list[str],
+        no_number: DataError,
+        advice: Sequence[str] = (),
+    ) -> TableSet:
+        """Add the requested ranks, rows and marks, and drop tables without a number to show.
+
+        Args:
+            tables: The tables.
+            omitted: Notices on what the tables omit; the problems of imported files are added.
+            no_number: The error to raise if no table has a number to show.
+            advice: Notices on what would show more rows; those on gaps of added rows come before.
+
+        Raises:
+            DataError: No table has a number to show, no result of an added encoder fits a table, or
+                no row can be ranked or marked.
+        """
+        all_advice: list[DataError | str] = [*self._advise(tables), *advice]
+        tables = rank_tables(tables, self.progress) if self.ranks else list(tables)
+        if self.imported:
+            from stsbench.boards.mteb.board import add_imported_rows
+
+            # Of several tables, those that imported rows do not fit stay as they are; a single one
+            # is refused.
+            is_single = len(tables) == 1
+            for index, table in enumerate(tables):
+                if is_single or is_scored_as_mteb(table.columns):
+                    tables[index] = add_imported_rows(table, self.imported.results, self.catalogue)
+            omitted = [*omitted, *self.imported.problems]
+        tables = [table for table in tables if table.has_numbers(self.show)]
+        if not tables:
+            raise no_number
+        tables = self._filter_rows(tables)
+        if self.detectable:
+            tables = list(map(mark_undetectable, tables))
+        if self.reference is not None:
+            # Imports numpy, for which tables without tests need not wait.
+            from stsbench.boards.tables.significant import mark_significant
+
+            trusted = list(self.select_trusted(self.reference.results))
+            reference = self.reference._replace(results=trusted)
+            tables = [mark_significant(table, reference) for table in tables]
+        return TableSet(tables, omitted, all_advice)
+
+    def guess_suite(self) -> str:
+        """Return the first suite that the results have a task of, else all of their tasks.
+
+        Returns:
+            The suite, or a comma list of tasks; empty if there are no results.
+        """
+        tasks = {result.task for result in self.results}
+        for name, suite in self.catalogue.suites().items():
+            if tasks & {*suite.tasks}:
+                return name
+        return ",".join(sorted(tasks))
+
+    def own_tasks_beside(self, name: str) -> str:
+        """Return a comma list of the tasks in no suite that the results have beside a board.
+
+        Args:
+            name: The board's suite, or its comma list of tasks.
+
+        Returns:
+            The tasks; empty if there are none.
+        """
+        suites = self.catalogue.suites().values()
+        suite_tasks = {task for suite in suites for task in suite.tasks}
+        tasks = {result.task for result in self.results} - suite_tasks
+        return ",".join(sorted(tasks - {*find_suite(name, self.catalogue).tasks}))
+
+    def _advise(self, tables: Sequence[Table]) -> list[DataError]:
+        """Return notices on the gaps of the added rows.
+
+        Raises:
+            DataError: No result of an added encoder fits a column.
+        """
+        advice: list[DataError] = []
+        folder = "" if self.results_folder == DEFAULT_FOLDER else str(self.results_folder)
+        for added in self.added:
+            has_row = False
+            for table in tables:
+                for row in table.rows():
+                    if row.is_added and row.is_measured and added.has_any_of(row.results):
+                        has_row = True
+                        advice += describe_gaps(row, table, self.catalogue, folder)
+            if not has_row:
+                raise self._no_fitting_result(added, tables, folder)
+        return advice
+
+    def _no_fitting_result(
+        self, added: AddedRow, tables: Sequence[Table], results_folder: str
+    ) -> DataError:
+        """Return the error to raise if no result of an added encoder fits a column.
+
+        Args:
+            added: The row of the encoder.
+            tables: The tables of the request, the first of which tells what the row lacks.
+            results_folder: The results folder, for the message.
+        """
+        message = f"`add={added.name}`: no result of it fits the table"
+        if not tables:
+            return DataError(message)
+        empty_row = Row(label=added.label or added.name, cells={}, encoder=added.results[0].encoder)
+        gaps = list(describe_gaps(empty_row, tables[0], self.catalogue, results_folder))
+        return DataError(
+            "; ".join([message, *(gap.problem for gap in gaps)]),
+            remedy=gaps[0].remedy if gaps else None,
+        )
+
+    def _select_results(self, tasks: Iterable[str]) -> ComparableResults:
+        """Return the results of some tasks that are trusted and may share a table."""
+        tasks = set(tasks)
+        results = self.select_trusted(result for result in self.results if result.task in tasks)
+        return select_comparable(results, self.catalogue)
+
+
+def _make_board_card(
+    name: str,
+    suite: Suite,
+    protocol: dict[str, Any],
+    all_protocols: Iterable[Mapping[str, Any]],
+    board: BoardFacts,
+) -> TableCard:
+    """Return the card of a suite's board by one protocol.
+
+    Its title distinguishes the protocol from those of the same name among all protocols.
+
+    Args:
+        name: The name of the suite, by which published scores name its average too.
+        suite: The suite, whose tasks are the columns.
+        protocol: The fields of the protocol.
+        all_protocols: The fields of all protocols that have a board.
+        board: What the board shows.
+    """
+    namesakes = [namesake for namesake in all_protocols if namesake["name"] == protocol["name"]]
+    differing_fields = [
+        key for key in protocol if any(namesake.get(key) != protocol[key] for namesake in namesakes)
+    ]
+    title_fields = dict.fromkeys([*TITLE_FIELDS, *differing_fields])
+    details = ", ".join(
+        str(protocol[key]) if key in TITLE_FIELDS else f"{key} {protocol[key]}"
+        for key in title_fields
+        if key in protocol
+    )
+    title = f"{suite.name or name}, protocol {protocol['name']}"
+    return TableCard(
+        title=f"{title} ({details})" if details else title,
+        protocol=str(protocol["name"]),
+        fields=protocol,
+        columns=list(suite.tasks),
+        average=AverageFacts(task=name, rounding="never") if suite.average else None,
+        board=board,
+    )
+
+
+def is_mteb_board(suite: Suite, show: Show | None, *, has_imported: bool) -> bool:
+    """Return whether a suite's board has MTEB's columns, for which it needs no own results.
+
+    It has them with MTEB's public results, and with a user's files of MTEB's alone.
+
+    Args:
+        suite: The suite, which may be of a benchmark of MTEB's.
+        show: The numbers to show.
+        has_imported: Whether there are files of MTEB's to show.
+    """
+    has_mteb_rows = show in ("published", "both", "merged") or (show is None and has_imported)
+    return bool(suite.mteb) and has_mteb_rows
+
+
+def find_suite_id(name: str, catalogue: Catalogue) -> str:
+    """Return the id of the suite or task that a name in any case stands for.
+
+    A comma list of names has a comma list of ids.
+
+    Raises:
+        UnknownName: There is no such suite or task, or the name stands for several tasks.
+    """
+    names = split_names(name)
+    if len(names) > 1:
+        return ",".join(find_suite_id(part, catalogue) for part in names)
+    ids = find_ids(name, catalogue)
+    if len(ids) == 1:
+        return ids[0]
+    raise UnknownName(
+        "suite",
+        name,
+        known_names(catalogue),
+        hint="cards of your own need `cards=DIR`",
+        remedy=Remedy("list", {"kind": "suites"}),
+    )
+
+
+def needs_own_results(
+    table: str | None,
+    suite: str | None,
+    catalogue: Catalogue,
+    show: Show | None,
+    *,
+    has_imported: bool,
+    detectable: bool,
+) -> bool:
+    """Return whether what a user requests needs own results, after checking its name.
+
+    A paper's table and published numbers need none, nor do boards with MTEB's results.
+
+    Args:
+        table: The name or file of a table; None for the boards of a suite.
+        suite: The name of the suite; None for the default one.
+        catalogue: The cards of suites and tasks.
+        show: The numbers to show.
+        has_imported: Whether there are files of MTEB's to show.
+        detectable: Whether to mark published scores that are too near to the next better one.
+
+    Raises:
+        UnknownName: There is no such table, suite or task.
+        StsbenchError: The boards have no published scores to mark.
+    """
+    if table is not None:
+        read_table_card(table)
+        return False
+    requested_suite = find_suite(suite or DEFAULT_SUITE, catalogue)
+    has_mteb_columns = is_mteb_board(requested_suite, show, has_imported=has_imported)
+    if detectable and not has_mteb_columns:
+        raise StsbenchError(
+            "`detectable` has no effect without `table`, or a suite of MTEB's with "
+            "`show=published`; leave it out"
+        )
+    return not (has_mteb_columns or has_imported or show == "published")
+
+
+def find_suite(name: str, catalogue: Catalogue) -> Suite:
+    """Return the suite of a name, or a task or a comma list as a suite without a mean.
+
+    Raises:
+        UnknownName: There is no such suite or task.
+    """
+    suite_id = find_suite_id(name, catalogue)
+    suites = catalogue.suites()
+    if suite_id in suites:
+        return suites[suite_id]
+    tasks = expand_names(suite_id, catalogue)
+    title = ", ".join(catalogue.task(task).name for task in tasks)
+    return Suite(name=title, tasks=tasks, average=False)
