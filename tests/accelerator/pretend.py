@@ -22,8 +22,12 @@ MAY_MEET = {
     "aten::index_put",
     "aten::index_put_",
     "aten::_index_put_impl_",
+    "aten::_pack_padded_sequence",
+    "aten::_pad_packed_sequence",
+    "aten::lstm",
+    "aten::gru",
 }
-"""Operations that accept tensors of two devices: copies, and places named by a CPU's tensor."""
+"""Operations that accept tensors of two devices: copies, and places or lengths in a CPU's tensor."""
 OWN_KERNELS = (
     "copy_",
     "empty_strided",
@@ -115,7 +119,11 @@ def run_on_cpu(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             return pretended_by_id[id(value)]
         return PretendTensor(value)
 
-    return pytree.tree_map(wrap, func(*cpu_args, **cpu_kwargs))
+    result = func(*cpu_args, **cpu_kwargs)
+    if name in ("aten::_pack_padded_sequence", "aten::_pad_packed_sequence"):
+        # The numbers of sentences, and their lengths, are the processor's.
+        return wrap(result[0]), result[1]
+    return pytree.tree_map(wrap, result)
 
 
 def _without_device(value: Any) -> Any:
