@@ -44,6 +44,13 @@ def test_command_and_its_options_exist(page, words):
             assert word.partition("=")[0] in options, f"{page}: no option {word}"
 
 
+def test_tests_that_contributors_run_exist():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = set(re.findall(r"tests/[\w/.]+\w", page))
+    assert len(paths) >= 5
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+
+
 def test_example_encoder_runs_as_printed(tmp_path, monkeypatch, capsys):
     code = re.search(
         r"```python\n# my_package/my_module.py\n(.*?)```",

@@ -463,7 +463,7 @@ def run(
     executor = executor or EXECUTORS.load_at(plan.executor)
     context = RunContext(plan, callbacks)
     plan.cells  # noqa: B018 - unknown names are refused before anything else
-    check_writable(plan.results_folder)
+    check_writable(plan.results_folder, hint="pass `results=DIR`")
     encoder_plans = list(context.encoder_plans())
     clean_scorers = _make_clean_scorers(context, encoder_plans)
     callbacks.on_plan(encoder_plans)
@@ -499,16 +499,25 @@ def _make_clean_scorers(
     return clean_scorers
 
 
-def check_writable(folder: Path) -> None:
+def check_writable(folder: Path, *, hint: str = "") -> None:
     """Check that results can be written, and remove what stopped runs have left half written.
 
     The folder is made if it is missing. Half-written files are removed from the cache folder too,
     if they are older than a day.
 
+    Args:
+        folder: The folder of results.
+        hint: What to do if it cannot be written.
+
     Raises:
         OutputError: The folder cannot be written.
     """
-    remove(write_atomically(folder / ".stsbench-writable", b""))
+    test_file = folder / ".stsbench-writable"
+    try:
+        remove(write_atomically(test_file, b""))
+    except OutputError as error:
+        reason = error.reason.removeprefix(f"{test_file}: ")
+        raise OutputError(f"{folder}: {reason}", hint=hint) from error
     # Files of other encoders, stores and fits too, which this run would not overwrite.
     remove_stale(folder, "*.partial", "*/*.partial")
     remove_stale(settings.cache_folder(), "*/*.partial", "*/*/*.partial")

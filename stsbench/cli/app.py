@@ -29,7 +29,7 @@ class CommandSource(NamedTuple):
     """The first line of the function's docstring."""
 
 
-OTHER_MODULES = {"cite": "export", "lock": "check", "overlap": "overlap"}
+OTHER_MODULES = {"cite": "export", "lock": "check", "overlap": "overlap", "texts": "export"}
 """The modules of commands that are not where the others of their group are."""
 
 

@@ -611,7 +611,7 @@ SentenceLimit = Annotated[int | None, _option("Translate only this many sentence
 # Drafts.
 TaskSource = Annotated[
     Path | None,
-    _argument("CSV, TSV, JSON lines or parquet; or a folder with train, dev, test files."),
+    _argument("CSV, TSV, Excel, JSON lines or parquet; or a folder with train, dev, test files."),
 ]
 HubDataset = Annotated[str, _option("A dataset on the Hub instead of files: OWNER/NAME.")]
 Revision = Annotated[str, _option("Branch, tag or commit of --hub; the card stores the commit.")]

@@ -331,11 +331,15 @@ def _print_notes(results: Sequence[Result], *, explains_symbols: bool) -> None:
     _print_own_notes(results)
     if any("majority" in result.scores for result in results):
         print_text("majority: the accuracy of always answering the most frequent class")
-    if any(result.clean for result in results):
-        print_paragraph(
-            "without …: the score of those items of which that text holds no sentence, or which "
-            "have no copy in another split or fold; n: how many they are"
+    from stsbench.bench.clean import COPIES
+
+    for name in dict.fromkeys(clean.name for result in results for clean in result.clean):
+        items = (
+            "that have no copy in another split or fold"
+            if name == f"without {COPIES}"
+            else "of which that text holds no sentence"
         )
+        print_paragraph(f"{name}: the score of the items {items}")
     omitted_subsets_by_label: dict[str, str] = {}
     for result in results:
         for clean in result.clean:

@@ -85,7 +85,7 @@ def open_atomically(path: Path) -> Iterator[BinaryIO]:
             if is_disk_full
             else f"cannot be written: {error.strerror}"
         )
-        raise OutputError(f"{path.parent}: {reason}") from error
+        raise OutputError(f"{path}: {reason}") from error
     finally:
         if scratch is not None:
             # Also on Ctrl-C; after the rename there is no such file.

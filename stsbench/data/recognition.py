@@ -76,6 +76,11 @@ class DataColumn:
         return sum(len(cell.split()) for cell in self.cells) / max(len(self.cells), 1)
 
     @property
+    def is_text(self) -> bool:
+        """Whether it holds sentences: texts of two words or more on average, no labels."""
+        return self.mean_words >= 2 and not (self.is_number or self.is_labels)
+
+    @property
     def is_id(self) -> bool:
         """Whether it numbers the rows, or is called so."""
         name = plain_name(self.key) if isinstance(self.key, str) else ""
@@ -161,14 +166,26 @@ def recognise_sentences(
         DataError: No column holds text.
     """
     header = [column.key for column in columns if isinstance(column.key, str)]
+    doubts: list[str] = []
     try:
-        return RecognisedSentences(find_sentences(header, column_by_role, where=where), doubts=[])
+        keys = find_sentences(header, column_by_role, where=where)
     except CardError:
         # A user who names one sentence of a pair must name the other.
         if "sentence1" in column_by_role or "sentence2" in column_by_role:
             raise
-    # No names of columns, or several, are usual ones: their texts decide.
-    doubts: list[str] = []
+    else:
+        other_texts = [
+            column.key
+            for column in columns
+            if column.key not in (*keys, *column_by_role.values()) and column.is_text
+        ]
+        if len(keys) == 2 or "sentence" in column_by_role or not other_texts:
+            return RecognisedSentences(keys, doubts)
+        if "gold" not in column_by_role:
+            names = format_names([repr(key) for key in other_texts])
+            doubts.append(f"column {keys[0]!r}: taken for the sentence, {names} for other text")
+            return RecognisedSentences(keys, doubts)
+    # No names of columns, or several, are usual ones, or a score needs a pair: texts decide.
     keys = _choose_sentences(columns, {*column_by_role.values()}, where, doubts)
     return RecognisedSentences(keys, doubts)
 
@@ -196,7 +213,10 @@ def choose_roles(
     sentences, doubts = recognise_sentences(columns, column_by_role, where=where)
     is_pair = len(sentences) == 2
     if "gold" in column_by_role and not is_pair:
-        raise CardError(f"{where}: one sentence has no gold score; give two sentences, or a label")
+        raise CardError(
+            f"{where}: a score is of two sentences, but only {sentences[0]!r} holds any; "
+            "name both with `columns=sentence1=NAME,sentence2=NAME`, or the values as a label"
+        )
     given_target = column_by_role.get("gold", column_by_role.get("label"))
     if given_target is not None:
         roles = ColumnRoles(sentences, given_target, is_gold="gold" in column_by_role)
@@ -212,8 +232,10 @@ def choose_roles(
     )
     if target is None:
         names = format_names([str(column.key) for column in columns])
+        # A single sentence, found by its usual name, may be one of a pair.
+        targets = "scores or labels" if is_pair else f"labels of the sentence {sentences[0]!r}"
         raise DataError(
-            f"{where}: no column holds scores or labels (has {names}); "
+            f"{where}: no column holds {targets} (has {names}); "
             "name it with `columns=gold=NAME` or `columns=label=NAME`"
         )
     is_gold = may_be_gold and _has_scores(target, doubts)
@@ -285,7 +307,7 @@ def _choose_sentences(
         for column in columns
         if not (column.is_number or column.is_labels or column.key in excluded)
     ]
-    texts = [column for column in text_columns if column.mean_words >= 2]
+    texts = [column for column in text_columns if column.is_text]
     if not texts:
         texts = [column for column in text_columns if column.mean_words and not column.is_id]
     if not texts:

@@ -10,11 +10,12 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stsbench.core.errors import StsbenchError
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import torch
 
 
@@ -120,6 +121,23 @@ def device_name(device: torch.device) -> str:
     return (
         str(module.get_device_name(device)) if hasattr(module, "get_device_name") else device.type
     )
+
+
+def move_to(device: torch.device, array: npt.NDArray[Any]) -> torch.Tensor:
+    """Return an array as a tensor on a device.
+
+    An accelerator copies it from pinned memory, while it computes something else.
+
+    Args:
+        device: The device.
+        array: The array, which a tensor on the CPU shares.
+    """
+    import torch
+
+    tensor = torch.from_numpy(array)
+    if is_accelerator(device):
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def free_memory(device: torch.device) -> int | None:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core.errors import CardError, EncoderError, look_up, suggest, translate_errors
-from stsbench.encoders.accelerator import has_flash_attention, is_accelerator, pick_device
+from stsbench.encoders.accelerator import pick_device
 from stsbench.encoders.network import (
     CODE_VERSION,
     NamedArrays,
@@ -68,23 +68,6 @@ def open_device(name: str) -> torch.device:
     ):
         torch.empty(1, device=device).cpu()
     return device
-
-
-def move_to(device: torch.device, array: npt.NDArray[Any]) -> torch.Tensor:
-    """Return an array as a tensor on a device.
-
-    An accelerator copies it from pinned memory, while it computes something else.
-
-    Args:
-        device: The device.
-        array: The array, which a tensor on the CPU shares.
-    """
-    import torch
-
-    tensor = torch.from_numpy(array)
-    if is_accelerator(device):
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
 
 
 def is_padding_invariant(
@@ -139,6 +122,8 @@ class TorchBackend:
     """What can change an embedding, as JSON values; empty for torch, whose fingerprints stay."""
     notes: Sequence[str] = ()
     """Notes for the readers of scores."""
+    padding_reason = ""
+    """The reason why a model on an accelerator computes padding; empty if it does not."""
 
     def __init__(self, folder: Path, *, file: str, dtype: str, device: str) -> None:
         """Find the backend's file in the checkpoint's folder.
@@ -184,16 +169,14 @@ class TorchBackend:
     def load_model(self, network: Network) -> Any:  # noqa: ANN401 - transformers is untyped
         """Load a network for inference on the device; it is called as a model of transformers is.
 
-        On a CPU its linear layers are packed, unless it does not run with packed ones.
+        On a CPU its linear layers are packed, unless it does not run with packed ones. On an
+        accelerator it computes no padding, unless there is a ``padding_reason``.
 
         Raises:
             EncoderError: The network cannot be loaded.
         """
-        from stsbench.encoders.transformer.cpu_kernels import (
-            pack_linears,
-            runs_on_tokens,
-            use_flash_attention,
-        )
+        from stsbench.encoders.transformer.cpu_kernels import pack_linears, runs_on_tokens
+        from stsbench.encoders.transformer.flat import find_attention, leave_out_padding
 
         model = network.load(self.dtype).to(self.torch_device)
         if self.torch_device.type == "cpu":
@@ -202,8 +185,11 @@ class TorchBackend:
                 # Mamba multiplies with the weights of a layer itself, so that packing breaks it.
                 return network.load(self.dtype)
             return model
-        if has_flash_attention(self.torch_device):
-            use_flash_attention(model)
+        attention = find_attention(self.torch_device)
+        self.padding_reason = "there is no attention without padding for this device"
+        if attention is not None:
+            # A head, of a cross-encoder for example, reads the padded states.
+            self.padding_reason = leave_out_padding(model.base_model, attention)
         return model
 
     def load_library_model(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of no types

@@ -22,7 +22,7 @@ from stsbench.core.files import append_line, write_atomically
 from stsbench.encoders.base import Encoder, FloatArray
 from stsbench.encoders.runs import CURVE_FILE
 from stsbench.training.loop.gather import gather_over_ranks, gather_pairs, mean_over_ranks
-from stsbench.training.loop.parts import Tokens
+from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.saving import save_student
 from stsbench.training.student import Student
 

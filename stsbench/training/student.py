@@ -20,15 +20,16 @@ from stsbench.encoders.checkpoint import Checkpoint
 from stsbench.encoders.engine.embed import embed_all
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.transformer.backbone import Backbone, load_model, load_tokenizer
-from stsbench.encoders.transformer.pooling import POOLINGS, FirstTokenPooling, Pooling
-from stsbench.numbers.statistics import IntArray
-from stsbench.training.loop.on_cpu import (
+from stsbench.encoders.transformer.flat import (
     evaluating,
+    keep_host_masks,
     layout_of,
     omits_padding,
     padding_computed,
 )
-from stsbench.training.loop.parts import Tokens, compute_in_parts
+from stsbench.encoders.transformer.pooling import POOLINGS, FirstTokenPooling, Pooling
+from stsbench.numbers.statistics import IntArray
+from stsbench.training.loop.on_cpu import Tokens, compute_in_parts
 
 DROPOUT_FIELD = re.compile(
     r"(?!classifier|summary|pooler|qa|seq_classif)\w*(dropout(_prob|_rate)?|pdrop)"
@@ -352,7 +353,7 @@ class Student(torch.nn.Module):
         """Compute a row of results for each row of a batch, in parts or in chunks.
 
         Parts have rows of similar length, see
-        :func:`stsbench.training.loop.parts.compute_in_parts`; chunks have the student's size.
+        :func:`stsbench.training.loop.on_cpu.compute_in_parts`; chunks have the student's size.
 
         Args:
             tokens: The batch; all tensors, (b, t) each, are cut to the part.
@@ -545,9 +546,8 @@ class StudentEncoder:
         """
         student = self.student
         with evaluating(student), torch.inference_mode():
-            batch = {
-                name: values.to(student.device)
-                for name, values in student.collate(tokens, rows).items()
-            }
+            host_batch = student.collate(tokens, rows)
+            batch = {name: values.to(student.device) for name, values in host_batch.items()}
+            keep_host_masks(batch, host_batch)
             embeddings: FloatArray = self.embed_batch(batch).float().cpu().numpy()
         return embeddings

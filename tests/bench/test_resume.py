@@ -83,7 +83,7 @@ def test_what_a_killed_run_left_half_written_is_swept(place, monkeypatch):
 def test_results_that_cannot_be_written_stop_before_the_work(place, monkeypatch):
     (place / "results").write_text("in the way")
     encoder = Plain()
-    with pytest.raises(OutputError, match="cannot be written"):
+    with pytest.raises(OutputError, match="results: cannot be written: .*; pass `results=DIR`"):
         list(run(plan_of(place, encoder, monkeypatch), RunCallbacks()))
     assert encoder.calls == []
 

@@ -113,7 +113,10 @@ def test_a_task_is_a_suite_of_one_and_results_of_others_are_named(stsbench, tmp_
     board = stsbench.fine("leaderboard", "--results", tmp_path, "--suite", "quickstart-en")
     assert "75.00" in board and "Avg." not in board
     # Without a suite, one is shown that there are results of.
-    assert "Quickstart, protocol" in stsbench.fine("leaderboard", "--results", tmp_path)
+    board = stsbench.fine("leaderboard", "--results", tmp_path)
+    assert "Quickstart, protocol" in board
+    # Tasks that this protocol does not score have boards of their own.
+    assert "\nno score yet: Quickstart Spanish-English\n" in board
     refused = stsbench.refused("leaderboard", "--results", tmp_path, "--suite", "sts")
     assert "no results for suite 'sts'" in refused and "--suite quickstart" in refused
     assert "did you mean 'quickstart-en'" in stsbench.refused(

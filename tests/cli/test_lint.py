@@ -85,7 +85,7 @@ def test_run_says_it_in_one_line_and_prints_both_scores(stsbench):
     assert (code, err) == (0, f"stsbench: {line}\n")
     (row,) = (line for line in out.splitlines() if line.startswith("  without copies"))
     assert row.split()[-1] == "25"
-    assert "or which have no copy in another split or fold" in out
+    assert "without copies: the score of the items that have no copy in another split or" in out
     # Once more, nothing is scored or written again.
     files = {path: path.stat().st_mtime_ns for path in Path("results").rglob("*.json")}
     assert stsbench(*run).out == out

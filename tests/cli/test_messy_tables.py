@@ -93,6 +93,23 @@ def test_a_workbook_with_an_empty_sheet_column_row_and_cell(stsbench):
     assert "half.xlsx: is a zip archive" in stsbench.refused("new", "task", "half.xlsx")
 
 
+def test_a_workbook_with_a_sheet_of_remarks_and_a_title_above_the_table(stsbench):
+    openpyxl = pytest.importorskip("openpyxl")
+    workbook = openpyxl.Workbook()
+    for row in (["Ratings of 2026"], ["Contact: Anna"]):
+        workbook.active.append(row)
+    sheet = workbook.create_sheet("Paare")
+    for row in ([None, "Export of 1 March"], [], ["Satz A", "Satz B", "Score"], *PAIRS):
+        sheet.append(row)
+    workbook.save("titel.xlsx")
+    stsbench.fine("new", "task", "titel.xlsx", "--language", "de")
+    card, split = drafted("titel")
+    assert_is_german(split)
+    assert card.note == (
+        "titel.xlsx is read from sheet 'Paare' of 2 below its title, from row 3 on"
+    )
+
+
 def test_a_workbook_without_openpyxl_is_one_line(stsbench, monkeypatch):
     write_workbook(Path("paare.xlsx"))
     monkeypatch.setitem(sys.modules, "openpyxl", None)

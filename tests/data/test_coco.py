@@ -257,10 +257,10 @@ def test_missing_pickles_are_named(tmp_path: Path) -> None:
 def test_a_target_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     source = write_all(tmp_path / "pkl")
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match=f"{tmp_path}/file: cannot be written"):
+    with pytest.raises(OutputError, match=f"{tmp_path}/file/.*: cannot be written"):
         convert_coco(source, tmp_path / "file")
     (tmp_path / "out" / "train.safetensors").mkdir(parents=True)
     (tmp_path / "out" / "train.safetensors" / "x").write_text("")
-    with pytest.raises(OutputError, match=f"{tmp_path}/out: "):
+    with pytest.raises(OutputError, match=f"{tmp_path}/out/train"):
         convert_coco(source, tmp_path / "out")
     assert not list((tmp_path / "out").glob("*.partial"))

@@ -64,6 +64,12 @@ IDS = ["1", "2", "3", "4", "5", "6"]
         ({"premise": LEFT, "hypothesis": RIGHT, "label": NAMES}, ColumnRoles(("premise", "hypothesis"), "label", False), []),
         ({"s1": LEFT, "s2": RIGHT, "label": INTEGERS}, ColumnRoles(("s1", "s2"), "label", False), []),
         ({"text": LEFT, "label": BINARY, "id": IDS}, ColumnRoles(("text",), "label", False), []),
+        ({"query": LEFT, "document": RIGHT, "label": BINARY}, ColumnRoles(("query", "document"), "label", False), []),
+        (
+            {"title": RIGHT, "text": LEFT, "label": BINARY},
+            ColumnRoles(("text",), "label", False),
+            ["column 'text': taken for the sentence, 'title' for other text"],
+        ),
         # Nothing is called anything.
         ({0: IDS, 1: LEFT, 2: RIGHT, 3: FRACTIONS}, ColumnRoles((1, 2), 3, True), ["columns 1, 2: taken for the sentences"]),
         ({0: NAMES, 1: LEFT}, ColumnRoles((1,), 0, False), ["column 1: taken for the sentence", "column 0 is taken for what is scored, by what it holds"]),
@@ -108,12 +114,20 @@ def test_what_the_user_says_is_not_doubted():
     assert roles(columns, sentence="u", label="w") == (ColumnRoles(("u",), "w", False), [])
 
 
+def test_a_score_is_of_two_sentences_though_one_alone_has_a_usual_name():
+    columns: dict[ColumnKey, Sequence[str]] = {"question": LEFT, "like it": RIGHT, "w": INTEGERS}
+    assert roles(columns, gold="w") == (
+        ColumnRoles(("question", "like it"), "w", True),
+        ["columns 'question', 'like it': taken for the sentences"],
+    )
+
+
 @pytest.mark.parametrize(
     ("columns", "given", "message"),
     [
         ({"u": INTEGERS, "v": FRACTIONS}, {}, r"t: no column holds sentences \(has u, v\); name them with `columns=sentence1=NAME"),
-        ({"text": LEFT, "id": IDS}, {}, r"t: no column holds scores or labels \(has text, id\); name it with `columns=gold=NAME`"),
-        ({"text": LEFT, "label": BINARY}, {"gold": "label"}, "t: one sentence has no gold score"),
+        ({"text": LEFT, "id": IDS}, {}, r"t: no column holds labels of the sentence 'text' \(has text, id\); name it with `columns=gold=NAME`"),
+        ({"text": LEFT, "label": BINARY}, {"gold": "label"}, "t: a score is of two sentences, but only 'text' holds any"),
         ({"u": LEFT, "v": RIGHT}, {"sentence1": "u"}, "t: one sentence of the pair is given"),
     ],
 )  # fmt: skip

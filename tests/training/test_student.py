@@ -22,7 +22,7 @@ import stsbench
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.encoder import TransformerEncoder
-from stsbench.training.loop import parts
+from stsbench.training.loop import on_cpu
 from stsbench.training.saving import save_student
 from stsbench.training.student import dropouts
 from tests.training.students import sentences, student
@@ -39,9 +39,9 @@ def tokens(made: Any) -> Any:
 )
 def test_parts_by_length_embed_as_the_whole_batch_does(masked_lm, monkeypatch, pooling):
     made = student(masked_lm, pooling=pooling, dropout=0.0)
-    assert len(list(parts.split_by_length(tokens(made)["attention_mask"]))) > 1
+    assert len(list(on_cpu.split_by_length(tokens(made)["attention_mask"]))) > 1
     split = made.embed(tokens(made))
-    monkeypatch.setattr(parts, "split_by_length", lambda mask: iter([]))
+    monkeypatch.setattr(on_cpu, "split_by_length", lambda mask: iter([]))
     assert torch.allclose(split, made.embed(tokens(made)), atol=1e-6)
 
 

@@ -270,17 +270,9 @@ class MtebBoard:
         rows = []
         for model, results in results_by_model.items():
             cells = self._score_cells(results)
-            if not cells:
-                continue
-            facts = read_model_facts().get(model)
-            row = Row(
-                label=model,
-                cells={**cells, **self._fact_cells(facts)},
-                imported=origin,
-                overlap="text" if list_trained_tasks(facts, self.tasks) else "",
-                traits=make_traits(model, facts),
-            )
-            rows.append(row)
+            if cells:
+                facts = self._fact_cells(read_model_facts().get(model))
+                rows.append(_make_model_row(model, {**cells, **facts}, origin, self.tasks))
         return sorted(rows, key=average_sort_key)
 
     def _people_rows(self, origin: str) -> list[Row]:
@@ -376,6 +368,27 @@ class MtebBoard:
         return make_averaged_numbers(self.average_terms, points_by_task)
 
 
+def _make_model_row(
+    model: str, cells: Mapping[str, TableCell], origin: str, tasks: Iterable[str]
+) -> Row:
+    """Return a model's row, with the symbol of overlap if it was trained on one of the tasks.
+
+    Args:
+        model: The name of the model.
+        cells: Its numbers by column.
+        origin: Where its scores are from, for the legend.
+        tasks: MTEB's names of the tasks.
+    """
+    facts = read_model_facts().get(model)
+    return Row(
+        label=model,
+        cells=cells,
+        imported=origin,
+        overlap="text" if list_trained_tasks(facts, tasks) else "",
+        traits=make_traits(model, facts),
+    )
+
+
 def make_traits(model: str, facts: ModelFacts | None) -> EncoderTraits:
     """Return a model's size, year, languages and licence by MTEB's description of it.
 
@@ -443,15 +456,8 @@ def add_imported_rows(table: Table, imported: Sequence[MtebResult], catalogue: C
                 scores[column.key] = score
         if not scores:
             continue
-        facts = read_model_facts().get(model)
-        row = Row(
-            label=model,
-            cells=_make_score_cells(scores, table.average_terms),
-            imported=describe_versions(results.values()),
-            overlap="text" if list_trained_tasks(facts, names) else "",
-            traits=make_traits(model, facts),
-        )
-        rows.append(row)
+        cells = _make_score_cells(scores, table.average_terms)
+        rows.append(_make_model_row(model, cells, describe_versions(results.values()), names))
     if not rows:
         return table
     group = Group(section=IMPORTED_SECTION, rows=sorted(rows, key=average_sort_key))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
+from typing import NamedTuple
 
 from stsbench.boards.published.rows import (
     METRICS,
@@ -53,38 +54,38 @@ STS_EVALUATORS = ("sts", "relatedness")
 """The evaluators of tasks whose test sentences are those of STS and SICK."""
 
 
-def _average_rounded(
-    average_terms: AverageTerms, means: Mapping[str, float], decimals: int
+class Rounding(NamedTuple):
+    """How a paper rounds the average of a row."""
+
+    scores: bool
+    """Whether the average is over rounded scores."""
+    average: bool
+    """Whether the average itself is rounded."""
+
+
+ROUNDINGS: Mapping[str, Rounding] = {
+    "cells": Rounding(scores=True, average=True),
+    "once": Rounding(scores=False, average=True),
+    "never": Rounding(scores=False, average=False),
+}
+"""The ways in which papers round the average of a row."""
+
+
+def _average_scores(
+    average_terms: AverageTerms, means: Mapping[str, float], rounding: Rounding, decimals: int
 ) -> float:
-    """Return the average of a row's rounded numbers, itself rounded.
+    """Return the average of a row's scores.
 
     Args:
         average_terms: The columns that the average is over.
-        means: The row's numbers by column key, means over seeds.
+        means: The row's scores by column key, means over seeds.
+        rounding: What is rounded.
         decimals: The number of decimals to round to.
     """
-    average = suite_mean(average_terms, score=lambda key: round(means[key], decimals))
-    return round(average or 0.0, decimals)
-
-
-def _average_once(average_terms: AverageTerms, means: Mapping[str, float], decimals: int) -> float:
-    """Return the average of a row's exact numbers, rounded; arguments as of `_average_rounded`."""
-    return round(suite_mean(average_terms, means.get) or 0.0, decimals)
-
-
-def _average_exactly(
-    average_terms: AverageTerms, means: Mapping[str, float], decimals: int
-) -> float:
-    """Return the average of a row's exact numbers, not rounded; ``decimals`` is not used."""
-    return suite_mean(average_terms, means.get) or 0.0
-
-
-ROUNDINGS: Mapping[str, Callable[[AverageTerms, Mapping[str, float], int], float]] = {
-    "cells": _average_rounded,
-    "once": _average_once,
-    "never": _average_exactly,
-}
-"""The ways in which papers round the average of a row."""
+    if rounding.scores:
+        means = {key: round(mean, decimals) for key, mean in means.items()}
+    average = suite_mean(average_terms, means.get) or 0.0
+    return round(average, decimals) if rounding.average else average
 
 
 def make_averaged_numbers(average_terms: AverageTerms, values: Mapping[str, float]) -> Numbers:
@@ -351,7 +352,9 @@ class TableFiller:
         n_seeds = max(map(len, averaged_scores.values()))
         return {
             AVERAGE: TableNumber(
-                rounding(self.average_terms, means, self.card.decimals), deviation, seeds=n_seeds
+                _average_scores(self.average_terms, means, rounding, self.card.decimals),
+                deviation,
+                seeds=n_seeds,
             ),
             EXACT: TableNumber(exact, deviation, seeds=n_seeds),
         }

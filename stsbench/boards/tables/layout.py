@@ -412,8 +412,12 @@ def _make_legend(
         yield "added rows: marked if best or second best of the whole table, others of their group"
     for block in blocks:
         yield from _describe_misprints(columns, block)
+    # A task of another evaluator is scored by other protocols, each on its own board.
+    evaluators = {column.spec.evaluator for column in columns if column.spec}
     empty_heads = [
-        column.head for column in table.columns if column.kind == "task" and column not in columns
+        column.head
+        for column in table.columns
+        if column.spec and column not in columns and column.spec.evaluator in evaluators
     ]
     if table.is_board and empty_heads:
         yield f"no score yet: {', '.join(empty_heads)}"

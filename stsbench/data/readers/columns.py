@@ -14,6 +14,7 @@ PAIR_NAMES = [
     for pair in """
     sentence1+sentence2 sentencea+sentenceb s1+s2 sent1+sent2 sent0+sent1 text1+text2
     texta+textb question1+question2 q1+q2 premise+hypothesis anchor+positive first+second a+b
+    query+document query+passage question+answer
     """.split()
 ]
 """Usual names of the two columns of a pair, as :func:`plain_name` writes them."""

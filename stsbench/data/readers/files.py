@@ -24,8 +24,7 @@ import msgspec
 from stsbench.core.errors import CardError, DataError, translate_errors
 from stsbench.core.files import check_parquet
 from stsbench.core.wording import join_lines
-from stsbench.data.readers.excel import read_sheet
-from stsbench.data.readers.table import DELIMITERS, MAX_LISTED, FileLayout, TextTable
+from stsbench.data.readers.table import DELIMITERS, MAX_LISTED, FileLayout, TextTable, read_sheet
 from stsbench.data.readers.text import (
     BOM,
     find_encoding,
@@ -143,13 +142,16 @@ def _read_excel_table(path: Path, *, by_name: bool) -> TextTable:
     """
     sheet = read_sheet(path)
     n_header_rows = int(by_name)
+    reading = f"sheet '{sheet.title}' of {sheet.n_sheets}"
+    if sheet.n_title_rows:
+        reading = f"{reading} below its title, from row {sheet.numbers[0]} on"
     return TextTable(
         path=path,
         header=sheet.rows[0] if by_name else [],
         rows=sheet.rows[n_header_rows:],
         numbers=sheet.numbers[n_header_rows:],
         unit="row",
-        reading=f"sheet '{sheet.title}' of {sheet.n_sheets}",
+        reading=reading,
     )
 
 

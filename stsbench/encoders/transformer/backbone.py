@@ -31,12 +31,13 @@ import transformers
 from stsbench.core.errors import EncoderError, translate_errors
 from stsbench.core.provenance import fingerprint
 from stsbench.core.wording import join_lines
-from stsbench.encoders.accelerator import fork_rng
-from stsbench.encoders.backends import TorchBackend, is_padding_invariant, move_to
+from stsbench.encoders.accelerator import fork_rng, move_to
+from stsbench.encoders.backends import TorchBackend, is_padding_invariant
 from stsbench.encoders.checkpoint import LOCAL_ONLY, Checkpoint
 from stsbench.encoders.metadata import valid_text
 from stsbench.encoders.network import Network
 from stsbench.encoders.tokens import TokenIds
+from stsbench.encoders.transformer.flat import keep_host_masks
 from stsbench.encoders.transformer.pooling import Pooling
 from stsbench.encoders.weights import Adapter, read_shapes
 
@@ -499,6 +500,7 @@ class Backbone:
         batch = {"input_ids": move_to(self.device, ids)}
         if not mask.all():
             batch["attention_mask"] = move_to(self.device, mask)
+            keep_host_masks(batch, {"attention_mask": torch.from_numpy(mask)})
             if pad_left and not self._computes_positions:
                 batch["position_ids"] = (batch["attention_mask"].cumsum(dim=1) - 1).clamp(min=0)
         return batch

@@ -1,4 +1,4 @@
-"""Linear layers by oneDNN on a CPU, and attention that skips padding on a GPU.
+"""Linear layers by oneDNN on a CPU.
 
 On a CPU oneDNN, part of torch, multiplies with weights that are packed once, and computes an
 activation or a sum in the same pass. By default torch uses MKL in float32, without the wide
@@ -22,10 +22,8 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 import torch
-import transformers
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
-from transformers.utils import is_flash_attn_2_available
 
 from stsbench.core import settings
 from stsbench.core.errors import OutputError
@@ -358,17 +356,3 @@ def _is_onednn_faster(a: torch.Tensor, b: torch.Tensor) -> bool:
             if round_:
                 best_seconds[by_onednn] = min(best, seconds)
     return best_seconds[False] > MIN_GAIN * best_seconds[True]
-
-
-def use_flash_attention(model: transformers.PreTrainedModel) -> None:
-    """Let a model on a GPU attend over tokens without padding, if flash-attn supports it.
-
-    Nothing changes if the package flash-attn is not installed, the architecture does not support
-    it, or the model is in float32. Without padding torch's own attention is as fast.
-    """
-    if (
-        model.dtype in (torch.bfloat16, torch.float16)
-        and model._supports_flash_attn
-        and is_flash_attn_2_available()
-    ):
-        model.set_attn_implementation("flash_attention_2")

@@ -108,7 +108,7 @@ def prepare_learner(learner: Learner, section: TrainingSection) -> None:
             # For batches of any size; weights keep their names.
             student.model.compile(dynamic=True)
             student.compiled = True
-    speed_up(learner, compiled=section.compile)
+    speed_up(learner, precision=getattr(torch, section.precision), compiled=section.compile)
 
 
 REPORTS_FOLDER = "reports"

@@ -12,38 +12,24 @@ of 384 takes 1.8 s of one processor, the ordinary padded step 6.0 s (float32, AM
 from __future__ import annotations
 
 import ctypes
-import math
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch.amp import custom_bwd, custom_fwd
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.modeling_outputs import BaseModelOutput
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
 
 from stsbench.encoders.transformer.cpu_kernels import choose_products
-from stsbench.training.loop.parts import cheapest_part_starts
-
-
-@contextmanager
-def evaluating(module: torch.nn.Module) -> Iterator[None]:
-    """Set a module to evaluation mode, without dropout, within a context.
-
-    At the end the mode of each submodule is restored.
-    """
-    modes = [(submodule, submodule.training) for submodule in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for submodule, training in modes:
-            submodule.training = training
-
+from stsbench.encoders.transformer.flat import (
+    TokenLayout,
+    find_attention,
+    leave_out_padding,
+    round_up,
+)
 
 _RANDOM_BITS = 16
 """The random bits per element: a rate is met to within 8e-6."""
@@ -105,15 +91,6 @@ def _apply_dropout(values: torch.Tensor, keep: torch.Tensor | None, scale: float
 GROUP_COST = 48
 """The cost of a further group, in padded tokens. With any value from 20 to 200 a step is
 equally fast."""
-
-
-def round_up(count: int) -> int:
-    """Round a count up, by at most 3%, to one that recurs.
-
-    Then memory is reused, and so are the preparations for a product of this shape.
-    """
-    step = 1 << max(count.bit_length() - 6, 0)
-    return math.ceil(count / step) * step
 
 
 class LengthGroup(NamedTuple):
@@ -313,239 +290,31 @@ class GroupedAttention(torch.autograd.Function):
         )
 
 
-PROBE_LENGTH = 6
-"""The longest sentence of the batch by which a model is tested first, in tokens."""
-TORCH_ATTENTION = "sdpa"
-"""The name in transformers of torch's own attention."""
-UNPADDED_ATTENTION = "stsbench_unpadded"
-"""The name in transformers of our attention, which without a layout is torch's."""
+def attend_in_groups(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    layout: TokenLayout,
+    *,
+    scale: float,
+    dropout: float,
+    causal: bool,
+    window: int | None,
+) -> torch.Tensor:
+    """Attend on a CPU, by :class:`GroupedAttention` over groups that are made once per batch.
 
-
-class TokenLayout:
-    """The positions of the tokens of a padded batch when its sentences are laid end to end.
-
-    The longest sentence is first.
+    Arguments, result and errors are those of
+    :class:`stsbench.encoders.transformer.flat.SegmentAttention`.
     """
-
-    def __init__(self, mask: torch.Tensor) -> None:
-        """Sort the sentences by length, the longest first.
-
-        Args:
-            mask: Not 0 at the tokens of the batch, (b, t).
-        """
-        is_token = mask != 0
-        self._lengths, order = is_token.sum(dim=1).sort(descending=True, stable=True)
-        self.shape = mask.shape
-        positions = torch.arange(mask.numel()).view(mask.shape)  # in the flattened batch
-        self._token_positions = positions[order][is_token[order]]
-        # Filled up, by the first token, to a length that recurs, so that memory is reused.
-        n_fill = round_up(len(self._token_positions)) - len(self._token_positions)
-        self._joined_positions = torch.cat(
-            [self._token_positions, self._token_positions[:1].expand(n_fill)]
-        )
-        self._groups: dict[int, LengthGroups] = {}
-
-    def join(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the values (b, t, …) at the tokens, end to end (1, N, …).
-
-        After the last token the first is repeated, up to a length that recurs.
-        """
-        return values.flatten(0, 1).index_select(0, self._joined_positions)[None]
-
-    def spread(self, values: torch.Tensor) -> torch.Tensor:
-        """Return values (1, N, …) in their positions in the batch (b, t, …), zeros at padding."""
-        zeros = values.new_zeros((self.shape.numel(), *values.shape[2:]))
-        padded = zeros.index_copy(0, self._token_positions, values[0, : len(self._token_positions)])
-        return padded.view(*self.shape, *values.shape[2:])
-
-    def length_groups(self, heads: int) -> LengthGroups:
-        """Return the groups of an attention with this number of heads; computed once."""
-        if heads not in self._groups:
-            self._groups[heads] = LengthGroups(
-                lengths=self._lengths.numpy(), heads=heads, size=len(self._joined_positions)
-            )
-        return self._groups[heads]
-
-
-class UnpaddedForward:
-    """The forward of a model of transformers, without computing padding."""
-
-    SUPPORTED_INPUTS = frozenset(
-        {"input_ids", "attention_mask", "position_ids", "output_hidden_states"}
+    if causal or window is not None:
+        raise ValueError("its tokens do not attend to all of their sentence")
+    heads = query.shape[1]
+    if heads not in layout.plans:
+        layout.plans[heads] = LengthGroups(layout.lengths.numpy(), heads, layout.size)
+    result: torch.Tensor = GroupedAttention.apply(  # type: ignore[no-untyped-call]
+        query, key, value, layout.plans[heads], scale, dropout
     )
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        """Wrap the model's own forward."""
-        self._model = model
-        self._padded_forward = model.forward
-        self.padding = False
-        """Whether to compute padding too."""
-        self.layout: TokenLayout | None = None
-        """The layout of the batch that is being computed; None between batches."""
-
-    def __call__(self, *args: Any, **inputs: Any) -> Any:  # noqa: ANN401 - transformers is untyped
-        """Return the model's output with states (b, t, h), zeros at padding.
-
-        The tokens of all sentences go through the model end to end, as one row of N tokens; our
-        attention keeps the sentences apart by the layout. With unsupported inputs it is the output
-        of the model's own forward.
-
-        Args:
-            args: Positional arguments; with any of them the model's own forward is used.
-            inputs: The inputs of the model by name.
-        """
-        has_required = {"input_ids", "attention_mask"} <= inputs.keys()
-        is_supported = has_required and inputs.keys() <= self.SUPPORTED_INPUTS
-        if args or not is_supported or self.padding:
-            return self._padded_forward(*args, **inputs)
-        ids = inputs["input_ids"]
-        positions = inputs.get("position_ids")
-        if positions is None:
-            positions = _default_positions(self._model, ids)
-        layout = TokenLayout(inputs.pop("attention_mask"))
-        self.layout = layout
-        inputs["input_ids"] = layout.join(ids)
-        inputs["position_ids"] = layout.join(positions)
-        try:
-            output = self._padded_forward(**inputs, layout=layout)
-        finally:
-            self.layout = None
-        states = getattr(output, "hidden_states", None)
-        return BaseModelOutput(
-            last_hidden_state=layout.spread(output.last_hidden_state),
-            hidden_states=None
-            if states is None
-            else tuple(layout.spread(state) for state in states),
-        )
-
-
-def leave_out_padding(model: PreTrainedModel) -> None:
-    """Replace the forward of a model on a CPU by one without padding, if its states stay the same.
-
-    The states of a small batch are compared; they are equal for models like BERT and RoBERTa. A
-    model whose states differ, one with a pooler, and one with another attention than torch's keep
-    their forward.
-
-    Args:
-        model: A model of transformers without a head, changed in place.
-    """
-    has_pooler = getattr(model, "pooler", None) is not None
-    is_supported = model.config._attn_implementation == TORCH_ATTENTION and not has_pooler
-    if not is_supported or omits_padding(model) or model.device.type != "cpu":
-        return
-    padded_states = _probe_states(model)
-    model.set_attn_implementation(UNPADDED_ATTENTION)
-    model.forward = UnpaddedForward(model)
-    try:
-        tolerance = 1e-4 * float(padded_states.abs().max())
-        is_equal = torch.allclose(_probe_states(model), padded_states, rtol=0, atol=tolerance)
-    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
-        # Another architecture: it has no argument ``layout``, or another kind of attention.
-        is_equal = False
-    if not is_equal:
-        del model.forward
-        model.set_attn_implementation(TORCH_ATTENTION)
-
-
-def omits_padding(model: PreTrainedModel) -> bool:
-    """Return whether a model computes no padding."""
-    return isinstance(model.forward, UnpaddedForward) and not model.forward.padding
-
-
-@contextmanager
-def padding_computed(model: PreTrainedModel) -> Iterator[None]:
-    """Within the block, let a model compute the states of padding tokens, which are needed."""
-    forward = model.forward
-    if not isinstance(forward, UnpaddedForward):
-        yield
-        return
-    forward.padding = True
-    try:
-        yield
-    finally:
-        forward.padding = False
-
-
-def layout_of(model: PreTrainedModel) -> TokenLayout | None:
-    """Return the layout of the batch that a model is computing; None if it is padded."""
-    return model.forward.layout if isinstance(model.forward, UnpaddedForward) else None
-
-
-@torch.no_grad()
-def _probe_states(model: PreTrainedModel) -> torch.Tensor:
-    """Compute all hidden states at the tokens of a synthetic batch, (layers, tokens, h).
-
-    There is no dropout. The batch has three sentences of different lengths, not in the order of
-    length, so that a layout that mixes them up is noticed.
-
-    Args:
-        model: A model of transformers.
-    """
-    mask = torch.arange(PROBE_LENGTH) < torch.tensor([PROBE_LENGTH - 2, PROBE_LENGTH, 1])[:, None]
-    vocabulary_size = model.get_input_embeddings().num_embeddings
-    # Any ids will do, if they differ: (3, PROBE_LENGTH).
-    ids = torch.arange(3, 3 + mask.numel()).view(mask.shape) % vocabulary_size
-    with evaluating(model):
-        states = model(
-            input_ids=ids, attention_mask=mask.long(), output_hidden_states=True
-        ).hidden_states
-    return torch.stack([state[mask] for state in states])
-
-
-def _default_positions(model: Any, ids: torch.Tensor) -> torch.Tensor:  # noqa: ANN401 - transformers is untyped
-    """Return the positions (b, t) that a model itself would assign to a batch.
-
-    Most count from 0. RoBERTa and similar models count tokens from ``padding_idx + 1`` on, and give
-    padding the position ``padding_idx``.
-
-    Args:
-        model: A model of transformers.
-        ids: The token ids of the batch, (b, t).
-    """
-    padding = getattr(getattr(model, "embeddings", None), "padding_idx", None)
-    if padding is None:
-        return torch.arange(ids.shape[1]).expand_as(ids)
-    is_token = (ids != padding).long()
-    positions: torch.Tensor = is_token.cumsum(dim=1) * is_token + padding
-    return positions
-
-
-def _attend(
-    *arguments: Any,  # noqa: ANN401
-    layout: TokenLayout | None = None,
-    **options: Any,  # noqa: ANN401
-) -> tuple[torch.Tensor, None]:  # noqa: ANN401
-    """Compute attention, without padding if there is a layout, with the interface of transformers.
-
-    Args:
-        arguments: A module, heads (1, h, N, d) of query, key and value, and a mask, which is not
-            read with a layout.
-        layout: The layout of the batch; None, and torch's own attention, if it is padded.
-        options: Further arguments of transformers: ``scaling``, ``dropout``, ``sliding_window``.
-
-    Returns:
-        The result (1, N, h, d), and None in place of the attention's weights.
-    """
-    if layout is None:
-        torch_result: tuple[torch.Tensor, None] = sdpa_attention_forward(*arguments, **options)
-        return torch_result
-    if options.get("sliding_window") is not None:
-        raise ValueError("an attention with a sliding window is left to its model")
-    _, query, key, value, *_ = arguments
-    # From (1, h, N, d) to (N, h, d).
-    q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
-    _, heads, head_size = q.shape
-    scale = options.get("scaling")
-    if scale is None:
-        scale = head_size**-0.5
-    rate = options.get("dropout", 0.0)
-    groups = layout.length_groups(heads)
-    result = GroupedAttention.apply(q, k, v, groups, scale, rate)  # type: ignore[no-untyped-call]
-    return result[None], None
-
-
-AttentionInterface.register(UNPADDED_ATTENTION, _attend)
-AttentionMaskInterface.register(UNPADDED_ATTENTION, AttentionMaskInterface()[TORCH_ATTENTION])
+    return result
 
 
 _TRIM_THRESHOLD = -1
@@ -553,17 +322,22 @@ _MMAP_MAX = -4
 """Parameters of glibc's ``mallopt``."""
 
 
-def speed_up(module: torch.nn.Module, *, compiled: bool = False) -> None:
-    """Prepare a module for training on a CPU, in place; on other devices nothing is changed.
+def speed_up(
+    module: torch.nn.Module, *, precision: torch.dtype | None = None, compiled: bool = False
+) -> None:
+    """Prepare a module for training, in place: its transformers compute no padding.
 
-    Dropout modules are replaced by ones that draw fewer random bits, transformers compute no
-    padding, and linear layers use the faster products. For the whole process, the C library keeps
-    freed memory.
+    On a CPU dropout modules are replaced by ones that draw fewer random bits, linear layers use the
+    faster products, and for the whole process the C library keeps freed memory.
 
     Args:
         module: All that is trained.
+        precision: The type in which matrices are multiplied in training.
         compiled: Whether its transformers are compiled; these keep their own forward.
     """
+    for child in module.modules():
+        if isinstance(child, PreTrainedModel) and child is child.base_model and not compiled:
+            _speed_up_model(child, precision)
     if any(parameter.device.type != "cpu" for parameter in module.parameters()):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
@@ -577,8 +351,150 @@ def speed_up(module: torch.nn.Module, *, compiled: bool = False) -> None:
         for name, child in list(parent.named_children()):
             if type(child) is torch.nn.Dropout and not child.inplace:
                 setattr(parent, name, FewBitsDropout(child.p).train(child.training))
-    for child in module.modules():
-        if isinstance(child, PreTrainedModel) and child is child.base_model and not compiled:
-            leave_out_padding(child)
     if not compiled:
         choose_products(module)
+
+
+def _speed_up_model(model: PreTrainedModel, precision: torch.dtype | None) -> None:
+    """Let a transformer compute no padding in a precision, in place, if that can be done."""
+    if model.device.type == "cpu":
+        # Attention is in float32 here, whatever the precision is.
+        leave_out_padding(model, attend_in_groups)
+    elif (attention := find_attention(model.device)) is not None:
+        leave_out_padding(model, attention, precision=precision)
+
+
+Tokens = Mapping[str, torch.Tensor]
+"""``input_ids`` and ``attention_mask``, both int64 (b, t), and perhaps ``position_ids``."""
+PART_COST: Mapping[torch.dtype, int] = {torch.float32: 48, torch.bfloat16: 400, torch.float16: 400}
+"""The cost of a further part, in padded tokens, by the type in which matrices are multiplied: each
+part adds to every weight's gradient once more, and in few bits a token costs little beside."""
+
+
+def compute_in_parts(
+    tokens: Tokens,
+    compute: Callable[[Tokens], torch.Tensor],
+    *,
+    chunk: int | None = None,
+    generator: torch.Generator | None = None,
+    unpadded: bool = False,
+) -> torch.Tensor:
+    """Compute a row of results for each row of a right-padded batch, in parts or in chunks.
+
+    On a CPU a part has rows of similar length, so hardly any of what is computed is padding. Chunks
+    give the loss and the gradient of a large batch in the memory of a small one (GradCache, Gao et
+    al. 2021, https://aclanthology.org/2021.repl4nlp-1.31): the backward pass computes them again,
+    with the same dropout.
+
+    Args:
+        tokens: The batch; all tensors, (b, t) each, are cut to the part, whatever their names.
+        compute: Computes the results (b', …) of a part (b', t'), the longest rows first. With a
+            ``chunk`` it is called again in the backward pass, and may have no effect but its
+            results.
+        chunk: The maximum number of rows of a part; none of its activations are stored. None if
+            there is no maximum.
+        generator: The generator that ``compute`` draws from, beside torch's own.
+        unpadded: Whether ``compute`` omits padding itself, so that parts need no similar lengths.
+
+    Returns:
+        The results in the order of the batch, (b, …).
+    """
+    mask = tokens["attention_mask"]
+    # Rows of similar length, and the length of their longest.
+    rows_and_widths: Iterable[tuple[torch.Tensor, int]]
+    # On a GPU a batch is not split by length: reading the lengths would wait for the device.
+    if unpadded or mask.device.type != "cpu":
+        all_rows = torch.arange(len(mask), device=mask.device)
+        rows_and_widths = [(all_rows, mask.shape[1])]
+    else:
+        rows_and_widths = split_by_length(mask)
+    parts = []
+    for rows, width in rows_and_widths:
+        parts += [(part_rows, width) for part_rows in torch.split(rows, chunk or len(mask))]
+    if len(parts) < 2:
+        return compute(tokens)
+    compute_part = compute
+    if chunk and torch.is_grad_enabled():
+        compute_part = _recomputed_in_backward(compute, generator)
+    results = [
+        compute_part({name: values[rows][:, :width] for name, values in tokens.items()})
+        for rows, width in parts
+    ]
+    # Sort the results by the rows of the batch that they belong to.
+    rows_of_results = torch.cat([rows for rows, _ in parts])
+    return torch.cat(results)[torch.argsort(rows_of_results)]
+
+
+def _recomputed_in_backward(
+    compute: Callable[[Tokens], torch.Tensor], generator: torch.Generator | None
+) -> Callable[[Tokens], torch.Tensor]:
+    """Return ``compute`` with its activations computed again in the backward pass, not stored.
+
+    Args:
+        compute: Computes the results of a part of a batch.
+        generator: A generator that it draws from, beside torch's own: its state is restored for the
+            second computation, so that the draws are the same.
+    """
+
+    def compute_part(part: Tokens) -> torch.Tensor:
+        generator_state = None if generator is None else generator.get_state()
+
+        def compute_as_before(part: Tokens) -> torch.Tensor:
+            if generator is not None and generator_state is not None:
+                generator.set_state(generator_state)
+            return compute(part)
+
+        # ``checkpoint`` restores torch's own generators by itself.
+        results: torch.Tensor = checkpoint(compute_as_before, part, use_reentrant=False)
+        return results
+
+    return compute_part
+
+
+def split_by_length(mask: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:
+    """Split the rows of a right-padded batch into parts of similar length, the longest first.
+
+    Args:
+        mask: 1 at tokens and 0 at padding, (b, t).
+
+    Yields:
+        The rows of each part, (b',), and its width, the length of its longest row.
+    """
+    lengths, order = mask.sum(dim=1).sort(descending=True, stable=True)
+    # A row without tokens needs a width too.
+    widths = lengths.clamp(min=1).numpy()
+    # The type in which the model multiplies matrices decides what a further part costs.
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
+    cuts = [*cheapest_part_starts(widths, part_cost=PART_COST[dtype]), len(widths)]
+    for start, stop in zip(cuts, cuts[1:], strict=False):
+        # The first row of a part is its longest.
+        yield order[start:stop], int(widths[start])
+
+
+def cheapest_part_starts(lengths: npt.NDArray[np.int64], part_cost: int) -> list[int]:
+    """Divide rows into the consecutive parts that together cost least; return their first rows.
+
+    The cost of a part is its rows times its longest row, plus ``part_cost``. This is dynamic
+    programming over the first row of each part, in O(n^2).
+
+    Args:
+        lengths: The falling lengths of the rows, (n,).
+        part_cost: The cost of a further part, in padded tokens.
+    """
+    n_rows = len(lengths)
+    cost = np.full(n_rows + 1, np.iinfo(np.int64).max)  # of the first i rows, (n + 1,)
+    cost[0] = 0
+    starts = np.zeros(n_rows + 1, dtype=np.int64)  # of the last part of the first i rows
+    for start in range(n_rows):
+        # The cost of all rows before ``start`` is final; a part from here may end behind any row.
+        total_cost = cost[start] + part_cost + lengths[start] * np.arange(1, n_rows - start + 1)
+        improved = np.flatnonzero(total_cost < cost[start + 1 :]) + start + 1
+        cost[improved] = total_cost[improved - start - 1]
+        starts[improved] = start
+    cuts: list[int] = []
+    # From the end back: each part's start is the end of the part before.
+    cut = n_rows
+    while cut:
+        cut = int(starts[cut])
+        cuts.append(cut)
+    return cuts[::-1]

@@ -33,7 +33,7 @@ from stsbench.training.learner import (
     weighted_sum,
 )
 from stsbench.training.loop.gather import gather_over_ranks, mean_over_ranks, rows_of_this_rank
-from stsbench.training.loop.parts import Tokens
+from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.methods.simcse import TwoViews
 from stsbench.training.student import Student, fresh_layers
 from stsbench.training.texts import load_masked_language_model

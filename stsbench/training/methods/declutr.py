@@ -27,7 +27,7 @@ from stsbench.training.learner import (
     weighted_sum,
 )
 from stsbench.training.loop.gather import gather_over_ranks
-from stsbench.training.loop.parts import Tokens
+from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.objectives import nt_xent
 from stsbench.training.spans import Span, Spans, Strategy, sample_spans
 

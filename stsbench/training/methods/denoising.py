@@ -26,7 +26,7 @@ from stsbench.training.learner import (
     label_loss_sums,
     mean_label_loss,
 )
-from stsbench.training.loop.parts import Tokens
+from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.saving import save_student
 from stsbench.training.texts import delete_each
 

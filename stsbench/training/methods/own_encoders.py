@@ -17,6 +17,7 @@ from stsbench.core.cards import PositiveFloat
 from stsbench.core.errors import CardError
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.tokens import TokenIds
+from stsbench.encoders.transformer.flat import omits_padding
 from stsbench.encoders.transformer.pooling import (
     MaskTokenPooling,
     MeanPooling,
@@ -26,8 +27,7 @@ from stsbench.encoders.transformer.pooling import (
 from stsbench.encoders.transformer.prompt import PLACEHOLDER, Prompt, cut_to_fit
 from stsbench.training.learner import Batch, ContrastiveLearner, Learner, Losses, Rows
 from stsbench.training.loop.gather import gather_over_ranks
-from stsbench.training.loop.on_cpu import omits_padding
-from stsbench.training.loop.parts import Tokens, compute_in_parts
+from stsbench.training.loop.on_cpu import Tokens, compute_in_parts
 from stsbench.training.objectives import info_nce, jsd_mutual_information
 from stsbench.training.saving import save_student
 from stsbench.training.student import PoolerHead, Student, StudentEncoder

@@ -29,7 +29,7 @@ from stsbench.training.learner import (
     weighted_sum,
 )
 from stsbench.training.loop.gather import gather_over_ranks
-from stsbench.training.loop.parts import Tokens
+from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.objectives import info_nce, nt_xent
 
 

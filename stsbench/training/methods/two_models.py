@@ -31,7 +31,7 @@ from stsbench.training.learner import (
     weighted_sum,
 )
 from stsbench.training.loop.gather import gather_over_ranks, gather_pairs
-from stsbench.training.loop.parts import Tokens
+from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.objectives import (
     GivenEmbeddings,
     anchored_l2,

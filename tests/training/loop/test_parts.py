@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.training.loop.parts import PART_COST, Tokens, compute_in_parts, split_by_length
+from stsbench.training.loop.on_cpu import PART_COST, Tokens, compute_in_parts, split_by_length
 
 
 def mask_of(lengths: list[int]) -> torch.Tensor:

@@ -17,7 +17,7 @@ from stsbench.core.cards import TrainingSection
 from stsbench.core.errors import CardError
 from stsbench.encoders.transformer import cpu_kernels
 from stsbench.training.learner import Learner
-from stsbench.training.loop import parts
+from stsbench.training.loop import on_cpu
 from stsbench.training.loop.loop import check_training_settings, prepare_learner
 from stsbench.training.methods.own_encoders import ISBERT
 from stsbench.training.methods.two_models import ContrastiveTension
@@ -98,7 +98,7 @@ def test_dropout_and_all_other_draws_are_the_same_when_a_chunk_is_computed_again
 ):
     again = gradients(made(masked_lm, case, dropout=0.3), facts(chunk=5))
     with monkeypatch.context() as patch:
-        patch.setattr(parts, "checkpoint", kept)
+        patch.setattr(on_cpu, "checkpoint", kept)
         once = gradients(made(masked_lm, case, dropout=0.3), facts(chunk=5))
     assert furthest(again, once) < 1e-6
     torch.manual_seed(8)

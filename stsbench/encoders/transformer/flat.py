@@ -1,0 +1,462 @@
+"""Models that compute no padding: the tokens of a batch's sentences go through laid end to end.
+
+A linear layer, a norm and an activation do not depend on where sentences begin. Attention gets a
+layout with the ends of the sentences, which is made once per batch from lengths that the CPU knows,
+so that no layer finds the padding again or waits for an accelerator. The states return to their
+positions in the padded batch, and pooling reads them there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from math import ceil, sqrt
+from typing import Any, Protocol
+
+import torch
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.utils import is_flash_attn_2_available
+
+from stsbench.core.wording import join_lines
+from stsbench.encoders.accelerator import has_flash_attention, is_accelerator, move_to
+
+PROBE_LENGTH = 6
+"""The longest sentence of the batch by which a model is tested first, in tokens."""
+TORCH_ATTENTION = "sdpa"
+"""The name in transformers of torch's own attention."""
+FLAT_ATTENTION = "stsbench_flat"
+"""The name in transformers of attention over a layout; without one it is torch's."""
+HOST_COPY = "on_host"
+"""The attribute of a mask on an accelerator with the same mask on the CPU."""
+
+
+class SegmentAttention(Protocol):
+    """Attention of each sentence's own tokens in a flat batch of N tokens."""
+
+    def __call__(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        layout: TokenLayout,
+        *,
+        scale: float,
+        dropout: float,
+        causal: bool,
+        window: int | None,
+    ) -> torch.Tensor:
+        """Return softmax(scale Q K^T) V of each sentence, (N, h, d).
+
+        Args:
+            query: The queries, (N, h, d).
+            key: The keys, (N, k, d); h is a multiple of k.
+            value: The values, (N, k, d).
+            layout: The sentences of the batch.
+            scale: The factor of the products.
+            dropout: The rate at which weights are dropped.
+            causal: Whether a token attends to none after it.
+            window: A token attends to those less than this number away; None for all.
+
+        Raises:
+            ValueError: It cannot be computed so; the model is then run with padding.
+        """
+
+
+def round_up(count: int) -> int:
+    """Round a count up, by at most 3%, to one that recurs.
+
+    Then memory is reused, and so are the preparations for a product of this shape.
+    """
+    step = 1 << max(count.bit_length() - 6, 0)
+    return ceil(count / step) * step
+
+
+def keep_host_masks(moved: Mapping[str, Any], batch: Mapping[str, Any]) -> None:
+    """Store with each mask on an accelerator its copy on the CPU: a layout then waits for nothing.
+
+    Args:
+        moved: The inputs of a model on the accelerator, or several of them by name.
+        batch: The same on the CPU.
+    """
+    for name, value in batch.items():
+        if isinstance(value, Mapping):
+            keep_host_masks(moved[name], value)
+        elif name == "attention_mask" and moved[name] is not value:
+            setattr(moved[name], HOST_COPY, value)
+
+
+class TokenLayout:
+    """The positions of the tokens of a padded batch when its sentences are laid end to end.
+
+    The longest sentence is first.
+
+    Attributes:
+        shape: The shape of the padded batch, (b, t).
+        lengths: The falling lengths of the sentences on the CPU, (b,).
+        size: The number of tokens N of the flat batch.
+        cu_seqlens: The first token of each sentence and the end, int32 (b + 1,). Tokens after the
+            sentences are one sentence more.
+        max_length: The number of tokens of the longest of these.
+        attention: The attention to compute with it.
+        plans: What an attention computes once per batch, by the number of its heads.
+    """
+
+    def __init__(self, mask: torch.Tensor, attention: SegmentAttention) -> None:
+        """Sort the sentences by length, the longest first.
+
+        Args:
+            mask: Not 0 at the tokens of the batch, (b, t). If it is on an accelerator and has no
+                copy on the CPU, the accelerator is waited for.
+            attention: The attention to compute with it.
+        """
+        is_token = getattr(mask, HOST_COPY, mask).cpu() != 0
+        lengths, order = is_token.sum(dim=1).sort(descending=True, stable=True)
+        self.lengths: torch.Tensor = lengths
+        self.shape = mask.shape
+        positions = torch.arange(mask.numel()).view(mask.shape)  # in the flattened batch
+        token_positions = positions[order][is_token[order]]
+        # On a CPU filled up, by the first token, to a length that recurs: memory is reused.
+        n_tokens = len(token_positions)
+        n_fill = 0 if is_accelerator(mask.device) else round_up(n_tokens) - n_tokens
+        self.size = n_tokens + n_fill
+        joined_positions = torch.cat([token_positions, token_positions[:1].expand(n_fill)])
+        self._joined_positions = move_to(mask.device, joined_positions.numpy())
+        self._token_positions = self._joined_positions[:n_tokens]
+        segment_lengths = torch.tensor([0, *lengths.tolist(), *([n_fill] if n_fill else [])])
+        self.max_length = int(segment_lengths.max())
+        ends = segment_lengths.cumsum(dim=0).int()
+        self.cu_seqlens = move_to(mask.device, ends.numpy())
+        self.attention = attention
+        self.plans: dict[int, Any] = {}
+
+    def join(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the values (b, t, …) at the tokens, end to end (1, N, …).
+
+        On a CPU, after the last token the first is repeated, up to a length that recurs.
+        """
+        return values.flatten(0, 1).index_select(0, self._joined_positions)[None]
+
+    def spread(self, values: torch.Tensor) -> torch.Tensor:
+        """Return values (1, N, …) in their positions in the batch (b, t, …), zeros at padding."""
+        zeros = values.new_zeros((self.shape.numel(), *values.shape[2:]))
+        padded = zeros.index_copy(0, self._token_positions, values[0, : len(self._token_positions)])
+        return padded.view(*self.shape, *values.shape[2:])
+
+
+def find_attention(device: torch.device) -> SegmentAttention | None:
+    """Return the attention over flat batches on a device; None if there is none."""
+    return attend_on_gpu if has_flash_attention(device) else None
+
+
+def attend_on_gpu(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    layout: TokenLayout,
+    *,
+    scale: float,
+    dropout: float,
+    causal: bool,
+    window: int | None,
+) -> torch.Tensor:
+    """Attend by the package flash-attn, or else by the kernel with little memory in torch.
+
+    That package computes in half precision only. Torch's kernel is the one that it takes for nested
+    tensors; making such tensors would cost the CPU milliseconds per layer.
+
+    Arguments, result and errors are those of :class:`SegmentAttention`.
+    """
+    segments = (layout.cu_seqlens, layout.cu_seqlens, layout.max_length, layout.max_length)
+    if query.dtype in (torch.bfloat16, torch.float16) and is_flash_attn_2_available():
+        from flash_attn import flash_attn_varlen_func
+
+        # The number of tokens to either side; -1 for all.
+        reach = -1 if window is None else window - 1
+        attended: torch.Tensor = flash_attn_varlen_func(
+            query,
+            key,
+            value,
+            *segments,
+            dropout_p=dropout,
+            softmax_scale=scale,
+            causal=causal,
+            window_size=(reach, reach),
+            deterministic=torch.are_deterministic_algorithms_enabled(),
+        )
+        return attended
+    if window is not None:
+        raise ValueError("its attention has a window, which needs flash-attn and half precision")
+    repeats = query.shape[1] // key.shape[1]
+    if repeats > 1:
+        key, value = (tensor.repeat_interleave(repeats, dim=1) for tensor in (key, value))
+    outputs = torch.ops.aten._efficient_attention_forward(
+        query[None],
+        key[None],
+        value[None],
+        None,
+        *segments,
+        dropout,
+        int(causal),
+        torch.is_grad_enabled(),
+        scale=scale,
+    )
+    result: torch.Tensor = outputs[0][0]
+    return result
+
+
+class UnpaddedForward:
+    """The forward of a model of transformers, without computing padding."""
+
+    JOINED_INPUTS = ("input_ids", "position_ids", "token_type_ids")
+    """The inputs that have a number for each token."""
+    SUPPORTED_INPUTS = frozenset(
+        {*JOINED_INPUTS, "attention_mask", "output_hidden_states", "return_dict"}
+    )
+
+    def __init__(self, model: PreTrainedModel, attention: SegmentAttention) -> None:
+        """Wrap the model's own forward.
+
+        Args:
+            model: The model.
+            attention: The attention to compute with.
+        """
+        self._model = model
+        self._padded_forward = model.forward
+        self._attention = attention
+        self.padding = False
+        """Whether to compute padding too."""
+        self.layout: TokenLayout | None = None
+        """The layout of the batch that is being computed; None between batches."""
+
+    def __call__(self, *args: Any, **inputs: Any) -> Any:  # noqa: ANN401 - transformers is untyped
+        """Return the model's output with states (b, t, h), zeros at padding.
+
+        The tokens of all sentences go through the model end to end, as one row of N tokens; our
+        attention keeps the sentences apart by the layout. With unsupported inputs it is the output
+        of the model's own forward.
+
+        Args:
+            args: The token ids, or nothing; with more the model's own forward is used.
+            inputs: The inputs of the model by name; None is as good as nothing.
+        """
+        inputs = {name: value for name, value in inputs.items() if value is not None}
+        if len(args) == 1:
+            inputs["input_ids"], args = args[0], ()
+        has_required = {"input_ids", "attention_mask"} <= inputs.keys()
+        is_supported = has_required and inputs.keys() <= self.SUPPORTED_INPUTS
+        if args or not is_supported or self.padding:
+            return self._padded_forward(*args, **inputs)
+        ids = inputs["input_ids"]
+        if "position_ids" not in inputs:
+            inputs["position_ids"] = _default_positions(self._model, ids)
+        layout = TokenLayout(inputs["attention_mask"], self._attention)
+        self.layout = layout
+        for name in inputs.keys() & set(self.JOINED_INPUTS):
+            inputs[name] = layout.join(inputs[name])
+        # Transformers leaves a mask of four dimensions as it is; it would look for sentences in the
+        # positions otherwise, which waits for an accelerator.
+        inputs["attention_mask"] = ids.new_ones((1, 1, 1, 1), dtype=torch.bool)
+        try:
+            output = self._padded_forward(**inputs, layout=layout)
+        finally:
+            self.layout = None
+        states = getattr(output, "hidden_states", None)
+        last_state = layout.spread(output.last_hidden_state)
+        pooler = getattr(self._model, "pooler", None)
+        return BaseModelOutputWithPooling(
+            last_hidden_state=last_state,
+            pooler_output=None if pooler is None else pooler(last_state),
+            hidden_states=None
+            if states is None
+            else tuple(layout.spread(state) for state in states),
+        )
+
+
+def leave_out_padding(
+    model: PreTrainedModel, attention: SegmentAttention, *, precision: torch.dtype | None = None
+) -> str:
+    """Replace the forward of a model by one without padding, if its states stay the same.
+
+    The states of a small batch are compared; they are equal for models like BERT and RoBERTa.
+
+    Args:
+        model: A model of transformers without a head, changed in place.
+        attention: The attention to compute with.
+        precision: The type in which matrices will be multiplied, under autocast, if it is not that
+            of the weights.
+
+    Returns:
+        The reason if the model keeps its forward, and computes padding; empty if not.
+    """
+    name = type(model).__name__
+    if omits_padding(model):
+        return ""
+    if model.config._attn_implementation != TORCH_ATTENTION:
+        return f"{name} has an attention of its own ('{model.config._attn_implementation}')"
+    dtypes = {model.dtype, precision or model.dtype}
+    reason = ""
+    try:
+        padded_states = [_probe_states(model, dtype) for dtype in dtypes]
+        model.set_attn_implementation(FLAT_ATTENTION)
+        model.forward = UnpaddedForward(model, attention)
+        flat_states = [_probe_states(model, dtype) for dtype in dtypes]
+        if not all(map(_is_equal, flat_states, padded_states, dtypes)):
+            reason = f"{name} mixes up sentences that are laid end to end"
+    except Exception as error:  # whatever another architecture, or a kernel, raises
+        reason = f"{name}: {join_lines(error)[:200]}"
+    if reason:
+        vars(model).pop("forward", None)
+        model.set_attn_implementation(TORCH_ATTENTION)
+    return reason
+
+
+def omits_padding(model: PreTrainedModel) -> bool:
+    """Return whether a model computes no padding."""
+    return isinstance(model.forward, UnpaddedForward) and not model.forward.padding
+
+
+@contextmanager
+def padding_computed(model: PreTrainedModel) -> Iterator[None]:
+    """Within the block, let a model compute the states of padding tokens, which are needed."""
+    forward = model.forward
+    if not isinstance(forward, UnpaddedForward):
+        yield
+        return
+    forward.padding = True
+    try:
+        yield
+    finally:
+        forward.padding = False
+
+
+def layout_of(model: PreTrainedModel) -> TokenLayout | None:
+    """Return the layout of the batch that a model is computing; None if it is padded."""
+    return model.forward.layout if isinstance(model.forward, UnpaddedForward) else None
+
+
+@contextmanager
+def evaluating(module: torch.nn.Module) -> Iterator[None]:
+    """Set a module to evaluation mode, without dropout, within a context.
+
+    At the end the mode of each submodule is restored.
+    """
+    modes = [(submodule, submodule.training) for submodule in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for submodule, training in modes:
+            submodule.training = training
+
+
+@torch.no_grad()
+def _probe_states(model: PreTrainedModel, precision: torch.dtype) -> torch.Tensor:
+    """Compute all hidden states at the tokens of a synthetic batch, and pooler outputs: (values,).
+
+    There is no dropout. The batch has three sentences of different lengths, not in the order of
+    length, so that a layout that mixes them up is noticed.
+
+    Args:
+        model: A model of transformers.
+        precision: The type in which matrices are multiplied.
+    """
+    device = model.device
+    lengths = torch.tensor([PROBE_LENGTH - 2, PROBE_LENGTH, 1])
+    host_mask = torch.arange(PROBE_LENGTH) < lengths[:, None]
+    mask = host_mask.to(device)
+    vocabulary_size = model.get_input_embeddings().num_embeddings
+    # Any ids will do, if they differ: (3, PROBE_LENGTH).
+    ids = torch.arange(3, 3 + mask.numel()).view(mask.shape) % vocabulary_size
+    with (
+        evaluating(model),
+        torch.autocast(device.type, precision, enabled=precision != model.dtype),
+    ):
+        output = model(
+            input_ids=ids.to(device), attention_mask=mask.long(), output_hidden_states=True
+        )
+    values = [state[mask].flatten() for state in output.hidden_states]
+    pooler_output = getattr(output, "pooler_output", None)
+    if pooler_output is not None:
+        values.append(pooler_output.flatten())
+    return torch.cat([value.to(model.dtype) for value in values])
+
+
+def _is_equal(states: torch.Tensor, expected: torch.Tensor, precision: torch.dtype) -> bool:
+    """Return whether states differ by rounding in the type that they were computed in at most."""
+    tolerance = sqrt(torch.finfo(precision).eps) * float(expected.abs().max())
+    return torch.allclose(states, expected, rtol=0, atol=tolerance)
+
+
+def _default_positions(model: Any, ids: torch.Tensor) -> torch.Tensor:  # noqa: ANN401 - transformers is untyped
+    """Return the positions (b, t) that a model itself would assign to a batch.
+
+    Most count from 0. RoBERTa and similar models count tokens from ``padding_idx + 1`` on, and give
+    padding the position ``padding_idx``.
+
+    Args:
+        model: A model of transformers.
+        ids: The token ids of the batch, (b, t).
+    """
+    padding = getattr(getattr(model, "embeddings", None), "padding_idx", None)
+    if padding is None:
+        return torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+    is_token = (ids != padding).long()
+    positions: torch.Tensor = is_token.cumsum(dim=1) * is_token + padding
+    return positions
+
+
+def _attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    *,
+    layout: TokenLayout | None = None,
+    **options: Any,  # noqa: ANN401 - transformers is untyped
+) -> tuple[torch.Tensor, None]:
+    """Compute the attention of a layer over a layout, as transformers calls it.
+
+    Args:
+        module: The layer's attention.
+        query: The queries (1, h, N, d).
+        key: The keys (1, k, N, d).
+        value: The values (1, k, N, d).
+        mask: Read without a layout only.
+        layout: The layout of the batch; None, and torch's own attention, if it is padded.
+        options: Further arguments of transformers: ``scaling``, ``dropout``, ``sliding_window``.
+
+    Returns:
+        The result (1, N, h, d), and None in place of the attention's weights.
+
+    Raises:
+        ValueError: The layer needs what no attention over a layout has.
+    """
+    if layout is None:
+        padded: tuple[torch.Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, mask, **options
+        )
+        return padded
+    has_bias = mask is not None and mask.numel() > 1
+    if has_bias or any(options.get(name) is not None for name in ("softcap", "s_aux")):
+        raise ValueError("its attention adds to the products of queries and keys")
+    causal = options.get("is_causal")
+    scale = options.get("scaling")
+    # From (1, h, N, d) to (N, h, d).
+    result = layout.attention(
+        query[0].transpose(0, 1),
+        key[0].transpose(0, 1),
+        value[0].transpose(0, 1),
+        layout,
+        scale=query.shape[-1] ** -0.5 if scale is None else scale,
+        dropout=options.get("dropout", 0.0),
+        causal=getattr(module, "is_causal", True) if causal is None else causal,
+        window=options.get("sliding_window"),
+    )
+    return result[None], None
+
+
+AttentionInterface.register(FLAT_ATTENTION, _attend)
+AttentionMaskInterface.register(FLAT_ATTENTION, AttentionMaskInterface()[TORCH_ATTENTION])
