@@ -172,7 +172,14 @@ def make_requested_tables(
             further_suite = request.own_tasks_beside(shown_suite)
     tables = table_set.tables
     if rows_only and added:
-        tables = [board.map_rows(lambda row: row if row.is_added else None) for board in tables]
+        # The rows keep the marks that they have in the whole table.
+        tables = [
+            replace(
+                board.map_rows(lambda row: row if row.is_added else None),
+                ranked_groups=board.groups,
+            )
+            for board in tables
+        ]
     return RequestedTables(tables, table_set.omitted, table_set.advice, results, further_suite)
 
 

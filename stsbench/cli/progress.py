@@ -6,6 +6,7 @@ A run writes the lines into the log of its results folder too.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -415,7 +416,9 @@ def train_progress(plan: TrainPlan, prefix: str = "") -> Iterator[OnProgress]:
                 step_text = f"step {progress.step} of {progress.steps}"
                 display.report(f"{label}: {', '.join([step_text, *losses, *score, *time_left])}")
             step_count = f"{progress.step}/{progress.steps}"
-            status = ", ".join([step_count, f"loss {progress.loss:.3f}", *score, *time_left])
+            # Before the first step there is no loss.
+            loss = [] if math.isnan(progress.loss) else [f"loss {progress.loss:.3f}"]
+            status = ", ".join([step_count, *loss, *score, *time_left])
             display.update("work", progress.step, progress.steps, label=label, status=status)
 
         yield on_progress

@@ -46,6 +46,9 @@ class Remedy(NamedTuple):
         calls = []
         for remedy in (self, *self.further):
             arguments = dict(remedy.arguments)
+            if remedy.action == "list":
+                calls.append(f"'stsbench list {arguments['kind']}' lists them")
+                continue
             # No function of Python's has it: results are saved in it.
             results_folder = arguments.pop("results_folder", None)
             words = ", ".join(f"{name}={_join_names(value)!r}" for name, value in arguments.items())
@@ -59,7 +62,6 @@ ACTIONS: Mapping[str, str] = {
     "rescore": "score them again, and save the results of stsbench.evaluate",
     "fill": "to fill it, call stsbench.evaluate",
     "train": "call stsbench.train",
-    "list": "see stsbench.Catalogue",
     "lock": "call stsbench.check.lock.to_lock",
     "texts": "list the sentences of a task by stsbench.Task.texts",
     "make": "call stsbench.data.corpora.making.make_corpus",

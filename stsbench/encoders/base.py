@@ -80,6 +80,14 @@ class DeviceEncoder(TokenEncoder, Protocol):
         """Return the memory of its device that is left for batches; None on a CPU."""
 
 
+@runtime_checkable
+class ThreadedEncoder(TokenEncoder, Protocol):
+    """An encoder that may embed on threads of torch, and then embeds in several threads at once."""
+
+    def processor_threads(self) -> int:
+        """Return how many threads of torch embed here; 1 if no threads of torch do so."""
+
+
 class EmbeddingsDiffer(EncoderError):
     """A server has embedded a text in two ways, so none of its embeddings is reliable."""
 

@@ -125,7 +125,7 @@ class Result(StrictRecord):
     per_item: dict[str, Any] = {}
     path: Path | None = None
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         """Return the cell and its score in one line."""
         subject = (
             self.encoder
@@ -137,9 +137,6 @@ class Result(StrictRecord):
             f"<Result, {subject} on {self.task} {self.split}, "
             f"protocol {self.protocol.get('name')}: {self.score:.4f}{interval}>"
         )
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ANN401, FBT001 - of IPython
-        printer.text(str(self))
 
     @property
     def seeds(self) -> tuple[int | None, int]:

@@ -115,7 +115,9 @@ class Sweep:
                 value in values[:index] for index, value in enumerate(values)
             ):
                 raise CardError(f"{path}: {name}: a value stands there twice")
-        sweep.check_development(card.decide.task, card.decide.split, where=f"{path}: [decide]")
+        sweep.check_development(
+            card.decide.task, card.decide.split, where=f"{path}: [decide] task and split"
+        )
         # The count is not used: counting raises if budget and search do not fit.
         count_settings(card)
         sweep._check_values()
@@ -156,7 +158,11 @@ class Sweep:
         """Plan a training, and check that it selects checkpoints on a development split."""
         plan = self._plan(recipe, replaced)
         selection = plan.card.selection
-        self.check_development(selection.task, selection.split, where=f"{plan.name}: [selection]")
+        self.check_development(
+            selection.task,
+            selection.split,
+            where=f"{plan.name}: selection.task and selection.split",
+        )
         return plan
 
     def is_time_over(self, since: float) -> bool:
@@ -174,7 +180,7 @@ class Sweep:
         Args:
             task: The task that decides.
             split: The split that decides.
-            where: The file and the section, for the error.
+            where: The file or run, and the keys of task and split, for the error.
 
         Raises:
             CardError: The split is a test or the one that the task is scored on, or the task has
@@ -185,7 +191,7 @@ class Sweep:
             development_splits = [
                 name for name in card.splits if name not in (card.score_split, "test", "train")
             ]
-            remedy = f"{task} has none, so name another task"
+            remedy = f"{task} has none; choose others, such as stsb and validation"
             if development_splits:
                 remedy = f"{task} has '{development_splits[0]}'"
             raise CardError(

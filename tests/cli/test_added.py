@@ -146,6 +146,17 @@ def test_a_row_stands_alone(stsbench, results, tmp_path, fmt, row):
     assert (tmp_path / "row.txt").read_text(encoding="utf-8") == row
 
 
+def test_rows_that_stand_alone_are_marked_as_in_the_whole_table(stsbench, results):
+    for result in sts("best", *[0.95] * 7):
+        write_result(result, results)
+    rows = ("--rows-only", "--format", "latex")
+    # The better of two rows is not the best of the paper's table.
+    out = stsbench.fine(*TABLE, "--add", "my-checkpoint,sbert-small", *rows)
+    assert "textbf" not in out and "underline" not in out
+    out = stsbench.fine(*TABLE, "--add", "my-checkpoint,best", *rows)
+    assert [line.count("textbf") for line in out.splitlines()] == [0, 8]
+
+
 def test_what_a_row_lacks_is_one_line_with_the_command(stsbench, results):
     code, out, err = stsbench(*TABLE, "--add", "part:Ours")
     assert code == 0 and "Ours  " in out

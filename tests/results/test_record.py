@@ -450,7 +450,7 @@ def test_a_result_of_one_item_or_with_a_perfect_score_is_one(changes, problem):
 
 
 def test_a_result_prints_as_one_line():
-    found = str(make_result("minilm", "sts12", 0.5, train_seed=3))
+    found = repr(make_result("minilm", "sts12", 0.5, train_seed=3))
     of = "minilm, training seed 3 on sts12 test, protocol simcse"
     assert found == f"<Result, {of}: 0.5000 (95% interval 0.4000 to 0.6000)>"
 

@@ -42,11 +42,11 @@ def test_without_optuna_a_sweep_says_what_to_install(sweep, monkeypatch):
         ),
         (
             [('task = "dev"', 'task = "mr"\nsplit = "all"')],
-            "'all' of mr is a test: .*; mr has none, so name another",
+            "'all' of mr is a test: .*; mr has none; choose others",
         ),
         (
             [('"little"', '"tested"')],
-            "tested.*: \\[selection\\]: 'test' of quickstart-en is a test",
+            "tested.*: selection.task and selection.split: 'test' of quickstart-en is a test",
         ),
         ([("[0.05, 0.5]", '[0.05, 0.5]\n"selection.split" = ["test"]')], "'test' of dev is a test"),
         ([("[0.05, 0.5]", "[0.5, 0.05, 0.5]")], "temperature: a value stands there twice"),

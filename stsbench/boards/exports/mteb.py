@@ -17,6 +17,8 @@ from stsbench.data.mteb.facts import MatchedTask, find_matched_task
 from stsbench.results.record import Result
 
 SCORE_DIGITS = 6
+MTEB_VARIANTS = {"stsb": "stsb-raw", "sickr": "sickr-mteb"}
+"""Our tasks with the data of MTEB's tasks, by the task that papers report in their place."""
 UNKNOWN_META_KEYS = """
     loader release_date languages memory_usage_mb max_tokens license
     open_weights public_training_code public_training_data use_instructions training_datasets
@@ -126,7 +128,10 @@ def _match_task(result: Result, catalogue: Catalogue) -> _TaskMatch:
     if result.task in catalogue.paths("tasks"):
         task = find_matched_task(result.task, catalogue)
     if task is None:
-        return _TaskMatch(task=None, problem="its data are not those of a task of MTEB's")
+        problem = "its data are not those of a task of MTEB's"
+        if result.task in MTEB_VARIANTS:
+            problem += f"; those of {MTEB_VARIANTS[result.task]} are"
+        return _TaskMatch(task=None, problem=problem)
     if not scores_by_mteb_subset(task, result):
         return _TaskMatch(task=None, problem="MTEB scores by the Spearman correlation of cosines")
     if result.split not in task.mteb_split_names:

@@ -142,7 +142,7 @@ def build_layout(
     show = check_show(show) or ("merged" if table.is_board else "both")
     columns = _select_columns(table, show, exact=exact, with_column=intervals == "average")
     blocks = []
-    for group in table.groups:
+    for group in table.ranked_groups or table.groups:
         lines = [
             line
             for row in group.rows
@@ -155,6 +155,11 @@ def build_layout(
             blocks.append(LayoutBlock(section=group.section, title=group.title, lines=ranked_lines))
     if not table.is_board:
         blocks = _rank_added_lines(blocks, columns)
+    if table.ranked_groups:
+        shown = [[line for line in block.lines if line.row.is_added] for block in blocks]
+        blocks = [
+            replace(block, lines=lines) for block, lines in zip(blocks, shown, strict=True) if lines
+        ]
     return Layout(
         show=show,
         caption=table.caption,

@@ -243,6 +243,8 @@ class Table:
     """The compared parts of the signatures of its measured scores, one per protocol."""
     signature_id: str = ""
     """The hash of the only one of these; empty if there are none or several."""
+    ranked_groups: Sequence[Group] = ()
+    """If only added rows are shown: the groups of the whole table, to mark the best among all."""
 
     @property
     def is_board(self) -> bool:

@@ -138,8 +138,8 @@ class DriftMonitor:
         archive = archive_folder(self.folder)
         self._write(self._new_metadata())
         self.message = (
-            f"stored embeddings of '{self.encoder.name}' are set aside, and all are made again: "
-            f"{reason} (now in {archive.name})"
+            f"stored embeddings of '{self.encoder.name}' are archived, and everything is embedded "
+            f"and scored again: {reason} (now in {archive.name})"
         )
 
     def record_probes(self) -> None:

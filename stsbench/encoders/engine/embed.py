@@ -8,9 +8,8 @@ store are not embedded again.
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -32,7 +31,14 @@ from stsbench.encoders.base import (
     IndexArray,
     RowFunction,
     ServedEncoder,
+    ThreadedEncoder,
     TokenEncoder,
+)
+from stsbench.encoders.engine.side_by_side import (
+    MIN_BATCHES_TO_SHARE,
+    KeepFunction,
+    SideBySide,
+    embed_ahead,
 )
 from stsbench.encoders.engine.store import EmbeddingStore, Keys, StoredEmbeddings, text_keys
 from stsbench.encoders.engine.token_budget import is_out_of_memory, measure_token_budget
@@ -170,6 +176,8 @@ class Engine:
         """The number of texts in those batches."""
         self._parts_per_batch = 1
         """The number of parts of each batch: more than 1 if the device's memory is too small."""
+        self._side_by_side: SideBySide | None = None
+        """Divides the processor among batches; None until there are enough of them."""
 
     def __call__(self, sentences: Sequence[str]) -> StoredEmbeddings:
         """Return the (n, d) embeddings of these sentences; those that are missing are embedded."""
@@ -248,8 +256,7 @@ class Engine:
             if isinstance(self.encoder, ServedEncoder):
                 self._embed_served(self.encoder, batches, writer)
             else:
-                for rows, embeddings in self._embed_batches(plan, batches):
-                    writer.add(rows, embeddings)
+                self._embed_batches(plan, batches, writer.add)
         except EmbeddingsDiffer:
             self.store.archive()
             raise
@@ -285,29 +292,27 @@ class Engine:
             )
 
     def _embed_batches(
-        self, plan: _EmbeddingPlan, batches: Sequence[IndexArray]
-    ) -> Iterator[tuple[IndexArray, npt.NDArray[Any]]]:
-        """Yield the rows (b,) and the embeddings (b, d) of each batch, in the order of batches.
+        self, plan: _EmbeddingPlan, batches: Sequence[IndexArray], keep: KeepFunction
+    ) -> None:
+        """Embed all batches, and keep them in their order.
 
         Args:
             plan: How the texts are embedded.
             batches: The rows of each batch.
+            keep: Stores the embeddings of some rows.
         """
-        # Only an encoder on a device has a budget; others use all cores for one batch.
-        if not plan.budget:
+        embed = partial(self._embed_batch, plan)
+        if plan.budget:
+            # While a device computes one batch, the next is prepared and sent to it.
+            with ThreadPoolExecutor(BATCHES_AHEAD) as pool:
+                embed_ahead(pool, batches, embed, keep, n_ahead=BATCHES_AHEAD)
+        elif plan.n_threads > 1:
+            if self._side_by_side is None or self._side_by_side.n_threads != plan.n_threads:
+                self._side_by_side = SideBySide(plan.n_threads)
+            self._side_by_side.embed_batches(batches, plan.costs, embed, keep)
+        else:
             for rows in batches:
-                yield rows, self._embed_batch(plan, rows)
-            return
-        # While a device computes one batch, the next is prepared and sent to it.
-        with ThreadPoolExecutor(BATCHES_AHEAD) as pool:
-            pending = deque[tuple[IndexArray, Future[npt.NDArray[Any]]]]()
-            for rows in batches:
-                pending.append((rows, pool.submit(self._embed_batch, plan, rows)))
-                if len(pending) == BATCHES_AHEAD:
-                    first_rows, first_embeddings = pending.popleft()
-                    yield first_rows, first_embeddings.result()
-            for rows, embeddings in pending:
-                yield rows, embeddings.result()
+                keep(rows, embed(rows))
 
     def _embed_batch(self, plan: _EmbeddingPlan, rows: IndexArray) -> npt.NDArray[Any]:
         """Return the embeddings of a batch, in parts if the device's memory is too small for it.
@@ -457,6 +462,8 @@ class _EmbeddingPlan(NamedTuple):
     """Embeds the texts of some rows."""
     budget: int = 0
     """The tokens per batch of a device with a memory of its own; 0 if there is none."""
+    n_threads: int = 1
+    """The most batches to embed side by side, on a thread of torch each; 1 for one at a time."""
 
     def select_batches(self, share: BatchShare) -> list[IndexArray]:
         """Return the batches of one worker, joined if its device is faster with larger ones."""
@@ -518,11 +525,16 @@ def _make_plan(
     if isinstance(encoder, DeviceEncoder):
         budget = measure_token_budget(encoder, tokens, TOKEN_BUDGET)
     batches = list(plan_batches(tokens.lengths, budget=TOKEN_BUDGET))
+    n_threads = 1
+    # By the planned batches, not by those that are missing: a resumed run embeds in the same way.
+    if isinstance(encoder, ThreadedEncoder) and len(batches) >= MIN_BATCHES_TO_SHARE:
+        n_threads = encoder.processor_threads()
     return _EmbeddingPlan(
         costs=tokens.lengths,
         batches=batches,
         embed=partial(encoder.embed_tokens, tokens),
         budget=budget,
+        n_threads=n_threads,
     )
 
 

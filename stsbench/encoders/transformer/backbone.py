@@ -34,11 +34,11 @@ from stsbench.core.wording import join_lines
 from stsbench.encoders.accelerator import fork_rng, move_to
 from stsbench.encoders.backends import TorchBackend, is_padding_invariant
 from stsbench.encoders.checkpoint import LOCAL_ONLY, Checkpoint
-from stsbench.encoders.metadata import valid_text
 from stsbench.encoders.network import Network
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.transformer.flat import keep_host_masks
 from stsbench.encoders.transformer.pooling import Pooling
+from stsbench.encoders.transformer.token_ids import make_token_ids
 from stsbench.encoders.weights import Adapter, read_shapes
 
 MAX_SIZE_FACTOR = 2.0
@@ -254,10 +254,9 @@ class TokenCounter:
 
     def __call__(self, texts: Sequence[str]) -> list[int]:
         """Return the number of tokens of each text."""
-        encoded = self._tokenizer(
-            list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False
-        )
-        return [len(ids) for ids in encoded["input_ids"]]
+        tokens = make_token_ids(self._tokenizer, texts, add_special_tokens=False)
+        lengths: list[int] = tokens.lengths.tolist()
+        return lengths
 
 
 PADDING_TEST_LENGTHS = (5, 12)
@@ -306,8 +305,6 @@ def depends_on_padding(model: Any, pad: int, device: torch.device) -> bool:  # n
     )
 
 
-TOKENIZE_AT_ONCE = 8192
-"""The number of sentences that are tokenised at a time."""
 CLASSES_OF_ENCODERS_ALONE = {
     "t5": "T5EncoderModel",
     "mt5": "MT5EncoderModel",
@@ -460,19 +457,7 @@ class Backbone:
         Raises:
             EncoderError: The model has no embedding for a token.
         """
-        parts = []
-        for start in range(0, len(sentences), TOKENIZE_AT_ONCE):
-            encoded = self.tokenizer(
-                [valid_text(sentence) for sentence in sentences[start : start + TOKENIZE_AT_ONCE]],
-                truncation=max_length is not None,
-                max_length=max_length,
-                padding=False,
-                return_attention_mask=False,
-                return_token_type_ids=False,
-                verbose=False,
-            )
-            parts.append(TokenIds.from_lists(encoded["input_ids"]))
-        tokens = TokenIds.join(parts)
+        tokens = make_token_ids(self.tokenizer, sentences, max_length=max_length)
         # Looked up each time: training may add tokens.
         vocabulary_size = int(self.model.get_input_embeddings().num_embeddings)
         if len(tokens.ids) and tokens.ids.max() >= vocabulary_size:

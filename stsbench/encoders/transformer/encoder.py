@@ -13,7 +13,7 @@ import numpy as np
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.core.provenance import fingerprint
 from stsbench.encoders.accelerator import device_name, fork_rng, free_memory, is_accelerator
-from stsbench.encoders.backends import TorchBackend, backend_kind
+from stsbench.encoders.backends import RuntimeBackend, TorchBackend, backend_kind
 from stsbench.encoders.base import DeviceMemory, Encoder, FloatArray, IndexArray
 from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.encoders.described import (
@@ -311,6 +311,15 @@ class TransformerEncoder(CheckpointEncoder):
             free=free_bytes,
             per_token=bytes_per_token,
         )
+
+    def processor_threads(self) -> int:
+        """Return how many threads of torch embed here; 1 on a GPU or in another runtime."""
+        import torch
+
+        is_runtime = isinstance(self.backend, RuntimeBackend)
+        if is_runtime or is_accelerator(self.backbone.device):
+            return 1
+        return torch.get_num_threads()
 
     def embed_tokens(self, tokens: TokenIds, rows: IndexArray) -> FloatArray:
         """Return the embeddings (b, d) of some tokenised sentences, computed as one batch.

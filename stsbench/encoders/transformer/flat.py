@@ -275,7 +275,11 @@ class UnpaddedForward:
 
 
 def leave_out_padding(
-    model: PreTrainedModel, attention: SegmentAttention, *, precision: torch.dtype | None = None
+    model: PreTrainedModel,
+    attention: SegmentAttention,
+    *,
+    precision: torch.dtype | None = None,
+    for_training: bool = False,
 ) -> str:
     """Replace the forward of a model by one without padding, if its states stay the same.
 
@@ -286,6 +290,7 @@ def leave_out_padding(
         attention: The attention to compute with.
         precision: The type in which matrices will be multiplied, under autocast, if it is not that
             of the weights.
+        for_training: Whether gradients are compared too.
 
     Returns:
         The reason if the model keeps its forward, and computes padding; empty if not.
@@ -298,11 +303,13 @@ def leave_out_padding(
     dtypes = {model.dtype, precision or model.dtype}
     reason = ""
     try:
-        padded_states = [_probe_states(model, dtype) for dtype in dtypes]
+        probes = [_probe_states, _probe_gradients] if for_training else [_probe_states]
+        padded = [probe(model, dtype) for dtype in dtypes for probe in probes]
         model.set_attn_implementation(FLAT_ATTENTION)
         model.forward = UnpaddedForward(model, attention)
-        flat_states = [_probe_states(model, dtype) for dtype in dtypes]
-        if not all(map(_is_equal, flat_states, padded_states, dtypes)):
+        flat = [probe(model, dtype) for dtype in dtypes for probe in probes]
+        precisions = [dtype for dtype in dtypes for _ in probes]
+        if not all(map(_is_equal, flat, padded, precisions)):
             reason = f"{name} mixes up sentences that are laid end to end"
     except Exception as error:  # whatever another architecture, or a kernel, raises
         reason = f"{name}: {join_lines(error)[:200]}"
@@ -353,6 +360,30 @@ def evaluating(module: torch.nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def _probe_states(model: PreTrainedModel, precision: torch.dtype) -> torch.Tensor:
+    """Return the states of a synthetic batch, without gradients; see :func:`_compute_states`."""
+    return _compute_states(model, precision)
+
+
+@torch.enable_grad()
+def _probe_gradients(model: PreTrainedModel, precision: torch.dtype) -> torch.Tensor:
+    """Return the length of the gradient of each trained parameter on a synthetic batch, (params,).
+
+    The loss is the sum of the squares of :func:`_compute_states`. The length is 0 for a parameter
+    without a gradient.
+    """
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trained:
+        return torch.zeros(0)
+    loss = _compute_states(model, precision).float().square().sum()
+    gradients = torch.autograd.grad(loss, trained, allow_unused=True)
+    lengths = [
+        torch.zeros(()) if gradient is None else gradient.float().norm().cpu()
+        for gradient in gradients
+    ]
+    return torch.stack(lengths)
+
+
+def _compute_states(model: PreTrainedModel, precision: torch.dtype) -> torch.Tensor:
     """Compute all hidden states at the tokens of a synthetic batch, and pooler outputs: (values,).
 
     There is no dropout. The batch has three sentences of different lengths, not in the order of
@@ -385,7 +416,8 @@ def _probe_states(model: PreTrainedModel, precision: torch.dtype) -> torch.Tenso
 
 def _is_equal(states: torch.Tensor, expected: torch.Tensor, precision: torch.dtype) -> bool:
     """Return whether states differ by rounding in the type that they were computed in at most."""
-    tolerance = sqrt(torch.finfo(precision).eps) * float(expected.abs().max())
+    largest = float(expected.abs().max()) if len(expected) else 0.0
+    tolerance = sqrt(torch.finfo(precision).eps) * largest
     return torch.allclose(states, expected, rtol=0, atol=tolerance)
 
 

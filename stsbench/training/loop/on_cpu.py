@@ -361,7 +361,7 @@ def _speed_up_model(model: PreTrainedModel, precision: torch.dtype | None) -> No
         # Attention is in float32 here, whatever the precision is.
         leave_out_padding(model, attend_in_groups)
     elif (attention := find_attention(model.device)) is not None:
-        leave_out_padding(model, attention, precision=precision)
+        leave_out_padding(model, attention, precision=precision, for_training=True)
 
 
 Tokens = Mapping[str, torch.Tensor]

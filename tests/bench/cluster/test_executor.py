@@ -221,7 +221,7 @@ def test_an_encoder_that_embeds_otherwise_is_scored_again(place, monkeypatch, ra
     said = heard.noticed[0]
     assert heard.noticed == [said]
     assert said.startswith(
-        "stored embeddings of 'shifted' are set aside, and all are made again: samples moved by"
+        "stored embeddings of 'shifted' are archived, and everything is embedded and scored again: samples moved by"
     )
     assert len(found) == heard.pace.scored_cells == 6 and {
         one.run["set_aside"] for one in found

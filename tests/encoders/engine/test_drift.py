@@ -71,7 +71,7 @@ def test_the_bound_is_that_of_the_type(tmp_path, monkeypatch, dtype, bound):
     (record,) = tmp_path.glob(f"*/{METADATA_FILE}")
     record.write_text(record.read_text().replace('"torch":"99.0"', '"torch":"97.0"'))
     notice, encoded = use(tmp_path, Sampled(1.5 * bound, dtype))
-    assert "set aside" in notice and encoded == 3
+    assert "archived" in notice and encoded == 3
 
 
 @pytest.mark.usefixtures("upgrade")
@@ -82,7 +82,7 @@ def test_what_moved_is_set_aside_and_made_anew(tmp_path, monkeypatch):
         (stored,) = (path.read_bytes() for path in tmp_path.glob("*/*.npy"))
     notice, encoded = use(tmp_path, Sampled(0.5))
     assert notice.startswith(
-        "stored embeddings of 'plain' are set aside, and all are made again: samples moved by 0.5 of"
+        "stored embeddings of 'plain' are archived, and everything is embedded and scored again: samples moved by 0.5 of"
     )
     assert (encoded, "\n" in notice) == (3, False)
     # Nothing is deleted, and nothing of it served.

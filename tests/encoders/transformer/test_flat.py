@@ -115,6 +115,38 @@ def test_a_model_whose_states_would_differ_stays_as_it_is(tiny):
     assert not flat.omits_padding(model)
 
 
+class _WrongGradient(torch.autograd.Function):
+    """The same values, with a gradient that is twice as large, or none at all."""
+
+    @staticmethod
+    def forward(ctx: Any, values: torch.Tensor, raises: bool) -> torch.Tensor:
+        ctx.raises = raises
+        return values.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        if ctx.raises:
+            raise RuntimeError("no gradient of this kernel")
+        return 2 * gradient, None
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_model_is_trained_with_padding_if_its_gradients_would_differ(tiny, raises):
+    def attend(*arguments: Any, **options: Any) -> Any:
+        attended = attend_literally(*arguments, **options)
+        return _WrongGradient.apply(attended, raises)  # type: ignore[no-untyped-call]
+
+    model = opened(tiny, "bert")
+    reason = leave_out_padding(model, attend, for_training=True)
+    assert ("no gradient of this kernel" if raises else "mixes up sentences") in reason
+    assert not flat.omits_padding(model)
+    assert leave_out_padding(model, attend) == ""
+    trained = opened(tiny, "bert")
+    assert leave_out_padding(trained, attend_literally, for_training=True) == ""
+    frozen = opened(tiny, "bert").requires_grad_(False)
+    assert leave_out_padding(frozen, attend_literally, for_training=True) == ""
+
+
 @pytest.mark.parametrize(
     "pooling", ["mean", "cls", "cls_before_pooler", "max", "last_token", "first_last", "wk(1)"]
 )

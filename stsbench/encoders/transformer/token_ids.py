@@ -1,0 +1,108 @@
+"""Token ids of many texts, from the tokenizers library itself where transformers runs on it.
+
+Transformers' own call makes Python objects of offsets, types and words that no embedding needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase, TokenizersBackend
+from transformers.tokenization_utils_base import TruncationStrategy
+from transformers.utils import PaddingStrategy
+
+from stsbench.encoders.metadata import valid_text
+from stsbench.encoders.tokens import TokenIds
+
+TOKENIZE_AT_ONCE = 8192
+"""The number of texts that are tokenised at a time."""
+PARTS_AT_ONCE = 2
+"""While the ids of some texts become arrays in Python, the library tokenises the next ones."""
+
+
+def make_token_ids(
+    tokenizer: Any,  # noqa: ANN401 - transformers is untyped
+    texts: Sequence[str],
+    *,
+    max_length: int | None = None,
+    add_special_tokens: bool = True,
+) -> TokenIds:
+    """Return the token ids of each text: those that a call of the tokenizer returns.
+
+    Args:
+        tokenizer: A tokenizer of transformers.
+        texts: The texts; half a surrogate pair in one is replaced.
+        max_length: The number of tokens after which a text is cut; None to cut none.
+        add_special_tokens: Add the special tokens of a sentence.
+    """
+    parts = [
+        texts[start : start + TOKENIZE_AT_ONCE] for start in range(0, len(texts), TOKENIZE_AT_ONCE)
+    ]
+    if not uses_library_call(tokenizer):
+        return TokenIds.join(
+            [_call_tokenizer(tokenizer, part, max_length, add_special_tokens) for part in parts]
+        )
+    library_tokenizer = tokenizer.backend_tokenizer
+    is_cut = max_length is not None
+    # As transformers' call does; before the threads, as it cannot be changed while one reads it.
+    tokenizer.set_truncation_and_padding(
+        padding_strategy=PaddingStrategy.DO_NOT_PAD,
+        truncation_strategy=TruncationStrategy.LONGEST_FIRST
+        if is_cut
+        else TruncationStrategy.DO_NOT_TRUNCATE,
+        max_length=max_length,
+        stride=0,
+        pad_to_multiple_of=None,
+        padding_side=None,
+    )
+    library_tokenizer.encode_special_tokens = tokenizer.split_special_tokens
+
+    def encode(part: Sequence[str]) -> TokenIds:
+        encodings = library_tokenizer.encode_batch_fast(
+            list(map(valid_text, part)), add_special_tokens=add_special_tokens
+        )
+        return TokenIds.from_lists([encoding.ids for encoding in encodings])
+
+    if len(parts) < 2:
+        return TokenIds.join(list(map(encode, parts)))
+    with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
+        return TokenIds.join(list(pool.map(encode, parts)))
+
+
+def uses_library_call(tokenizer: Any) -> bool:  # noqa: ANN401 - transformers is untyped
+    """Return whether a tokenizer's call does nothing but call the tokenizers library.
+
+    It is false for tokenizers written in Python, and for those whose class changes the call.
+    """
+    tokenizer_class = type(tokenizer)
+    return (
+        isinstance(tokenizer, TokenizersBackend)
+        and tokenizer_class.__call__ is PreTrainedTokenizerBase.__call__
+        and tokenizer_class._encode_plus is TokenizersBackend._encode_plus
+        and tokenizer_class.set_truncation_and_padding
+        is TokenizersBackend.set_truncation_and_padding
+        # Translation models' tokenizers exchange their special tokens in the call.
+        and not hasattr(tokenizer, "_switch_to_input_mode")
+    )
+
+
+def _call_tokenizer(
+    tokenizer: Any,  # noqa: ANN401 - transformers is untyped
+    texts: Sequence[str],
+    max_length: int | None,
+    add_special_tokens: bool,
+) -> TokenIds:
+    """Return the token ids of texts by transformers' own call; the arguments are as above."""
+    encoded = tokenizer(
+        list(map(valid_text, texts)),
+        add_special_tokens=add_special_tokens,
+        truncation=max_length is not None,
+        max_length=max_length,
+        padding=False,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        verbose=False,
+    )
+    return TokenIds.from_lists(encoded["input_ids"])
