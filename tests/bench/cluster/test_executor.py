@@ -81,8 +81,10 @@ def workers(request: pytest.FixtureRequest) -> Any:
 
 def spread(ray: Any, settings: RunPlan, heard: Heard, **facts: Any) -> list[Result]:
     def executor(work: RunContext, parts: Any) -> Iterator[Result]:
-        pool: Any = ProcessPool(["cpu", "cpu"])
-        if ray is not None:
+        pool: Any
+        if ray is None:
+            pool = ProcessPool(["cpu", "cpu"])
+        else:
             pool = RayPool(ray, is_own_ray=starts_own_ray(settings.executor))
         cluster = JobRun(work, pool)
         for part in (pool, cluster):
