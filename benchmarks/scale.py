@@ -2,7 +2,7 @@
 
     STSBENCH_DATA=DIR python benchmarks/scale.py costs FILE  # measured: seconds of processor time
     python benchmarks/scale.py simulate FILE --devices 8 --seconds 600  # workers that sleep
-    STSBENCH_DATA=DIR python benchmarks/scale.py workers     # one and two real ones, and none
+    STSBENCH_DATA=DIR python benchmarks/scale.py workers     # real ones: threads and processes
 
 The work is 100 encoders x 40 tasks x 3 seeds: the suites sts, transfer and probing, and 16 of the
 suite multilingual, with as many sentences as their cards say. ``simulate`` runs it on Ray with the
@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -28,19 +29,22 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sleeping import ENCODER, TASK, Reports, Threads
+from sleeping import ENCODER, TASK, Threads
 
 import stsbench
 from stsbench.bench import workers as worker
+from stsbench.bench.job_run import JobRun
 from stsbench.bench.plan import RunPlan
+from stsbench.bench.pools import RayPool
 from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.ray_cluster import Ray, connect_ray
-from stsbench.bench.ray_run import RayRun
 from stsbench.bench.run import RunContext
+from stsbench.bench.workers import WorkerPool
 from stsbench.core.catalogue import Catalogue
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
@@ -151,8 +155,8 @@ def start_workers(ray: Ray, devices: int, folder: Path) -> None:
 
 
 @contextmanager
-def devices_of(count: int, *, threads: bool) -> Iterator[Any]:
-    """Provide Ray with this number of workers, or as many threads."""
+def pool_of(count: int, folder: Path, *, threads: bool) -> Iterator[WorkerPool]:
+    """Provide this number of Ray's workers, or as many threads."""
     if threads:
         # The encoder of a process would be that of all threads.
         worker.get_encoder = lambda encoder: encoder
@@ -160,14 +164,18 @@ def devices_of(count: int, *, threads: bool) -> Iterator[Any]:
         return
     os.environ["RAY_OVERRIDE_RESOURCES"] = json.dumps({"CPU": count})
     with connect_ray("ray") as ray:
-        yield ray
+        start_workers(ray, count, folder)
+        yield RayPool(ray, is_own_ray=True)
 
 
 def simulate(costs: Costs, devices: int, seconds: float, *, threads: bool) -> None:
     """Run it on sleeping workers, and print the share of the ideal speed-up and the other times."""
     embedding, scoring = whole_run(costs)
     factor = (embedding + scoring) / devices / seconds
-    with tempfile.TemporaryDirectory() as name, devices_of(devices, threads=threads) as ray:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        pool_of(devices, Path(name), threads=threads) as pool,
+    ):
         folder = Path(name)
         plan = make_run(folder, costs, factor)
         failures: list[str] = []
@@ -176,16 +184,12 @@ def simulate(costs: Costs, devices: int, seconds: float, *, threads: bool) -> No
             on_notice=failures.append,
         )
         context = RunContext(plan, callbacks)
-        cluster = RayRun(context, ray)
-        if threads:
-            cluster.__dict__["_events"] = Reports()
-        else:
-            start_workers(ray, devices, folder)
+        job_run = JobRun(context, pool)
         start = time.time()
         busy_start = time.process_time()
         encoder_plans = list(context.encoder_plans())
         planning = time.time() - start
-        results = list(cluster.results(encoder_plans))
+        results = list(job_run.results(encoder_plans))
         elapsed = time.time() - start
         busy = time.process_time() - busy_start
         spent, idle = accounts(folder / "log", start, start + elapsed, devices)
@@ -292,18 +296,23 @@ def measure() -> Costs:
         )
 
 
-def workers(tasks: str, rounds: int) -> None:
-    """Time ``stsbench run`` in one process and on one and two workers, alternating.
+WORKERS: list[tuple[str, list[str], int]] = [
+    ("one process of one thread", [], 1),
+    ("one process of two threads", [], 2),
+    ("two processes of one thread", ["--devices", "cpu,cpu"], 1),
+]
+"""What is timed: its name, the options of ``stsbench run``, and the threads of a process."""
 
-    Prints the best of each.
+
+def workers(tasks: str, rounds: int) -> None:
+    """Time ``stsbench run`` by one and two processes, and by Ray if it is there, alternating.
+
+    Prints the best time of each, and the least processor time of all its processes together.
     """
-    best: dict[str, float] = {}
+    best: dict[str, tuple[float, float]] = {}
+    on_ray = [("two workers of Ray", ["--on", "ray"], 1)] if find_spec("ray") else []
     for _ in range(rounds):
-        for name, options, count in (
-            ("local", [], 1),
-            ("1 worker", ["--on", "ray"], 1),
-            ("2 workers", ["--on", "ray"], 2),
-        ):
+        for name, options, threads in [*WORKERS, *on_ray]:
             with tempfile.TemporaryDirectory() as folder:
                 command = [
                     sys.executable,
@@ -317,21 +326,32 @@ def workers(tasks: str, rounds: int) -> None:
                 ]
                 folders = ["--store", f"{folder}/store", "--results", f"{folder}/results"]
                 variables = {
-                    "RAY_OVERRIDE_RESOURCES": json.dumps({"CPU": count}),
-                    "OMP_NUM_THREADS": "1",
+                    "RAY_OVERRIDE_RESOURCES": json.dumps({"CPU": 2}),
+                    "OMP_NUM_THREADS": str(threads),
                 }
-                began = time.perf_counter()
+                began, used = time.perf_counter(), seconds_of_children()
                 subprocess.run(
                     [*command, *folders],
                     check=True,
                     capture_output=True,
                     env={**os.environ, **variables},
                 )
-                best[name] = min(best.get(name, float("inf")), time.perf_counter() - began)
+                took, used = time.perf_counter() - began, seconds_of_children() - used
+                best_took, best_used = best.get(name, (took, used))
+                best[name] = min(took, best_took), min(used, best_used)
     print(
         f"minilm on {tasks}, best of {rounds}: "
-        + ", ".join(f"{name} {took:.1f} s" for name, took in best.items())
+        + ", ".join(
+            f"{name} {took:.1f} s ({used:.1f} s used)" for name, (took, used) in best.items()
+        )
+        + f"; load {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores"
     )
+
+
+def seconds_of_children() -> float:
+    """Return the processor time of the processes that have ended, in seconds."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def main() -> None:

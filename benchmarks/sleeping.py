@@ -8,18 +8,18 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.bench.workers import Report
+from stsbench.bench.ray_cluster import WAIT_SECONDS, catch_errors
+from stsbench.bench.workers import FinishedJob, Job, Report, run_job
 from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.base import Embed, FloatArray
 from stsbench.encoders.tokens import TokenIds
@@ -141,20 +141,24 @@ class SleepingEvaluator:
 
 
 class Threads:
-    """The part of Ray that the executor needs, over threads of this process.
+    """Threads in place of Ray's workers: nothing is copied and no worker is lost."""
 
-    Nothing is copied and no worker is lost.
-    """
-
-    exceptions = SimpleNamespace(RayError=ConnectionError, RayTaskError=ConnectionError)
+    name = "threads"
+    option = "executor"
+    shares_tokens = True
 
     def __init__(self, devices: int) -> None:
         """Start one thread per device."""
         self.devices, self.pool = devices, ThreadPoolExecutor(devices)
+        self._reports = SimpleQueue[Report]()
 
-    def cluster_resources(self) -> dict[str, float]:
-        """Return one core per thread."""
-        return {"CPU": self.devices}
+    def count_devices(self) -> int:
+        """Return the number of threads."""
+        return self.devices
+
+    def shares_folder(self, folder: Path) -> bool:
+        """Return True: all threads are on this machine."""
+        return True
 
     def put(self, value: object) -> Future[object]:
         """Return a reference to an object."""
@@ -162,49 +166,35 @@ class Threads:
         reference.set_result(value)
         return reference
 
-    def get(self, reference: Future[object]) -> object:
-        """Return the object of a reference."""
-        return reference.result()
+    def start(self, job_id: int, job: Job) -> Future[Any]:
+        """Let a thread carry out a job."""
 
-    def remote(self, function: Callable[..., object]) -> Any:  # noqa: ANN401 - what Ray makes of a function
-        """Return an object through which threads carry out a function."""
+        def carry_out() -> object:
+            values = [
+                argument.result() if isinstance(argument, Future) else argument
+                for argument in job.arguments
+            ]
+            return catch_errors(lambda: run_job(job_id, self._reports.put, job.work, *values))
 
-        def submit(*arguments: object) -> Future[object]:
-            return self.pool.submit(
-                lambda: function(
-                    *(
-                        argument.result() if isinstance(argument, Future) else argument
-                        for argument in arguments
-                    )
-                )
-            )
+        return self.pool.submit(carry_out)
 
-        return SimpleNamespace(options=lambda **options: SimpleNamespace(remote=submit))
+    def finished_jobs(self, running_jobs: Mapping[int, Job]) -> Iterator[FinishedJob]:
+        """Yield the jobs that have ended, after waiting for one."""
+        references = [job.reference for job in running_jobs.values()]
+        wait(references, timeout=WAIT_SECONDS, return_when=FIRST_COMPLETED)
+        for job_id, job in running_jobs.items():
+            if job.reference.done():
+                yield FinishedJob(job_id, job.reference.result())
 
-    def wait(
-        self, references: Sequence[Future[object]], *, num_returns: int, timeout: float
-    ) -> tuple[list[Future[object]], list[Future[object]]]:
-        """Return the finished and the unfinished jobs, after waiting for one."""
-        done, unfinished = wait(references, timeout=timeout, return_when=FIRST_COMPLETED)
-        return list(done), list(unfinished)
+    def read_reports(self) -> list[Report]:
+        """Return the reports since the last call."""
+        return [self._reports.get_nowait() for _ in range(self._reports.qsize())]
 
-    def cancel(self, reference: Future[object]) -> None:
+    def cancel(self, job: Job) -> None:
         """Do not start a job any more."""
-        reference.cancel()
+        job.reference.cancel()
 
-
-class Reports:
-    """The reports of workers, in place of Ray's queue."""
-
-    def __init__(self) -> None:
-        """Start without reports."""
-        self._reports = SimpleQueue[Report]()
-        self.actor = SimpleNamespace(put_nowait=SimpleNamespace(remote=self._reports.put))
-
-    def qsize(self) -> int:
-        """Return the number of reports."""
-        return self._reports.qsize()
-
-    def get_nowait_batch(self, count: int) -> list[Report]:
-        """Return the next reports."""
-        return [self._reports.get_nowait() for _ in range(count)]
+    def stop(self, running_jobs: Sequence[Job]) -> None:
+        """Do not start jobs any more."""
+        for job in running_jobs:
+            self.cancel(job)

@@ -99,6 +99,8 @@ class RunPlan:
     """The names of encoders in results, by spec; by default an encoder has its own name."""
     executor: str = "local"
     """A row of :data:`stsbench.bench.run.EXECUTORS`, or ``ray://HOST:PORT``."""
+    devices: Sequence[str] = ()
+    """The devices of this machine that get a process each from the executor ``devices``."""
     gpus_per_encoder: int | None = None
     """The number of workers that embed for one encoder; None for all free ones."""
     timeout: float | None = None

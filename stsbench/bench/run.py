@@ -397,7 +397,11 @@ callbacks, and the others continue.
 
 EXECUTORS = Registry(
     "executor",
-    {"local": "stsbench.bench.run:run_locally", "ray": "stsbench.bench.ray_run:run_on_ray"},
+    {
+        "local": "stsbench.bench.run:run_locally",
+        "ray": "stsbench.bench.pools:run_on_ray",
+        "devices": "stsbench.bench.pools:run_on_devices",
+    },
     group="executors",
     expected="a function of a context and encoder plans, see stsbench.bench.run:Executor",
 )

@@ -329,6 +329,10 @@ ScoringExecutor = Annotated[
 TrainingLauncher = Annotated[
     str, _work("Where to train: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")
 ]
+ScoringDevices = Annotated[
+    str | None,
+    _work("A process each for GPUs of this machine: 4, or cuda:0,cuda:2; or for cpu,cpu."),
+]
 GpusPerEncoder = Annotated[
     int | None,
     _work(
@@ -338,7 +342,7 @@ GpusPerEncoder = Annotated[
 ]
 Timeout = Annotated[
     float | None,
-    _work("Seconds after which --on ray gives up a job that hangs.", **COUNT),
+    _work("With --devices or --on ray: seconds after which a job that hangs is ended.", **COUNT),
 ]
 Devices = Annotated[
     int | None, _work("With --on ray: GPUs (without a GPU: cores) that train together.", **COUNT)

@@ -58,6 +58,7 @@ def run_command(
     no_store: opt.NoStore = False,
     fresh: opt.Fresh = False,
     on: opt.ScoringExecutor = "local",
+    devices: opt.ScoringDevices = None,
     gpus_per_encoder: opt.GpusPerEncoder = None,
     timeout: opt.Timeout = None,
     dry_run: opt.DryRun = False,
@@ -82,9 +83,19 @@ def run_command(
     from stsbench.api.names import NameResolver
     from stsbench.bench.plan import CleanScoreSettings, RunPlan
     from stsbench.bench.run import EXECUTORS
+    from stsbench.encoders.accelerator import resolve_devices
+    from stsbench.encoders.backends import check_device
 
     catalogue = opt.read_cards(cards)
-    typed = _check_options(context, on)
+    typed = TypedOptions.from_context(context)
+    # A typed executor replaces the devices of the project's file.
+    if "--on" in typed and "--devices" not in typed:
+        devices = None
+    device_names = resolve_devices(devices) if devices is not None else ()
+    for device in dict.fromkeys(device_names):
+        check_device(device)
+    executor = "devices" if device_names else on
+    _check_options(typed, executor)
     if not dry_run:
         continue_in_child(on)
     params = parse_assignments(
@@ -111,14 +122,15 @@ def run_command(
         fresh=fresh,
         seeds=parse_seeds(seeds),
         store=resolve_store(store, no_store=no_store),
-        executor=on,
+        executor=executor,
+        devices=device_names,
         timeout=timeout,
         gpus_per_encoder=gpus_per_encoder,
         clean=CleanScoreSettings(corpora=clean, min_similarity=near, folder=corpora)
         if clean
         else None,
     )
-    EXECUTORS.load_at(on)
+    EXECUTORS.load_at(executor)
     if dry_run:
         exit_code = _forecast(plan, as_json=as_json)
     elif bare:
@@ -180,9 +192,8 @@ def _print_unfinished_runs(specs: Sequence[str]) -> None:
                 print_error(f"not scored: {run}")
 
 
-def _check_options(context: opt.Context, on: str) -> TypedOptions:
-    """Return the options that the user typed; raise StsbenchError if one would have no effect."""
-    typed = TypedOptions.from_context(context)
+def _check_options(typed: TypedOptions, executor: str) -> None:
+    """Raise StsbenchError if an option was typed that would have no effect."""
     typed.forbid_beside("--dry-run", "--verbose", "--plot", "--clean")
     typed.forbid_beside("--json", "--verbose", "--plot")
     typed.forbid_beside("--variants", "--name", "--verbose", "--no-store", "--clean")
@@ -190,8 +201,9 @@ def _check_options(context: opt.Context, on: str) -> TypedOptions:
     typed.forbid_without("--variants", "--plot")
     typed.forbid_without("--plot", "--width")
     typed.forbid_without("--clean", "--near", "--corpora")
-    typed.forbid_elsewhere(on, "--gpus-per-encoder", "--timeout")
-    return typed
+    typed.forbid_beside("--devices", "--on")
+    if executor == "local":
+        typed.forbid("without --devices or --on ray", "--gpus-per-encoder", "--timeout")
 
 
 def _match_names(

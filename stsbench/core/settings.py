@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -125,6 +126,21 @@ def share_cores() -> None:
     """
     if hasattr(os, "getloadavg") and os.getloadavg()[0] > (os.cpu_count() or 1) / 2:
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+@contextmanager
+def limit_threads(n_threads: int) -> Iterator[None]:
+    """Let processes that start in the block compute on so many threads.
+
+    A number that the user has set (``OMP_NUM_THREADS``) is left as it is.
+    """
+    is_set = "OMP_NUM_THREADS" in os.environ
+    os.environ.setdefault("OMP_NUM_THREADS", str(n_threads))
+    try:
+        yield
+    finally:
+        if not is_set:
+            del os.environ["OMP_NUM_THREADS"]
 
 
 def terminal_columns() -> int | None:

@@ -6,10 +6,13 @@ No code elsewhere names a kind of accelerator. Torch has one module per kind (``
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from stsbench.core.errors import StsbenchError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -39,10 +42,49 @@ NEVER_AUTOMATIC = ("mps",)
 """Kinds that are used only if they are named: no score of ours was ever compared on them."""
 
 
+_device_of_process = "auto"
+"""The device that ``auto`` stands for in this process; ``auto`` itself if it is to be found."""
+
+
+def use_device(name: str) -> None:
+    """Let ``auto`` stand for a device in this process, and compute there what names no number."""
+    global _device_of_process
+    import torch
+
+    _device_of_process = name
+    device = torch.device(name)
+    if is_accelerator(device) and device.index is not None:
+        torch.accelerator.set_device_index(device)
+
+
+def resolve_devices(text: str) -> tuple[str, ...]:
+    """Return the devices that a user names by their number, or one by one with commas.
+
+    Args:
+        text: The number of accelerators of this machine to use (of cores, if it has none), or
+            names such as ``cuda:0,cuda:2`` and ``cpu,cpu``.
+
+    Raises:
+        StsbenchError: This machine has fewer.
+    """
+    if not text.isdecimal():
+        return tuple(pick_device(name.strip()) for name in text.split(","))
+    available = [accelerator.device for accelerator in list_accelerators()]
+    available = available or ["cpu"] * (os.cpu_count() or 1)
+    if not 1 <= int(text) <= len(available):
+        raise StsbenchError(
+            f"`devices={text}`: this machine has {len(available)}, from {available[0]} to "
+            f"{available[-1]}"
+        )
+    return tuple(available[: int(text)])
+
+
 def pick_device(name: str) -> str:
     """Return the name of a device; ``auto`` is the accelerator, and the processor without one."""
     import torch
 
+    if name == "auto":
+        name = _device_of_process
     if name != "auto":
         return name
     accelerator = torch.accelerator.current_accelerator(check_available=True)

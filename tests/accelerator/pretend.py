@@ -155,6 +155,9 @@ class PretendModule:
     def current_device(self) -> int:
         return 0
 
+    def set_device(self, device: Any) -> None:
+        self.calls.append("set_device")
+
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.float32, torch.bfloat16, torch.float16]
 

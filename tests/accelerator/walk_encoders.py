@@ -14,6 +14,7 @@ import pytest
 from stsbench.analysis.context import make_analysis
 from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.run import run
+from stsbench.encoders import accelerator
 from stsbench.encoders.engine import embed as engine
 from stsbench.encoders.engine.store import EmbeddingStore
 from stsbench.encoders.fitted import PostProcessed
@@ -167,3 +168,10 @@ def test_batches_are_as_large_as_is_fastest(masked_lm):
     texts = sentences(3000)
     embeddings = engine.Engine(encoder, EmbeddingStore(None))(texts)
     assert len(np.asarray(embeddings)) == 3000 and max(sizes) > 64
+
+
+def test_auto_is_the_device_of_the_process(monkeypatch):
+    monkeypatch.setattr(accelerator, "_device_of_process", "auto")
+    accelerator.use_device("pretend:0")
+    assert accelerator.pick_device("auto") == "pretend:0"
+    assert accelerator.resolve_devices("1") == ("pretend:0",)

@@ -47,6 +47,7 @@ NOT_IN_PYTHON: dict[str, dict[str, str]] = {
         "corpora": "belongs to clean",
         "no_store": "store=None",
         "on": WORKERS,
+        "devices": WORKERS,
         "gpus_per_encoder": WORKERS,
         "timeout": WORKERS,
         "_config": "a settings file gives the defaults of commands",

@@ -167,7 +167,7 @@ def test_an_edited_class_is_scored_again_wherever_its_embeddings_are_stored(
     edited("60")
     moved = Outcome(place, monkeypatch, encoder, store=after)
     assert len(moved.scored) == 3
-    assert all("now embeds otherwise" in line or "set aside" in line for line in moved.noticed)
+    assert all("now embeds otherwise" in line or "scored again" in line for line in moved.noticed)
     again = Outcome(place, monkeypatch, encoder, store=after)
     assert (again.scored, again.noticed) == ([], [])
 

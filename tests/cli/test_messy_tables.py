@@ -99,8 +99,8 @@ def test_a_workbook_with_a_sheet_of_remarks_and_a_title_above_the_table(stsbench
     for row in (["Ratings of 2026"], ["Contact: Anna"]):
         workbook.active.append(row)
     sheet = workbook.create_sheet("Paare")
-    for row in ([None, "Export of 1 March"], [], ["Satz A", "Satz B", "Score"], *PAIRS):
-        sheet.append(row)
+    for cells in ([None, "Export of 1 March"], [], ["Satz A", "Satz B", "Score"], *PAIRS):
+        sheet.append(cells)
     workbook.save("titel.xlsx")
     stsbench.fine("new", "task", "titel.xlsx", "--language", "de")
     card, split = drafted("titel")

@@ -38,7 +38,7 @@ def smaller(work):
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 small()
-hands.run_job = smaller(hands.run_job)
+hands.run_job_on_ray = smaller(hands.run_job_on_ray)
 sys.exit(main(sys.argv[1:]))
 """
 """The command with small blocks, so that a short run writes many."""

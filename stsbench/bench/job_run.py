@@ -1,10 +1,9 @@
-"""A run on Ray: the work on each encoder is divided into jobs for the workers of Ray."""
+"""A run on several workers: the work on each encoder is divided into jobs for them."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import ceil
@@ -15,12 +14,11 @@ from stsbench.bench.embedder import TaskEmbedder
 from stsbench.bench.plan import Cell, EncoderPlan, RunPlan
 from stsbench.bench.progress import JobProgress, ProgressTracker
 from stsbench.bench.protocols import PlannedTask
-from stsbench.bench.ray_jobs import EncoderJobs, FinishedJob, Job, may_succeed_again, run_job
-from stsbench.bench.run import RunContext, run_locally
+from stsbench.bench.run import RunContext
 from stsbench.bench.score import select_current
+from stsbench.bench.workers import EncoderJobs, Job, Reference, WorkerPool, may_succeed_again
 from stsbench.core import settings
 from stsbench.core.errors import EncoderError
-from stsbench.core.provenance import scoring_versions
 from stsbench.core.wording import as_one_line
 from stsbench.encoders.base import TokenEncoder
 from stsbench.encoders.engine.embed import Engine
@@ -29,53 +27,27 @@ from stsbench.results.folder import write_result
 from stsbench.results.record import Result
 
 
-def run_on_ray(context: RunContext, encoder_plans: Sequence[EncoderPlan]) -> Iterator[Result]:
-    """Carry out encoder plans on the workers of Ray, and yield the Results of all cells.
+class JobRun:
+    """A run whose jobs are carried out by a pool of workers."""
 
-    New Results are written as they are computed, and all are yielded when the last job has ended,
-    in the order of the plans. Cells that could not be scored are reported, and yield nothing.
-
-    Args:
-        context: The run; its plan names Ray's address.
-        encoder_plans: The encoders with their cells; if no cell is missing, Ray is not started.
-    """
-    if not any(encoder_plan.missing_cells for encoder_plan in encoder_plans):
-        yield from run_locally(context, encoder_plans)
-        return
-    libraries = {library for encoder_plan in encoder_plans for library in encoder_plan.libraries}
-    with (
-        ray_cluster.connect_ray(context.plan.executor, libraries) as ray,
-        ray_cluster.serve_files(ray),
-    ):
-        yield from RayRun(context, ray, libraries).results(encoder_plans)
-
-
-class RayRun:
-    """A run whose jobs are distributed by Ray."""
-
-    def __init__(
-        self, context: RunContext, ray: ray_cluster.Ray, libraries: Iterable[str] = ()
-    ) -> None:
+    def __init__(self, context: RunContext, pool: WorkerPool) -> None:
         """Start without any job.
 
         Args:
             context: The run in this process.
-            ray: The package ``ray``, which is connected.
-            libraries: The packages that the encoders name.
+            pool: The workers.
         """
         self.context = context
-        self.ray = ray
+        self.pool = pool
         self.tracker = ProgressTracker()
-        self.versions: Mapping[str, str] = scoring_versions(libraries)
-        """The versions on this machine, which every worker must have."""
         self.running_jobs: dict[int, Job] = {}
         """The started jobs that have not ended, by id."""
         self.waiting_encoders: deque[EncoderPlan] = deque()
         """The encoders that have not started."""
         self.result_by_cell: dict[Cell, Result] = {}
         """The new and the current results so far."""
-        self._references: dict[Hashable, ray_cluster.Reference] = {}
-        """Ray's references to objects that several jobs need: texts and tasks."""
+        self._references: dict[Hashable, Reference] = {}
+        """The references to objects that several jobs need: texts and tasks."""
         self._last_job_id = 0
 
     @cached_property
@@ -85,9 +57,7 @@ class RayRun:
         It is true if all machines see the same folder, if there is one machine only, and if
         embeddings are not stored at all.
         """
-        if self._store_root is None or ray_cluster.starts_own_ray(self.context.plan.executor):
-            return True
-        return ray_cluster.is_shared_folder(self.ray, self._store_root)
+        return self._store_root is None or self.pool.shares_folder(self._store_root)
 
     @property
     def _store_root(self) -> Path | None:
@@ -107,33 +77,20 @@ class RayRun:
         has_fixed_folder = self.is_store_shared or self.context.plan.store != "default"
         return replace(self.context.plan, store=self._store_root if has_fixed_folder else "default")
 
-    @cached_property
-    def _report_queue(self) -> ray_cluster.Ray:
-        """Ray's queue to which running jobs add their :class:`workers.Report`."""
-        from ray.util.queue import Queue
-
-        # If its process is lost, another replaces it; lost reports would only have been shown.
-        return Queue(actor_options={"num_cpus": 0, "max_restarts": -1})
-
-    @property
-    def _n_gpus(self) -> int:
-        """The number of GPUs of all machines."""
-        return int(self.ray.cluster_resources().get("GPU", 0))
-
     def _count_free_devices(self) -> int:
-        """Count the further workers that could embed: one per GPU, or per core without GPUs."""
-        devices = self._n_gpus or max(1, int(self.ray.cluster_resources().get("CPU", 0)))
-        return devices - sum(job.needs_device for job in self.running_jobs.values())
+        """Count the further workers that could embed."""
+        n_busy = sum(job.needs_device for job in self.running_jobs.values())
+        return self.pool.count_devices() - n_busy
 
-    def put(self, value: object) -> ray_cluster.Reference:
-        """Store an object in Ray, and return Ray's reference to it.
+    def put(self, value: object) -> Reference:
+        """Store an object for the workers, and return its reference.
 
         Raises:
             EncoderError: It cannot be sent to other processes, for example because of what a
                 user's encoder holds, or the cluster lacks a module that it needs.
         """
         try:
-            return self.ray.put(value)
+            return self.pool.put(value)
         except Exception as error:  # a user's object may raise anything if it cannot be sent
             reason = as_one_line(error)[:200]
             # Reading the object there imports its modules; this process has them already.
@@ -143,11 +100,11 @@ class RayRun:
                     "what this one has, stsbench in the same version too"
                 ) from error
             raise EncoderError(
-                f"cannot be sent to another process ({reason}); leave out `executor`"
+                f"cannot be sent to another process ({reason}); leave out `{self.pool.option}`"
             ) from error
 
-    def put_once(self, value: Hashable) -> ray_cluster.Reference:
-        """Return Ray's reference to an object; equal objects are stored in Ray only once."""
+    def put_once(self, value: Hashable) -> Reference:
+        """Return the reference to an object; equal objects are stored only once."""
         if value not in self._references:
             self._references[value] = self.put(value)
         return self._references[value]
@@ -169,13 +126,13 @@ class RayRun:
                     )
                     encoder_jobs.remaining_steps = self._iterate_steps(encoder_jobs)
                     self._start_next_step(encoder_jobs)
-                for finished in self._finished_jobs():
+                for finished in self.pool.finished_jobs(dict(self.running_jobs)):
                     self._handle_outcome(finished.job_id, finished.outcome)
                 self._read_reports()
                 self._cancel_overdue_jobs()
                 self._report_progress()
         finally:
-            ray_cluster.stop_jobs(self.ray, [job.reference for job in self.running_jobs.values()])
+            self.pool.stop(list(self.running_jobs.values()))
         for encoder_plan in encoder_plans:
             for cell in encoder_plan.cells:
                 if cell in self.result_by_cell:
@@ -325,7 +282,8 @@ class RayRun:
         """Yield the steps by which several workers embed texts: first tokenize them, then embed.
 
         No step is yielded if the store lacks none of the texts. Tokenizing is a step of its own
-        only for several jobs without GPUs; otherwise each embedding job tokenizes itself.
+        only for several jobs of workers that share tokens; otherwise each embedding job tokenizes
+        itself.
 
         Args:
             encoder_jobs: The encoder; its ``embedding_fields`` are set at the end.
@@ -344,8 +302,8 @@ class RayRun:
         # Sorted: each job plans the same batches, of which it takes its share.
         texts_reference = self.put_once(tuple(sorted(set(texts))))
         tokenizing_jobs: list[Job] = []
-        # On a GPU each job has a process of its own, which would load the weights only for tokens.
-        if n_jobs > 1 and not self._n_gpus and isinstance(engine.encoder, TokenEncoder):
+        can_share_tokens = self.pool.shares_tokens and isinstance(engine.encoder, TokenEncoder)
+        if n_jobs > 1 and can_share_tokens:
             tokenizing_jobs = encoder_jobs.make_share_jobs(
                 n_jobs, "tokenising", workers.tokenize_share, texts_reference
             )
@@ -357,7 +315,7 @@ class RayRun:
             texts_reference,
             self.worker_plan.store,
             self.is_store_shared,
-            # Ray replaces these by the results of those jobs, which are the tokens.
+            # These stand for the results of those jobs, which are the tokens.
             *(job.reference for job in tokenizing_jobs),
             sentences_per_job=ceil(n_missing / n_jobs),
         )
@@ -376,7 +334,7 @@ class RayRun:
         encoder_jobs: EncoderJobs,
         embedder: TaskEmbedder,
         tasks: Sequence[PlannedTask],
-        embedding_result: ray_cluster.Reference | None,
+        embedding_result: Reference | None,
     ) -> Job:
         """Make a job that scores the missing cells of tasks, and embeds first if nothing else did.
 
@@ -384,7 +342,7 @@ class RayRun:
             encoder_jobs: The encoder.
             embedder: Its embedder on this machine.
             tasks: One task if its sentences are embedded, else all tasks of the encoder.
-            embedding_result: Ray's reference to the JobResult of all embedding jobs together; None
+            embedding_result: The reference to the JobResult of all embedding jobs together; None
                 if this job embeds.
         """
         task_names = {task.name for task in tasks}
@@ -424,27 +382,10 @@ class RayRun:
                 self._submit(job)
 
     def _submit(self, job: Job) -> None:
-        """Start a job on a worker, under a new id; a job that needs a device gets a GPU, if any."""
+        """Start a job on a worker, under a new id."""
         self._last_job_id += 1
-        gpus = 1 if job.needs_device and self._n_gpus else 0
-        remote = self.ray.remote(run_job).options(
-            num_cpus=1, num_gpus=gpus, name=job.label, max_retries=0
-        )
-        job.reference = remote.remote(
-            self._last_job_id, self._report_queue, self.versions, job.work, *job.arguments
-        )
+        job.reference = self.pool.start(self._last_job_id, job)
         self.running_jobs[self._last_job_id] = job
-
-    def _finished_jobs(self) -> Iterator[FinishedJob]:
-        """Yield the jobs that have ended; waits ``WAIT_SECONDS`` at most until one has."""
-        job_id_by_reference = {job.reference: job_id for job_id, job in self.running_jobs.items()}
-        references = list(job_id_by_reference)
-        self.ray.wait(references, num_returns=1, timeout=ray_cluster.WAIT_SECONDS)
-        # Many may have ended while earlier ones were handled.
-        ready, _ = self.ray.wait(references, num_returns=len(references), timeout=0)
-        for reference in ready:
-            outcome = ray_cluster.fetch_result(self.ray, reference)
-            yield FinishedJob(job_id_by_reference[reference], outcome)
 
     def _handle_outcome(self, job_id: int, outcome: workers.JobResult | Exception) -> None:
         """Remove a job that has ended; store its result, or start it again, or report its error.
@@ -521,7 +462,7 @@ class RayRun:
         # The files are on the disk now, and would only fill the memory.
         job.result = replace(job_result, store_files={})
         run_fields = {
-            "on": "ray",
+            "on": self.pool.name,
             "tries": job.tries,
             **encoder_jobs.embedding_fields,
             "device": job_result.device or encoder_jobs.embedding_fields.get("device"),
@@ -539,11 +480,7 @@ class RayRun:
 
     def _read_reports(self) -> None:
         """Pass the reports that running jobs have sent since the last call to the tracker."""
-        reports: Sequence[workers.Report] = ()
-        # If the queue's process was lost, its reports are missing, and the run continues.
-        with suppress(self.ray.exceptions.RayError):
-            reports = self._report_queue.get_nowait_batch(self._report_queue.qsize())
-        for report in reports:
+        for report in self.pool.read_reports():
             job = self.running_jobs.get(report.job_id)
             if job is not None:
                 self.tracker.update(
@@ -561,9 +498,7 @@ class RayRun:
         """Cancel the jobs that run longer than the plan's timeout, and treat them as failed."""
         timeout = self.context.plan.timeout
         for job_id in self.tracker.overdue_jobs(list(self.running_jobs), timeout):
-            # By force: the process may hang.
-            with suppress(self.ray.exceptions.RayError):
-                self.ray.cancel(self.running_jobs[job_id].reference, force=True)
+            self.pool.cancel(self.running_jobs[job_id])
             self._handle_outcome(job_id, EncoderError(f"not done within {timeout:g} s (`timeout`)"))
 
     def _report_progress(self) -> None:

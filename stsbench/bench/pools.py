@@ -1,0 +1,409 @@
+"""Pools of workers that carry out the jobs of a run: Ray's, and processes of this machine.
+
+Ray's are of this machine or of a cluster. The processes need no Ray: each uses one device, and what
+they get lies as pickles in a temporary folder of the run.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stsbench.bench import ray_cluster, workers
+from stsbench.bench.job_run import JobRun
+from stsbench.bench.plan import EncoderPlan
+from stsbench.bench.run import RunContext, run_locally
+from stsbench.bench.workers import FinishedJob, Job, Reference, run_job
+from stsbench.core import settings
+from stsbench.core.errors import StsbenchError
+from stsbench.core.provenance import scoring_versions
+from stsbench.encoders.accelerator import use_device
+from stsbench.results.record import Result
+
+
+def run_on_ray(context: RunContext, encoder_plans: Sequence[EncoderPlan]) -> Iterator[Result]:
+    """Carry out encoder plans on the workers of Ray, and yield the Results of all cells.
+
+    New Results are written as they are computed, and all are yielded when the last job has ended,
+    in the order of the plans. Cells that could not be scored are reported, and yield nothing.
+
+    Args:
+        context: The run; its plan names Ray's address.
+        encoder_plans: The encoders with their cells; if no cell is missing, Ray is not started.
+    """
+    if not any(encoder_plan.missing_cells for encoder_plan in encoder_plans):
+        yield from run_locally(context, encoder_plans)
+        return
+    libraries = {library for encoder_plan in encoder_plans for library in encoder_plan.libraries}
+    executor = context.plan.executor
+    with (
+        ray_cluster.connect_ray(executor, libraries) as ray,
+        ray_cluster.serve_files(ray),
+    ):
+        pool = RayPool(ray, is_own_ray=ray_cluster.starts_own_ray(executor), libraries=libraries)
+        yield from JobRun(context, pool).results(encoder_plans)
+
+
+class RayPool:
+    """The workers of Ray: one per GPU for jobs that embed, and one per core for others."""
+
+    name = "ray"
+    option = "executor"
+
+    def __init__(
+        self, ray: ray_cluster.Ray, *, is_own_ray: bool, libraries: Iterable[str] = ()
+    ) -> None:
+        """Start without any job.
+
+        Args:
+            ray: The package ``ray``, which is connected.
+            is_own_ray: Whether Ray runs on this machine only.
+            libraries: The packages that the encoders name.
+        """
+        self.ray = ray
+        self.is_own_ray = is_own_ray
+        self.versions: Mapping[str, str] = scoring_versions(libraries)
+        """The versions on this machine, which every worker must have."""
+
+    @cached_property
+    def _report_queue(self) -> ray_cluster.Ray:
+        """Ray's queue to which running jobs add their :class:`workers.Report`."""
+        from ray.util.queue import Queue
+
+        # If its process is lost, another replaces it; lost reports would only have been shown.
+        return Queue(actor_options={"num_cpus": 0, "max_restarts": -1})
+
+    @property
+    def _n_gpus(self) -> int:
+        """The number of GPUs of all machines."""
+        return int(self.ray.cluster_resources().get("GPU", 0))
+
+    @property
+    def shares_tokens(self) -> bool:
+        """Whether workers tokenize for each other, which they do without GPUs.
+
+        On a GPU each job has a process of its own, which would load the weights only for tokens.
+        """
+        return not self._n_gpus
+
+    def count_devices(self) -> int:
+        """Return the number of GPUs of all machines, or of cores if there are no GPUs."""
+        return self._n_gpus or max(1, int(self.ray.cluster_resources().get("CPU", 0)))
+
+    def shares_folder(self, folder: Path) -> bool:
+        """Return whether all machines see the same folder, or there is one machine only."""
+        return self.is_own_ray or ray_cluster.is_shared_folder(self.ray, folder)
+
+    def put(self, value: object) -> Reference:
+        """Store an object in Ray, and return Ray's reference to it."""
+        return self.ray.put(value)
+
+    def start(self, job_id: int, job: Job) -> Reference:
+        """Start a job on a worker; one that needs a device gets a GPU, if there are any."""
+        gpus = 1 if job.needs_device and self._n_gpus else 0
+        remote = self.ray.remote(run_job_on_ray).options(
+            num_cpus=1, num_gpus=gpus, name=job.label, max_retries=0
+        )
+        return remote.remote(job_id, self._report_queue, self.versions, job.work, *job.arguments)
+
+    def finished_jobs(self, running_jobs: Mapping[int, Job]) -> Iterator[FinishedJob]:
+        """Yield the jobs that have ended; waits ``WAIT_SECONDS`` at most until one has."""
+        job_id_by_reference = {job.reference: job_id for job_id, job in running_jobs.items()}
+        references = list(job_id_by_reference)
+        self.ray.wait(references, num_returns=1, timeout=ray_cluster.WAIT_SECONDS)
+        # Many may have ended while earlier ones were handled.
+        ready, _ = self.ray.wait(references, num_returns=len(references), timeout=0)
+        for reference in ready:
+            outcome = ray_cluster.fetch_result(self.ray, reference)
+            yield FinishedJob(job_id_by_reference[reference], outcome)
+
+    def read_reports(self) -> Sequence[workers.Report]:
+        """Return the reports that running jobs have sent since the last call."""
+        reports: Sequence[workers.Report] = ()
+        # If the queue's process was lost, its reports are missing, and the run continues.
+        with suppress(self.ray.exceptions.RayError):
+            reports = self._report_queue.get_nowait_batch(self._report_queue.qsize())
+        return reports
+
+    def cancel(self, job: Job) -> None:
+        """End a job by force: its process may hang."""
+        with suppress(self.ray.exceptions.RayError):
+            self.ray.cancel(job.reference, force=True)
+
+    def stop(self, running_jobs: Sequence[Job]) -> None:
+        """Stop running jobs as Ctrl-C does: workers write what they have embedded."""
+        ray_cluster.stop_jobs(self.ray, [job.reference for job in running_jobs])
+
+
+def run_job_on_ray(
+    job_id: int,
+    report_queue: ray_cluster.Ray,
+    versions: Mapping[str, str],
+    work: Callable[..., workers.JobResult],
+    *arguments: object,
+) -> workers.JobResult | Exception:
+    """Carry out a job on a worker of Ray, and return its result or its error, which is not raised.
+
+    Args:
+        job_id: The job, as its reports name it.
+        report_queue: The queue of the run, which gets the reports on the job's progress.
+        versions: The versions that this machine must have, by package.
+        work: The function of the job.
+        arguments: Its arguments after the reporter.
+    """
+
+    def checked_work() -> workers.JobResult:
+        ray_cluster.check_versions(versions)
+        return run_job(job_id, report_queue.actor.put_nowait.remote, work, *arguments)
+
+    return ray_cluster.catch_errors(checked_work)
+
+
+def run_on_devices(context: RunContext, encoder_plans: Sequence[EncoderPlan]) -> Iterator[Result]:
+    """Carry out encoder plans by a process for each device, and yield the Results of all cells.
+
+    New Results are written as they are computed, and all are yielded when the last job has ended,
+    in the order of the plans. Cells that could not be scored are reported, and yield nothing.
+
+    Args:
+        context: The run; its plan names the devices.
+        encoder_plans: The encoders with their cells; if no cell is missing, no process is started.
+
+    Raises:
+        StsbenchError: There are no devices, or the encoders' parameters name one too.
+    """
+    plan = context.plan
+    if not plan.devices:
+        raise StsbenchError("`executor=devices` needs `devices`, such as 4, or cuda:0,cuda:2")
+    if "device" in plan.params:
+        raise StsbenchError(
+            f"each of the `devices` has encoders of its own; leave out `params=device="
+            f"{plan.params['device']}`"
+        )
+    if not any(encoder_plan.missing_cells for encoder_plan in encoder_plans):
+        yield from run_locally(context, encoder_plans)
+        return
+    yield from JobRun(context, ProcessPool(plan.devices)).results(encoder_plans)
+
+
+class PickledValue(NamedTuple):
+    """The reference to an object that lies in a file."""
+
+    path: Path
+
+    def load(self) -> Any:  # noqa: ANN401 - whatever was stored
+        """Return the object, a new one at each call."""
+        return pickle.loads(self.path.read_bytes())
+
+    def store(self, value: object) -> None:
+        """Store an object in the file."""
+        self.path.write_bytes(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
+
+
+class StartedJob(NamedTuple):
+    """A job as a process gets it."""
+
+    job_id: int
+    call: PickledValue
+    """Its function and arguments."""
+    outcome: PickledValue
+    """Where the process stores its result or its error."""
+
+
+@dataclass(eq=False)
+class DeviceProcess:
+    """A process that uses one device."""
+
+    process: BaseProcess
+    connection: Connection
+    """Sends jobs to the process, and receives reports and the ids of jobs that have ended."""
+    job: StartedJob | None = None
+    """The job that it carries out; None if it waits for one."""
+
+
+class ProcessPool:
+    """Processes of this machine, one per device; each embeds and scores, one job at a time."""
+
+    name = "devices"
+    option = "devices"
+    shares_tokens = True
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        """Start without any process.
+
+        Args:
+            devices: The devices, as torch names them; one that occurs twice gets two processes.
+        """
+        self.devices = devices
+        self._processes: dict[int, DeviceProcess] = {}
+        """The processes, by the index of the device."""
+        self._waiting_jobs: deque[StartedJob] = deque()
+        self._reports: list[workers.Report] = []
+        self._folder = tempfile.TemporaryDirectory(prefix="stsbench-", ignore_cleanup_errors=True)
+        self._file_numbers = count()
+
+    def count_devices(self) -> int:
+        """Return the number of processes."""
+        return len(self.devices)
+
+    def shares_folder(self, folder: Path) -> bool:
+        """Return True: all processes are on this machine."""
+        return True
+
+    def put(self, value: object) -> Reference:
+        """Store an object for the processes; raises whatever pickling it raises."""
+        reference = self._new_reference()
+        reference.store(value)
+        return reference
+
+    def _new_reference(self) -> PickledValue:
+        return PickledValue(Path(self._folder.name) / str(next(self._file_numbers)))
+
+    def start(self, job_id: int, job: Job) -> Reference:
+        """Let a process carry out a job, as soon as one is free."""
+        call = self.put((job.work, job.arguments))
+        started_job = StartedJob(job_id, call, outcome=self._new_reference())
+        self._waiting_jobs.append(started_job)
+        self._send_jobs()
+        return started_job.outcome
+
+    def _send_jobs(self) -> None:
+        """Send waiting jobs to free processes, which are started if they are missing."""
+        for index, device in enumerate(self.devices):
+            if not self._waiting_jobs:
+                return
+            if index not in self._processes:
+                self._processes[index] = self._start_process(device)
+            process = self._processes[index]
+            if process.job is None:
+                process.job = self._waiting_jobs.popleft()
+                # A process that has just died is noticed when its answer is awaited.
+                with suppress(OSError):
+                    process.connection.send(process.job)
+
+    def _start_process(self, device: str) -> DeviceProcess:
+        """Start a process, which gets its share of the cores."""
+        context = get_context("spawn")
+        connection, connection_of_process = context.Pipe()
+        process = context.Process(
+            target=carry_out_jobs, args=(connection_of_process, device), name=f"stsbench {device}"
+        )
+        has_affinity = hasattr(os, "sched_getaffinity")
+        n_cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+        # Ctrl-C in a terminal reaches it too: nothing but a job is to be interrupted by it.
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            with settings.limit_threads(max(1, n_cores // len(self.devices))):
+                process.start()
+        finally:
+            signal.signal(signal.SIGINT, handler)
+        # Else the end of the process would not be noticed.
+        connection_of_process.close()
+        return DeviceProcess(process, connection)
+
+    def finished_jobs(self, running_jobs: Mapping[int, Job]) -> Iterator[FinishedJob]:
+        """Yield the jobs that have ended; waits ``WAIT_SECONDS`` at most for news of a process."""
+        self._send_jobs()
+        busy_processes = {
+            index: process for index, process in self._processes.items() if process.job is not None
+        }
+        ready_connections = wait(
+            [process.connection for process in busy_processes.values()],
+            timeout=ray_cluster.WAIT_SECONDS,
+        )
+        for index, process in busy_processes.items():
+            if process.job is None or process.connection not in ready_connections:
+                continue
+            try:
+                message = process.connection.recv()
+                if isinstance(message, workers.Report):
+                    self._reports.append(message)
+                    continue
+                outcome = process.job.outcome.load()
+            except (EOFError, OSError):
+                outcome = ray_cluster.WorkerLost(ray_cluster.LOSS_REASONS["WorkerCrashedError"])
+                del self._processes[index]
+            job_id = process.job.job_id
+            process.job = None
+            self._send_jobs()
+            yield FinishedJob(job_id, outcome)
+
+    def read_reports(self) -> Sequence[workers.Report]:
+        """Return the reports that running jobs have sent since the last call."""
+        reports, self._reports = self._reports, []
+        return reports
+
+    def cancel(self, job: Job) -> None:
+        """End the process of a job; another one replaces it when a job needs it."""
+        for index, process in list(self._processes.items()):
+            if process.job is not None and process.job.outcome == job.reference:
+                process.process.kill()
+                del self._processes[index]
+
+    def stop(self, running_jobs: Sequence[Job]) -> None:
+        """End all processes; those with a job end as by Ctrl-C: they write what they embedded."""
+        for process in self._processes.values():
+            if process.job is not None and process.process.pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(process.process.pid, signal.SIGINT)
+            process.connection.close()
+        for process in self._processes.values():
+            process.process.join(ray_cluster.STOP_SECONDS)
+            process.process.kill()
+        self._folder.cleanup()
+
+
+def carry_out_jobs(connection: Connection, device: str) -> None:
+    """Carry out jobs until the run ends: the main function of a process.
+
+    Args:
+        connection: Receives jobs, and sends reports and the ids of jobs that have ended.
+        device: The device that ``auto`` stands for in this process.
+    """
+    # As workers of Ray, it prints nothing: what matters is in the results of jobs.
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    signal.signal(signal.SIGINT, _interrupt_once)
+    # The run has ended, or its process has, or a terminal has sent Ctrl-C to all of them.
+    with suppress(EOFError, OSError, KeyboardInterrupt):
+        while True:
+            job: StartedJob = connection.recv()
+            connection.send(_carry_out(job, connection, device))
+
+
+def _carry_out(job: StartedJob, connection: Connection, device: str) -> int:
+    """Carry out a job, store its result or its error in its file, and return its id."""
+
+    def call_and_store() -> None:
+        use_device(device)
+        work, arguments = job.call.load()
+        values = [
+            argument.load() if isinstance(argument, PickledValue) else argument
+            for argument in arguments
+        ]
+        job.outcome.store(run_job(job.job_id, connection.send, work, *values))
+
+    error = ray_cluster.catch_errors(call_and_store)
+    if error is not None:
+        job.outcome.store(error)
+    return job.job_id
+
+
+def _interrupt_once(signal_number: int, frame: object) -> None:
+    """Interrupt the job: a terminal and the run may both send the signal, while it is stored."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
