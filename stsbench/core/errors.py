@@ -47,7 +47,7 @@ class Remedy(NamedTuple):
         for remedy in (self, *self.further):
             arguments = dict(remedy.arguments)
             if remedy.action == "list":
-                cards = _CARDS.get(arguments["kind"])
+                cards = _CARDS.get(str(arguments["kind"]))
                 calls += [f"stsbench.Catalogue().paths({cards!r}) lists them"] if cards else []
                 continue
             # No function of Python's has it: results are saved in it.
