@@ -35,6 +35,8 @@ Seed = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 
 class _Corpus(msgspec.Struct, frozen=True):
     sha256: str = ""
+    drawn_from: str = ""
+    """The sha256 of the text that the run drew its rows from; empty if it drew none."""
 
 
 class _SelectedCheckpoint(msgspec.Struct, frozen=True):
@@ -99,9 +101,8 @@ class TrainedRun(msgspec.Struct, frozen=True, kw_only=True):
         """The hash that its results carry: of its recipe, of its base's files and of its text."""
         card = self.card
         other_base = self.base_files if self._has_other_base(card) else None
-        return trained_digest(
-            card, other_base=other_base, files=self.base_files, corpus=self.corpus.sha256
-        )
+        text_hash = self.corpus.drawn_from or self.corpus.sha256
+        return trained_digest(card, other_base=other_base, files=self.base_files, corpus=text_hash)
 
     def _has_other_base(self, card: RecipeCard) -> bool:
         """Return whether the user replaced the base that the recipe names by another one.

@@ -382,7 +382,12 @@ def _write_record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -
         "given_base": plan.base,
         **({"base_files": trainer.base.digests()} if trainer.base else {}),
         **({"teachers": teachers.fingerprints()} if teachers.encoders else {}),
-        "corpus": {"name": corpus.name, "sha256": corpus.sha256, "rows": len(corpus)},
+        "corpus": {
+            "name": corpus.name,
+            "sha256": corpus.sha256,
+            "rows": len(corpus),
+            **({"drawn_from": corpus.drawn_from} if corpus.drawn_from else {}),
+        },
         "overlap": find_overlaps(plan, corpus, trainer.base, teachers=teachers.encoders),
         "steps": outcome.steps,
         "chosen": outcome.selected_point,

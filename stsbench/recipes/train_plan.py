@@ -355,7 +355,8 @@ def _draw_rows(corpus: Corpus, n_rows: int, *, seed: int, upsample: bool) -> Cor
         # With a number of its own beside the seed: other draws of the run are independent of it.
         rng = np.random.default_rng([seed, 7])
         rows = np.sort(rng.choice(len(corpus), n_rows, replace=False))
-    selected = corpus.take(rows.tolist())
+    # Each seed draws other rows: what its seeds have in common is the text that they draw from.
+    selected = replace(corpus.take(rows.tolist()), drawn_from=corpus.sha256)
     if not upsample:
         return selected
     check_unordered(corpus, key="upsample")

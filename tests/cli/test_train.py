@@ -45,6 +45,22 @@ def test_a_recipe_is_trained_and_its_name_is_an_encoder(stsbench, cards, little)
     assert [result["train_seed"] for result in one["results"]] == [2]
 
 
+def test_seeds_that_draw_rows_of_their_own_are_seeds_of_one_recipe(stsbench, cards, little):
+    stsbench.fine(
+        *little, "--seeds", "1,2", "--set", "steps=4", "--set", "rows=40", "--name", "few"
+    )
+    texts = [
+        json.loads(Path(f"runs/few/seed{seed}/run.json").read_text())["corpus"] for seed in (1, 2)
+    ]
+    assert texts[0]["sha256"] != texts[1]["sha256"]
+    assert texts[0]["drawn_from"] == texts[1]["drawn_from"]
+    out = stsbench.fine("run", "few", "--tasks", "quickstart-en", "--cards", cards)
+    # One row with a deviation over both seeds.
+    assert out.count("±") >= 1 and "few(1)" not in out and "few(2)" not in out
+    results = stsbench.json("run", "few", "--tasks", "quickstart-en", "--cards", cards)["results"]
+    assert len({result["encoder_card"] for result in results}) == 1 and len(results) == 2
+
+
 def test_the_recipe_s_own_text_is_no_other_recipe(stsbench, cards, masked_lm):
     train = ("train", "little", "--base", masked_lm, "--cards", cards, "--dry-run")
     assert stsbench.json(*train, "--text", "./text.txt")["recipe"] == "little"

@@ -528,6 +528,8 @@ class Corpus:
     table: pa.Table = field(repr=False)
     blanks: int = 0
     """The number of empty fields that were made one space, as in SimCSE's code."""
+    drawn_from: str = ""
+    """The sha256 of the corpus that these rows were drawn from; empty if none were drawn."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
