@@ -20,6 +20,7 @@ LIBRARIES_OWN = {
     "accelerator/pretend.py: _pytree",
     "accelerator/pretend.py: _setup_privateuseone_for_python_backend",
     "accelerator/pretend.py: func._schema",
+    "accelerator/walk_all.py: func._schema",
     "accelerator/pretend.py: torch.Tensor._make_wrapper_subclass",
 }
 """Private names of libraries, with the reason why nothing else does."""

@@ -42,16 +42,16 @@ NEVER_AUTOMATIC = ("mps",)
 """Kinds that are used only if they are named: no score of ours was ever compared on them."""
 
 
-_device_of_process = "auto"
+device_of_process = "auto"
 """The device that ``auto`` stands for in this process; ``auto`` itself if it is to be found."""
 
 
 def use_device(name: str) -> None:
     """Let ``auto`` stand for a device in this process, and compute there what names no number."""
-    global _device_of_process
+    global device_of_process
     import torch
 
-    _device_of_process = name
+    device_of_process = name
     device = torch.device(name)
     if is_accelerator(device) and device.index is not None:
         torch.accelerator.set_device_index(device)
@@ -84,7 +84,7 @@ def pick_device(name: str) -> str:
     import torch
 
     if name == "auto":
-        name = _device_of_process
+        name = device_of_process
     if name != "auto":
         return name
     accelerator = torch.accelerator.current_accelerator(check_available=True)

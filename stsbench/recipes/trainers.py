@@ -90,7 +90,7 @@ class LoopTrainer(Trainer):
         params = cls.check(plan, method)
         checkpoint = find_start(plan)
         validate = load_validation(plan)
-        learner = _make_learner(plan, method, params, checkpoint)
+        learner = make_learner(plan, method, params, checkpoint)
         workers = check_workers(plan.workers, learner, ranks=plan.processes.ranks)
         corpus = load_text(plan)
         # ``needs`` are the columns that the method reads.
@@ -184,7 +184,7 @@ class LoopTrainer(Trainer):
         )
 
 
-def _make_learner(
+def make_learner(
     plan: TrainPlan, method: type[Learner], params: Mapping[str, Any], checkpoint: Checkpoint
 ) -> Learner:
     """Load the student, seed torch, and make a method's learner of them; check that it can train.

@@ -144,7 +144,7 @@ def test_a_number_stands_for_the_first_devices(monkeypatch):
 
 
 def test_auto_is_the_device_of_the_process(monkeypatch):
-    monkeypatch.setattr(accelerator, "_device_of_process", "auto")
+    monkeypatch.setattr(accelerator, "device_of_process", "auto")
     monkeypatch.setattr(
         torch.accelerator, "current_accelerator", lambda **kinds: torch.device("cuda")
     )

@@ -73,7 +73,7 @@ def test_a_dry_run_says_how_many_what_is_known_and_how_long(stsbench, call, monk
     }  # fmt: skip
     with monkeypatch.context() as without_model:
         # A forecast loads no model, so that it cannot train one.
-        without_model.setattr("stsbench.recipes.trainers._make_learner", None)
+        without_model.setattr("stsbench.recipes.trainers.make_learner", None)
         assert stsbench.json(*call, "--dry-run") == counts
         assert "time        unknown before one is complete" in stsbench.fine(*call, "--dry-run")
     assert not Path("runs").exists() and not Path("sweeps").exists()

@@ -153,7 +153,8 @@ MADE: Mapping[str, Made] = {
         over_bert,
         {"k": 3, "normalise": False, "base_params": {"pooling": "max"}},
         keeps=FIT,
-        atol=1e-4,
+        # Directions of little variance are scaled up, and rounding with them.
+        atol=5e-4,
     ),
     "calibration": Made(
         lambda f, b: {**over_bert(f, b), "remove": 1},

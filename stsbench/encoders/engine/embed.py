@@ -176,7 +176,7 @@ class Engine:
         """The number of texts in those batches."""
         self._parts_per_batch = 1
         """The number of parts of each batch: more than 1 if the device's memory is too small."""
-        self._side_by_side: SideBySide | None = None
+        self.side_by_side: SideBySide | None = None
         """Divides the processor among batches; None until there are enough of them."""
 
     def __call__(self, sentences: Sequence[str]) -> StoredEmbeddings:
@@ -307,9 +307,9 @@ class Engine:
             with ThreadPoolExecutor(BATCHES_AHEAD) as pool:
                 embed_ahead(pool, batches, embed, keep, n_ahead=BATCHES_AHEAD)
         elif plan.n_threads > 1:
-            if self._side_by_side is None or self._side_by_side.n_threads != plan.n_threads:
-                self._side_by_side = SideBySide(plan.n_threads)
-            self._side_by_side.embed_batches(batches, plan.costs, embed, keep)
+            if self.side_by_side is None or self.side_by_side.n_threads != plan.n_threads:
+                self.side_by_side = SideBySide(plan.n_threads)
+            self.side_by_side.embed_batches(batches, plan.costs, embed, keep)
         else:
             for rows in batches:
                 keep(rows, embed(rows))

@@ -189,5 +189,5 @@ def test_bytes_of_transformers_are_equal_on_any_number_of_threads(tiny, monkeypa
         engine.prepare(texts)
         embeddings.append(np.asarray(engine(texts)))
         # Whether batches went side by side.
-        assert (engine._side_by_side is not None) == (count > 1)
+        assert (engine.side_by_side is not None) == (count > 1)
     assert all(np.array_equal(embeddings[0], other) for other in embeddings[1:])
