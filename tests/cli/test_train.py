@@ -270,15 +270,14 @@ LOSSES: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("call", [[], ["--dry-run"]], ids=["train", "dry-run"])
 @pytest.mark.parametrize("case", LOSSES)
 def test_losses_that_cannot_be_learned_from_are_one_line(
-    stsbench, cards, little, monkeypatch, case, call
+    stsbench, cards, little, monkeypatch, case
 ):
     losses, message = LOSSES[case]
     monkeypatch.setattr(Returning, "losses", losses, raising=False)
     recipe = cards / "trainers" / "little.toml"
     own = recipe.read_text().replace('"simcse"', '"tests.cli.test_train:Returning"')
     recipe.write_text(own.replace("temperature = 0.05", ""))
-    error = stsbench.refused(*little, *call)
+    error = stsbench.refused(*little)
     assert error == f"method Returning: forward returns {message}"
