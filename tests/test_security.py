@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import shutil
-import stat
 import sys
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 
 import stsbench
-from stsbench.bench.pools import ProcessPool
 from stsbench.check.lock import lock_cells, to_lock
 from stsbench.encoders.served.openai import OpenAIEncoder
 from tests.boards.scored import drawn, sts
@@ -57,27 +55,13 @@ def test_a_lock_holds_no_gold_scores():
     assert to_lock(lock_cells([other_gold])) == lock
 
 
-PROCESSES = Path("bench/pools.py")
-"""Processes of one run, which a user starts, hand each other jobs in a folder that is theirs alone."""
-
-
-def test_the_jobs_of_processes_lie_in_a_folder_of_their_user(tmp_path):
-    pool = ProcessPool(["cpu"])
-    try:
-        assert stat.S_IMODE(pool.put(1).path.parent.stat().st_mode) == 0o700
-    finally:
-        pool.stop([])
-
-
 def test_no_source_unpickles_objects():
     loaders = {"Unpickler"}
     for path in Path(stsbench.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 packages = {alias.name.partition(".")[0] for alias in node.names}
-                allowed = {"pickle"} if path.match(str(PROCESSES)) else set()
-                picklers = {"pickle", "cloudpickle", "dill", "joblib", "shelve"}
-                assert not packages & (picklers - allowed), path
+                assert not packages & {"pickle", "cloudpickle", "dill", "joblib", "shelve"}, path
             elif isinstance(node, ast.ImportFrom) and node.module in {"pickle", "cloudpickle"}:
                 # Its subclasses find no class but stand-ins: tests of the two converters.
                 assert {alias.name for alias in node.names} <= {*loaders, "UnpicklingError"}, path

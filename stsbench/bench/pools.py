@@ -1,26 +1,25 @@
 """Pools of workers that carry out the jobs of a run: Ray's, and processes of this machine.
 
-Ray's are of this machine or of a cluster. The processes need no Ray: each uses one device, and what
-they get lies as pickles in a temporary folder of the run.
+Ray's are of this machine or of a cluster. The processes need no Ray: each uses one device, and gets
+its jobs by a pipe of its own.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import signal
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import cached_property
-from itertools import count
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stsbench.bench import ray_cluster, workers
 from stsbench.bench.job_run import JobRun
@@ -199,28 +198,51 @@ def run_on_devices(context: RunContext, encoder_plans: Sequence[EncoderPlan]) ->
     yield from JobRun(context, ProcessPool(plan.devices)).results(encoder_plans)
 
 
-class PickledValue(NamedTuple):
-    """The reference to an object that lies in a file."""
+class Placeholder(Enum):
+    """What stands in the arguments of a sent job for an object that is sent after it."""
 
-    path: Path
+    SENT_NEXT = auto()
 
-    def load(self) -> Any:  # noqa: ANN401 - whatever was stored
-        """Return the object, a new one at each call."""
-        return pickle.loads(self.path.read_bytes())
 
-    def store(self, value: object) -> None:
-        """Store an object in the file."""
-        self.path.write_bytes(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
+class SharedValue:
+    """The reference to an object, which may be sent to several processes.
+
+    Attributes:
+        content: The object as it is sent; None for a result that no job needed yet.
+        value: The result of a job; None for another object.
+    """
+
+    def __init__(self, content: bytes | None = None) -> None:
+        """Refer to an object as it is sent, or to the result of a job that has not ended."""
+        self.content = content
+        self.value: object = None
+
+    def send(self, connection: Connection) -> None:
+        """Send the object to the process at the other end of a connection."""
+        if self.content is None:
+            self.content = _encode(self.value)
+        connection.send_bytes(self.content)
+
+
+def _encode(value: object) -> bytes:
+    """Return an object as connections send it; raises whatever that raises."""
+    return bytes(ForkingPickler.dumps(value))
 
 
 class StartedJob(NamedTuple):
-    """A job as a process gets it."""
+    """A job that is sent to a process.
+
+    Attributes:
+        job_id: The job, as its reports name it.
+        call: Its id, function and arguments as they are sent.
+        arguments: The objects that are sent after it, one for each placeholder in the arguments.
+        outcome: The reference to its result.
+    """
 
     job_id: int
-    call: PickledValue
-    """Its function and arguments."""
-    outcome: PickledValue
-    """Where the process stores its result or its error."""
+    call: bytes
+    arguments: Sequence[SharedValue]
+    outcome: SharedValue
 
 
 @dataclass(eq=False)
@@ -229,7 +251,7 @@ class DeviceProcess:
 
     process: BaseProcess
     connection: Connection
-    """Sends jobs to the process, and receives reports and the ids of jobs that have ended."""
+    """Sends jobs to the process, and receives its reports and the results of jobs."""
     job: StartedJob | None = None
     """The job that it carries out; None if it waits for one."""
 
@@ -252,8 +274,6 @@ class ProcessPool:
         """The processes, by the index of the device."""
         self._waiting_jobs: deque[StartedJob] = deque()
         self._reports: list[workers.Report] = []
-        self._folder = tempfile.TemporaryDirectory(prefix="stsbench-", ignore_cleanup_errors=True)
-        self._file_numbers = count()
 
     def count_devices(self) -> int:
         """Return the number of processes."""
@@ -264,18 +284,18 @@ class ProcessPool:
         return True
 
     def put(self, value: object) -> Reference:
-        """Store an object for the processes; raises whatever pickling it raises."""
-        reference = self._new_reference()
-        reference.store(value)
-        return reference
-
-    def _new_reference(self) -> PickledValue:
-        return PickledValue(Path(self._folder.name) / str(next(self._file_numbers)))
+        """Keep an object for the processes; raises whatever sending it would raise."""
+        return SharedValue(_encode(value))
 
     def start(self, job_id: int, job: Job) -> Reference:
         """Let a process carry out a job, as soon as one is free."""
-        call = self.put((job.work, job.arguments))
-        started_job = StartedJob(job_id, call, outcome=self._new_reference())
+        shared = [argument for argument in job.arguments if isinstance(argument, SharedValue)]
+        arguments = [
+            Placeholder.SENT_NEXT if isinstance(argument, SharedValue) else argument
+            for argument in job.arguments
+        ]
+        call = _encode((job_id, job.work, arguments))
+        started_job = StartedJob(job_id, call, shared, outcome=SharedValue())
         self._waiting_jobs.append(started_job)
         self._send_jobs()
         return started_job.outcome
@@ -292,7 +312,9 @@ class ProcessPool:
                 process.job = self._waiting_jobs.popleft()
                 # A process that has just died is noticed when its answer is awaited.
                 with suppress(OSError):
-                    process.connection.send(process.job)
+                    process.connection.send_bytes(process.job.call)
+                    for argument in process.job.arguments:
+                        argument.send(process.connection)
 
     def _start_process(self, device: str) -> DeviceProcess:
         """Start a process, which gets its share of the cores."""
@@ -328,11 +350,11 @@ class ProcessPool:
             if process.job is None or process.connection not in ready_connections:
                 continue
             try:
-                message = process.connection.recv()
-                if isinstance(message, workers.Report):
-                    self._reports.append(message)
+                outcome = process.connection.recv()
+                if isinstance(outcome, workers.Report):
+                    self._reports.append(outcome)
                     continue
-                outcome = process.job.outcome.load()
+                process.job.outcome.value = outcome
             except (EOFError, OSError):
                 outcome = ray_cluster.WorkerLost(ray_cluster.LOSS_REASONS["WorkerCrashedError"])
                 del self._processes[index]
@@ -363,14 +385,13 @@ class ProcessPool:
         for process in self._processes.values():
             process.process.join(ray_cluster.STOP_SECONDS)
             process.process.kill()
-        self._folder.cleanup()
 
 
 def carry_out_jobs(connection: Connection, device: str) -> None:
     """Carry out jobs until the run ends: the main function of a process.
 
     Args:
-        connection: Receives jobs, and sends reports and the ids of jobs that have ended.
+        connection: Receives jobs, and sends reports and the results of jobs.
         device: The device that ``auto`` stands for in this process.
     """
     # As workers of Ray, it prints nothing: what matters is in the results of jobs.
@@ -381,26 +402,30 @@ def carry_out_jobs(connection: Connection, device: str) -> None:
     # The run has ended, or its process has, or a terminal has sent Ctrl-C to all of them.
     with suppress(EOFError, OSError, KeyboardInterrupt):
         while True:
-            job: StartedJob = connection.recv()
-            connection.send(_carry_out(job, connection, device))
+            job_id, work, arguments = connection.recv()
+            values = [
+                connection.recv() if argument is Placeholder.SENT_NEXT else argument
+                for argument in arguments
+            ]
+            _carry_out(connection, device, job_id, work, values)
 
 
-def _carry_out(job: StartedJob, connection: Connection, device: str) -> int:
-    """Carry out a job, store its result or its error in its file, and return its id."""
+def _carry_out(
+    connection: Connection,
+    device: str,
+    job_id: int,
+    work: Callable[..., workers.JobResult],
+    arguments: Sequence[object],
+) -> None:
+    """Carry out a job, and send its result or its error, which is not raised."""
 
-    def call_and_store() -> None:
+    def call_and_send() -> None:
         use_device(device)
-        work, arguments = job.call.load()
-        values = [
-            argument.load() if isinstance(argument, PickledValue) else argument
-            for argument in arguments
-        ]
-        job.outcome.store(run_job(job.job_id, connection.send, work, *values))
+        connection.send(run_job(job_id, connection.send, work, *arguments))
 
-    error = ray_cluster.catch_errors(call_and_store)
+    error = ray_cluster.catch_errors(call_and_send)
     if error is not None:
-        job.outcome.store(error)
-    return job.job_id
+        connection.send(error)
 
 
 def _interrupt_once(signal_number: int, frame: object) -> None:
