@@ -34,7 +34,7 @@ from stsbench.numbers.statistics import (
     correlation_influences,
     item_weights,
 )
-from stsbench.numbers.tails import tail_quantiles, upper_tails
+from stsbench.numbers.tails import SummedVariances, tail_quantiles, upper_tails
 
 LEVEL = 0.95
 """The confidence level of intervals."""
@@ -83,9 +83,7 @@ class StandardError(NamedTuple):
         probability = (1 - LEVEL) / 2
         if not self._has_seed_part:
             return float(special.stdtrit(self.df, 1 - probability))
-        item_variance, seed_variance, seed_df = self._variances
-        distances = tail_quantiles(probability, item_variance, self.df, seed_variance, seed_df)
-        return float(distances[0]) / self.error
+        return float(tail_quantiles(probability, self._variances)[0]) / self.error
 
     @property
     def half_width(self) -> float:
@@ -102,19 +100,22 @@ class StandardError(NamedTuple):
 
         if not self._has_seed_part:
             return float(special.stdtr(self.df, -distance / self.error))
-        item_variance, seed_variance, seed_df = self._variances
-        tails = upper_tails(np.array([distance]), item_variance, self.df, seed_variance, seed_df)
-        return float(tails[0])
+        return float(upper_tails(np.array([distance]), self._variances)[0])
 
     @property
     def _has_seed_part(self) -> bool:
         return self.seed_error > 0 and math.isfinite(self.error)
 
     @property
-    def _variances(self) -> tuple[Float64Array, Float64Array, Float64Array]:
-        """The variances over items and over seeds, and the latter's df, (1,) each."""
+    def _variances(self) -> SummedVariances:
+        """The variances of this single estimate."""
         item_variance = max(self.error**2 - self.seed_error**2, 0.0)
-        return np.array([item_variance]), np.array([self.seed_error**2]), np.array([self.seed_df])
+        return SummedVariances(
+            items=np.array([item_variance]),
+            item_df=self.df,
+            seeds=np.array([self.seed_error**2]),
+            seed_dfs=np.array([self.seed_df]),
+        )
 
 
 def widest_first(errors: Sequence[StandardError]) -> list[StandardError]:

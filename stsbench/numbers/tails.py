@@ -17,7 +17,7 @@ correction asks for, consist of such samples (benchmarks/ties.py).
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -31,52 +31,44 @@ BLOCK_SIZE: Final = 1 << 12
 """The number of estimates whose nodes are in memory at once."""
 
 
-def upper_tails(
-    distances: Float64Array,
-    item_variances: Float64Array,
-    item_df: float,
-    seed_variances: Float64Array,
-    seed_dfs: Float64Array,
-) -> Float64Array:
+class SummedVariances(NamedTuple):
+    """The estimated variances of k estimates, each a sum of one over items and one over seeds.
+
+    Attributes:
+        items: The variances over items, (k,).
+        item_df: The degrees of freedom of these.
+        seeds: The variances over seeds, (k,), more than 0.
+        seed_dfs: The degrees of freedom of these, (k,), finite.
+    """
+
+    items: Float64Array
+    item_df: float
+    seeds: Float64Array
+    seed_dfs: Float64Array
+
+
+def upper_tails(distances: Float64Array, variances: SummedVariances) -> Float64Array:
     """Return the probability that an estimate is this far above the true value, (k,).
 
     Args:
         distances: The distances, (k,); negative for a probability above one half.
-        item_variances: The estimated variance of each estimate over items, (k,).
-        item_df: The degrees of freedom of these variances.
-        seed_variances: The estimated variance over seeds, (k,), more than 0.
-        seed_dfs: The degrees of freedom of these, (k,), finite.
+        variances: The variances of the estimates.
     """
+    from scipy import special
+
     probabilities = np.empty(len(distances))
     for start in range(0, len(distances), BLOCK_SIZE):
         block = slice(start, start + BLOCK_SIZE)
-        probabilities[block] = _upper_tails(
-            distances[block, None],
-            item_variances[block, None],
-            item_df,
-            seed_variances[block, None],
-            seed_dfs[block, None],
-        )
+        item_variances = variances.items[block, None]
+        y, y_weights = chi_squared_nodes(variances.seed_dfs[block, None])
+        # The variance of each estimate at each node, (block, nodes).
+        sums = item_variances + variances.seeds[block, None] / y
+        with np.errstate(divide="ignore"):
+            # Infinite without a variance over items.
+            df = variances.item_df * (sums / item_variances) ** 2
+        tails = special.stdtr(df, -distances[block, None] / np.sqrt(sums))
+        probabilities[block] = (y_weights * tails).sum(axis=1)
     return probabilities
-
-
-def _upper_tails(
-    distances: Float64Array,
-    item_variances: Float64Array,
-    item_df: float,
-    seed_variances: Float64Array,
-    seed_dfs: Float64Array,
-) -> Float64Array:
-    """Compute the tail probabilities of a block of estimates; all arrays are (k, 1)."""
-    from scipy import special
-
-    y, y_weights = chi_squared_nodes(seed_dfs)
-    variances = item_variances + seed_variances / y
-    with np.errstate(divide="ignore"):
-        # Infinite without a variance over items.
-        df = item_df * (variances / item_variances) ** 2
-    tails = special.stdtr(df, -distances / np.sqrt(variances))
-    return np.asarray((y_weights * tails).sum(axis=1))
 
 
 def chi_squared_nodes(dfs: Float64Array) -> tuple[Float64Array, Float64Array]:
@@ -99,35 +91,23 @@ def chi_squared_nodes(dfs: Float64Array) -> tuple[Float64Array, Float64Array]:
     return np.exp(log_y), weights / weights.sum(axis=1, keepdims=True)
 
 
-def tail_quantiles(
-    probability: float,
-    item_variances: Float64Array,
-    item_df: float,
-    seed_variances: Float64Array,
-    seed_dfs: Float64Array,
-) -> Float64Array:
+def tail_quantiles(probability: float, variances: SummedVariances) -> Float64Array:
     """Return the distance above the true value that an estimate exceeds with a probability, (k,).
 
     Args:
         probability: The probability, less than one half.
-        item_variances: The estimated variance of each estimate over items, (k,).
-        item_df: The degrees of freedom of these variances.
-        seed_variances: The estimated variance over seeds, (k,), more than 0.
-        seed_dfs: The degrees of freedom of these, (k,), finite.
+        variances: The variances of the estimates.
     """
     from scipy.optimize import elementwise
 
     def excess(
-        distances: Float64Array,
-        item_variances: Float64Array,
-        seed_variances: Float64Array,
-        seed_dfs: Float64Array,
+        distances: Float64Array, items: Float64Array, seeds: Float64Array, seed_dfs: Float64Array
     ) -> Float64Array:
         """Return by how much the logarithms of the tail probabilities are too large, (k,)."""
-        tails = upper_tails(distances, item_variances, item_df, seed_variances, seed_dfs)
+        tails = upper_tails(distances, SummedVariances(items, variances.item_df, seeds, seed_dfs))
         return np.log(np.maximum(tails, np.finfo(np.float64).tiny) / probability)
 
-    variances = item_variances, seed_variances, seed_dfs
-    errors = np.sqrt(item_variances + seed_variances)
-    bracket = elementwise.bracket_root(excess, errors, xmin=0.0, args=variances)
-    return np.asarray(elementwise.find_root(excess, bracket.bracket, args=variances).x)
+    arguments = variances.items, variances.seeds, variances.seed_dfs
+    errors = np.sqrt(variances.items + variances.seeds)
+    bracket = elementwise.bracket_root(excess, errors, xmin=0.0, args=arguments)
+    return np.asarray(elementwise.find_root(excess, bracket.bracket, args=arguments).x)

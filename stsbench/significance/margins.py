@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from stsbench.numbers.intervals import StandardError
-from stsbench.numbers.tails import chi_squared_nodes, tail_quantiles
+from stsbench.numbers.tails import SummedVariances, chi_squared_nodes, tail_quantiles
 from stsbench.significance.differences import EstimatedDifference, combine_errors
 
 MarginVerdict = Literal["within", "not worse", "worse than", "open"]
@@ -160,11 +160,14 @@ def _smallest_over_seeds(
 
     y_rows, weight_rows = chi_squared_nodes(np.array([[seed_df]]))
     y, y_weights = y_rows[0], weight_rows[0]
-    item_variances = np.full(len(y), 1 - seed_share)
-    # The difference that is significant at each y, (nodes,).
-    significant = tail_quantiles(
-        level / 2, item_variances, item_df, seed_share * y, np.full(len(y), seed_df)
+    estimated = SummedVariances(
+        items=np.full(len(y), 1 - seed_share),
+        item_df=item_df,
+        seeds=seed_share * y,
+        seed_dfs=np.full(len(y), seed_df),
     )
+    # The difference that is significant at each y, (nodes,).
+    significant = tail_quantiles(level / 2, estimated)
 
     def missing_power(difference: float) -> float:
         """Return by how much the power at a true difference is too large; negative if too small."""

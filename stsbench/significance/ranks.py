@@ -14,7 +14,7 @@ import numpy.typing as npt
 from stsbench.numbers.dependence import ItemDependence
 from stsbench.numbers.intervals import variance_estimators
 from stsbench.numbers.statistics import BoolArray, Float64Array, IntArray
-from stsbench.numbers.tails import upper_tails
+from stsbench.numbers.tails import SummedVariances, upper_tails
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.comparison import TestSettings
 from stsbench.significance.differences import (
@@ -408,13 +408,10 @@ def _two_sided_p(
     with np.errstate(divide="ignore", invalid="ignore"):
         p_values = 2 * special.stdtr(item_df, -distances / np.sqrt(item_variances))
     has_seeds = seed_variances > 0
-    p_values[has_seeds] = 2 * upper_tails(
-        distances[has_seeds],
-        item_variances[has_seeds],
-        item_df,
-        seed_variances[has_seeds],
-        seed_dfs[has_seeds],
+    variances = SummedVariances(
+        item_variances[has_seeds], item_df, seed_variances[has_seeds], seed_dfs[has_seeds]
     )
+    p_values[has_seeds] = 2 * upper_tails(distances[has_seeds], variances)
     is_tie = np.isnan(item_variances + seed_variances) | (distances <= TIE_TOLERANCE)
     return np.where(is_tie, 1.0, p_values)
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 from stsbench.numbers.intervals import StandardError
-from stsbench.numbers.tails import tail_quantiles, upper_tails
+from stsbench.numbers.tails import SummedVariances, tail_quantiles, upper_tails
 
 ITEM_DF = 50.0
 
@@ -38,9 +38,8 @@ def literal_tail(distance: float, item_variance: float, seed_variance: float, df
 @pytest.mark.parametrize("item_variance", [0.0, 0.1, 10.0])
 def test_tails_equal_the_integral(df: float, item_variance: float):
     for distance in (-2.0, 0.0, 0.3, 2.0, 8.0):
-        (tail,) = upper_tails(
-            np.array([distance]), np.array([item_variance]), ITEM_DF, np.ones(1), np.array([df])
-        )
+        variances = SummedVariances(np.array([item_variance]), ITEM_DF, np.ones(1), np.array([df]))
+        (tail,) = upper_tails(np.array([distance]), variances)
         assert tail == pytest.approx(literal_tail(distance, item_variance, 1.0, df), rel=5e-4)
 
 
@@ -48,9 +47,9 @@ def test_tails_equal_the_integral(df: float, item_variance: float):
 def test_tails_are_students_if_one_part_is_all(df: float):
     distances = np.array([0.5, 2.0, 5.0])
     zeros, ones, dfs = np.zeros(3), np.ones(3), np.full(3, df)
-    by_seeds = upper_tails(distances, zeros, ITEM_DF, ones, dfs)
+    by_seeds = upper_tails(distances, SummedVariances(zeros, ITEM_DF, ones, dfs))
     assert by_seeds == pytest.approx(stats.t.sf(distances, df), rel=1e-4)
-    by_items = upper_tails(distances, ones, ITEM_DF, 1e-20 * ones, dfs)
+    by_items = upper_tails(distances, SummedVariances(ones, ITEM_DF, 1e-20 * ones, dfs))
     assert by_items == pytest.approx(stats.t.sf(distances, ITEM_DF), rel=1e-6)
     assert StandardError(2.0, ITEM_DF, 2.0, df).half_width == pytest.approx(
         2 * stats.t.ppf(0.975, df), rel=1e-4
@@ -63,8 +62,8 @@ def test_quantiles_invert_tails():
     item_variances, seed_variances = rng.gamma(1.0, size=(2, 50))
     dfs = rng.uniform(1.0, 20.0, 50)
     for probability in (0.4, 0.025, 1e-5):
-        distances = tail_quantiles(probability, item_variances, ITEM_DF, seed_variances, dfs)
-        tails = upper_tails(distances, item_variances, ITEM_DF, seed_variances, dfs)
+        variances = SummedVariances(item_variances, ITEM_DF, seed_variances, dfs)
+        tails = upper_tails(tail_quantiles(probability, variances), variances)
         assert tails == pytest.approx(np.full(50, probability), rel=1e-6)
 
 

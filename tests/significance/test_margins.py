@@ -19,7 +19,7 @@ from stsbench.boards.render.figures import render_comparison
 from stsbench.numbers.dependence import ItemDependence
 from stsbench.numbers.intervals import StandardError
 from stsbench.numbers.statistics import spearman_influence
-from stsbench.numbers.tails import upper_tails
+from stsbench.numbers.tails import SummedVariances, upper_tails
 from stsbench.significance.comparison import Comparison, compare
 from stsbench.significance.descriptions import (
     describe_comparison,
@@ -303,13 +303,10 @@ def test_the_smallest_difference_over_seeds_is_found_with_the_power(
     item_variance = true_error**2 * (1 - seed_share)
     # The variance over seeds is estimated.
     seed_variances = true_error**2 * seed_share * rng.chisquare(seed_df, n_samples) / seed_df
-    p = 2 * upper_tails(
-        np.abs(differences),
-        np.full(n_samples, item_variance),
-        500.0,
-        seed_variances,
-        np.full(n_samples, seed_df),
+    variances = SummedVariances(
+        np.full(n_samples, item_variance), 500.0, seed_variances, np.full(n_samples, seed_df)
     )
+    p = 2 * upper_tails(np.abs(differences), variances)
     power = np.mean((p < level) & (differences > 0))
     # An error of 0.7 points.
     assert power == pytest.approx(0.8, abs=0.025)

@@ -320,10 +320,10 @@ def _multiply(
 def fastest_products() -> ProductChoice:
     """Return which products oneDNN computes faster than torch on this processor, in float32.
 
-    Torch's own are MKL's, which on AMD processors use no AVX-512: one core of an EPYC with AVX-512
-    computes 113 GFLOP/s by them, 265 by oneDNN. The first call times all six products, in CPU
-    seconds, so that other processes matter little. The choice is stored in the cache folder for
-    this processor, version of torch and number of threads.
+    Torch's own are MKL's, which on AMD processors use no AVX-512; benchmarks/peak.py prints the
+    speed of both. The first call times all six products, in CPU seconds, so that other processes
+    matter little. The choice is stored in the cache folder for this processor, version of torch and
+    number of threads.
     """
     key = f"{processor()}\n{torch.__version__}\n{torch.get_num_threads()}"
     digest = hashlib.sha256(key.encode()).hexdigest()
