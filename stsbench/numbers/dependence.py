@@ -38,37 +38,45 @@ SENTENCE_COLUMNS = tuple(f"sentence{number}" for number in range(1, MAX_SENTENCE
 
 
 def sentence_columns(*sides: Sequence[str]) -> dict[str, npt.NDArray[np.uint32]]:
-    """Return the first four bytes of each sentence's sha256, as per-item columns.
+    """Return a number for each sentence of n items, the same one wherever the sentence occurs.
 
-    Two of 26,000 different sentences have the same number with probability 0.08; a few items too
-    many then count as dependent.
+    The number is the first four bytes of the sentence's sha256. Among 26,000 different sentences,
+    two have the same number with probability 0.08. Their items then count as dependent though they
+    are not.
 
     Args:
-        sides: One sequence for items of one sentence; for pairs the first sentences, then the
-            second ones; at most ``MAX_SENTENCES`` sequences.
+        sides: One sequence of n sentences for items of one sentence. For pairs, the n first
+            sentences, then the n second ones. At most ``MAX_SENTENCES`` sequences.
 
     Returns:
-        The numbers, (n,), by the names of the columns: ``sentence1``, ``sentence2`` and so on.
+        Name of the side (``sentence1``, ``sentence2`` and so on) -> the numbers of its sentences,
+        (n,).
     """
     columns = {}
-    # There are more names than sides.
+    # SENTENCE_COLUMNS, the names, may be longer than the sides: zip() then stops at the last side.
     for name, side in zip(SENTENCE_COLUMNS, sides, strict=False):
-        key_bytes = b"".join(map(_sentence_key, side))
-        columns[name] = np.frombuffer(key_bytes, dtype="<u4").astype(np.uint32)
+        number_bytes = b"".join(map(_first_sha256_bytes, side))
+        columns[name] = np.frombuffer(number_bytes, dtype="<u4").astype(np.uint32)
     return columns
 
 
 # Each encoder has the same sentences again.
 @lru_cache(maxsize=1 << 16)
-def _sentence_key(sentence: str) -> bytes:
+def _first_sha256_bytes(sentence: str) -> bytes:
+    """Return the first four bytes of the sha256 of a sentence."""
     return hashlib.sha256(sentence.encode("utf-8", "surrogatepass")).digest()[:4]
 
 
 def read_sentence_ids(columns: Mapping[str, npt.NDArray[Any] | list[str]]) -> IntArray | None:
-    """Return the m sentences of each item as numbers, (n, m), from per-item columns.
+    """Return the m sentences of each of n items as numbers, (n, m).
 
-    It is None if the columns do not contain them.
+    Equal sentences have equal numbers. It is None if the columns contain no sentences.
+
+    Args:
+        columns: Name of a column -> its n values, one for each item. Sentences are in the columns
+            ``sentence1``, ``sentence2`` and so on.
     """
+    # SENTENCE_COLUMNS are all names that a column of sentences may have, in order.
     ids_by_side = [
         np.asarray(columns[name]).astype(np.int64) for name in SENTENCE_COLUMNS if name in columns
     ]
@@ -76,10 +84,17 @@ def read_sentence_ids(columns: Mapping[str, npt.NDArray[Any] | list[str]]) -> In
 
 
 def merge_chains(sentences: IntArray) -> IntArray:
-    """Return the sentences of items, (n, m), in at most two columns, by which they vary together.
+    """Reduce the sentences of items to at most two for each item.
 
-    Items with more than two sentences vary with all items of their chain: they get the lowest
-    number in it, (n, 1).
+    Two items vary together if they share a sentence. With one or two sentences an item, the array
+    is returned as it is. With more, all items of a chain vary together, where each item of a chain
+    shares a sentence with another one: each item then gets the lowest sentence number in its chain.
+
+    Args:
+        sentences: The m sentences of each of n items as numbers, (n, m).
+
+    Returns:
+        The sentences unchanged, (n, m), if m is 1 or 2; else one number for each item, (n, 1).
     """
     n, m = sentences.shape
     if m <= 2:
@@ -98,10 +113,10 @@ def merge_chains(sentences: IntArray) -> IntArray:
     )
     _, chain_by_sentence = csgraph.connected_components(links, directed=False)
     # The distinct sentences are sorted, so that the first one of a chain has the lowest number.
-    _, first_by_chain = np.unique(chain_by_sentence, return_index=True)
+    _, first_sentence_by_chain = np.unique(chain_by_sentence, return_index=True)
     chain_by_item = chain_by_sentence[sentence_indices[:, :1]]
-    lowest: IntArray = distinct_sentences[first_by_chain[chain_by_item]]
-    return lowest
+    lowest_number_by_item: IntArray = distinct_sentences[first_sentence_by_chain[chain_by_item]]
+    return lowest_number_by_item
 
 
 class _Groups(NamedTuple):
@@ -117,26 +132,34 @@ class _Groups(NamedTuple):
 
     @classmethod
     def of_numbers(cls, group_numbers: IntArray, items: IntArray) -> _Groups:
-        """Return groups of items; those of equal group number are in one group.
+        """Put items with the same group number into one group.
 
         Args:
             group_numbers: The number of each item's group, 0 or more, (n,).
             items: The indices of the items, (n,).
+
+        Returns:
+            The items sorted by their group, and where each group starts among them.
         """
         order = np.argsort(group_numbers, kind="stable")
+        # A group starts where the sorted number differs from the one before; -1 is no group's.
         starts = np.flatnonzero(np.diff(group_numbers[order], prepend=-1))
         return cls(items[order], starts)
 
     def chunks(self, max_items: int) -> Iterator[_Groups]:
-        """Yield all groups in chunks of whole groups.
+        """Yield the groups in chunks, so that fewer items are in memory at once.
+
+        No group is split. ``self.items`` are the indices of the items, one group after another;
+        ``self.starts`` are the positions in it where the groups begin.
 
         Args:
-            max_items: Groups that start within so many items are in one chunk; the last one of them
-                may end later.
+            max_items: A chunk takes each further group that starts less than so many items after
+                the chunk's first item. The last group may end later.
         """
         first_group = 0
         while first_group < len(self.starts):
             start = self.starts[first_group]
+            # The first group that starts too late for this chunk.
             next_group = int(np.searchsorted(self.starts, start + max_items))
             has_more = next_group < len(self.starts)
             stop = self.starts[next_group] if has_more else len(self.items)
@@ -146,26 +169,32 @@ class _Groups(NamedTuple):
             first_group = next_group
 
     def sums(self, influences: npt.NDArray[np.floating]) -> Float64Array:
-        """Return the sums of influences in each group, (groups, k).
+        """Add up, for each group, the influences of its items on k statistics.
+
+        ``self.items`` are the indices of the items, one group after another; ``self.starts`` are
+        the positions in it where the groups begin.
 
         Args:
-            influences: The influences of n items on k statistics, (k, n).
+            influences: How much each of n items moves each of k statistics, (k, n).
+
+        Returns:
+            The sums, (groups, k).
         """
-        selected = influences.T[self.items].astype(np.float64, copy=False)
+        item_influences = influences.T[self.items].astype(np.float64, copy=False)
         n_items = len(self.items)
-        if len(self.starts) == n_items:
-            # Each group has one item, which is its sum.
-            return selected
+        n_groups = len(self.starts)
+        if n_groups == n_items:
+            # Each group has one item, whose influence is the sum.
+            return item_influences
         from scipy import sparse
 
         # A matrix (groups, items) of ones where an item is in a group; ten times as fast as
         # numpy's reduceat.
-        n_groups = len(self.starts)
-        stops = np.append(self.starts, n_items)
+        row_starts = np.append(self.starts, n_items)
         is_in_group = sparse.csr_array(
-            (np.ones(n_items), np.arange(n_items), stops), shape=(n_groups, n_items)
+            (np.ones(n_items), np.arange(n_items), row_starts), shape=(n_groups, n_items)
         )
-        return np.asarray(is_in_group @ selected)
+        return np.asarray(is_in_group @ item_influences)
 
 
 class DifferenceVariances(NamedTuple):
@@ -194,18 +223,27 @@ class ItemDependence:
     """
 
     def __init__(self, sentences: IntArray) -> None:
-        """Assign numbers to the sentences, and to the pairs of them.
+        """Put n items into the groups over which sums of items that share a sentence are computed.
+
+        Items with the same sentences have one pair of sentences in common. A pair is linked if
+        another pair has one of its sentences, else unlinked. There are groups of
+
+        * items of each unlinked pair, and of each linked pair;
+        * items of each pair of which both sentences occur in other pairs;
+        * items of each sentence that occurs in several pairs;
+        * items of each connected component, where chains of shared sentences connect items.
 
         Args:
-            sentences: The m sentences of each item as numbers, (n, m); with more than two, items
-                vary with all of their chain.
+            sentences: The m sentences of each item as numbers, (n, m). With more than two, an item
+                shares a sentence with all items of its chain.
         """
-        sentences = merge_chains(sentences)
-        _, sentence_numbers = np.unique(sentences.ravel(), return_inverse=True)
-        sides = np.sort(sentence_numbers.reshape(sentences.shape), axis=1)
+        # At most two sentences an item.
+        merged_sentences = merge_chains(sentences)
+        _, sentence_numbers = np.unique(merged_sentences.ravel(), return_inverse=True)
+        sides = np.sort(sentence_numbers.reshape(merged_sentences.shape), axis=1)
         # An item of one sentence has that sentence as its first and as its last.
         self._first, self._last = sides[:, 0], sides[:, -1]
-        # Each pair of sentences as one number.
+        # Each pair of sentences as one number, and that of each item.
         pair_keys = self._first * (1 + self._last.max()) + self._last
         _, item_of_pair, self._pair = np.unique(pair_keys, return_index=True, return_inverse=True)
         has_two_sentences = self._first != self._last
@@ -214,12 +252,13 @@ class ItemDependence:
         )
         self.are_independent = bool(items_by_sentence.max() == 1)
         """Whether no two items share a sentence."""
+        # In how many different pairs each sentence occurs.
         first_of_pair, last_of_pair = self._first[item_of_pair], self._last[item_of_pair]
         last_of_two = last_of_pair[first_of_pair != last_of_pair]
         pairs_by_sentence = np.bincount(np.concatenate([first_of_pair, last_of_two]))
+        # For each item, whether another pair of sentences has its first, its last, or either one.
         is_first_shared = pairs_by_sentence[self._first] > 1
         is_last_shared = has_two_sentences & (pairs_by_sentence[self._last] > 1)
-        # For each item, whether another pair of sentences has its first, its last, or either one.
         is_linked = is_first_shared | is_last_shared
         self._unlinked_pairs = self._groups_of_pairs(~is_linked)
         self._linked_pairs = self._groups_of_pairs(is_linked)
@@ -247,7 +286,12 @@ class ItemDependence:
 
     @cached_property
     def components(self) -> IntArray:
-        """The number of each item's connected component, (n,); chains of sentences connect."""
+        """The number of each item's connected component, (n,).
+
+        Items that share a sentence are in one component, and so are items that a chain of such
+        items connects. ``self._first`` and ``self._last`` are the numbers of each item's first and
+        last sentence, (n,).
+        """
         from scipy import sparse
         from scipy.sparse import csgraph
 
@@ -259,27 +303,36 @@ class ItemDependence:
         return np.asarray(component_by_sentence[self._first], dtype=np.int64)
 
     def has_dominant_component(self, weights: Float64Array) -> bool:
-        """Return whether a component has more than ``MAX_COMPONENT_SHARE`` of the weight.
+        """Return whether one component has more than a share of the weight of all items.
+
+        A component is a set of items that chains of shared sentences connect. The share is
+        ``MAX_COMPONENT_SHARE``, one half. If no two items share a sentence, the answer is no.
 
         Args:
             weights: The weights of the items in the score, (n,).
         """
+        # self.components is the number of each item's component, (n,).
         if self.are_independent:
             return False
         heaviest = np.bincount(self.components, weights).max()
         return bool(heaviest > MAX_COMPONENT_SHARE * weights.sum())
 
     def covariance(self, influences: Float64Array) -> Float64Array:
-        """Return sums of products of influences over pairs of items that share a sentence, (k, k).
+        """Return the covariances of k statistics whose items depend on each other, (k, k).
 
-        If a row's sum with itself is smaller than the sum over each item with itself, as by chance
-        or if most items have the same sentence, the latter replaces all sums of that row. There,
-        items with the same pair of sentences count as one.
+        The covariance of two statistics is a sum over all pairs of items that share a sentence: the
+        influence of one item on the first statistic times that of the other on the second. An item
+        and itself are such a pair.
+
+        A variance, on the diagonal, may be smaller than the same sum over each item with itself
+        alone, by chance or if most items have the same sentence. That second sum then replaces all
+        covariances of this statistic. In it, items with the same two sentences count as one item.
 
         Args:
-            influences: The influences of n items on k statistics, (k, n).
+            influences: How much each of n items moves each of k statistics, (k, n).
         """
-        # Each is (k, k).
+        # Each is (k, k): for every two statistics, the products of their sums in groups of items.
+        # A pair of sentences is linked if another pair has one of its sentences.
         of_unlinked_pairs = _products_of_sums(self._unlinked_pairs, influences)
         of_linked_pairs = _products_of_sums(self._linked_pairs, influences)
         of_shared_sentences = _products_of_sums(self._shared_sentences, influences)
@@ -288,7 +341,8 @@ class ItemDependence:
         # Items that share both sentences are in the sum of either sentence.
         sums = of_unlinked_pairs + of_shared_sentences - counted_twice
         is_too_small = np.diag(sums) < np.diag(own_sums)
-        return np.where(is_too_small[:, None] | is_too_small, own_sums, sums)
+        is_of_such_statistic = is_too_small[:, None] | is_too_small
+        return np.where(is_of_such_statistic, own_sums, sums)
 
     def variances_of_differences(
         self,
@@ -298,12 +352,19 @@ class ItemDependence:
         """Return the variances of the differences of every two of k statistics.
 
         Args:
-            influences: The influences of n items on k statistics, (k, n). Many rows are added up
-                faster if those of one item follow each other in memory.
-            row_pairs: Blocks of rows and columns of which the variances are needed; all others are
-                wrong. None if all are needed.
+            influences: How much each of n items moves each of k statistics, (k, n). Many rows are
+                added up faster if the values of one item follow each other in memory.
+            row_pairs: Blocks (rows, columns) of the (k, k) variances that are needed; all others
+                are wrong. None if all are needed.
+
+        Returns:
+            ``by_sentences``, (k, k): items that share a sentence vary together. The variance is at
+            least that of items that vary alone.
+            ``by_components``, (k, k): so do all items that chains of shared sentences connect.
         """
-        # Each is (k, k).
+        # Each is (k, k): for every two statistics, the sum over groups of items of the squared
+        # difference of their two sums. A pair of sentences is linked if another pair has one of
+        # its sentences.
         of_unlinked_pairs, of_linked_pairs, of_shared_sentences, counted_twice, of_components = (
             _squared_differences_of_sums(groups, influences, row_pairs)
             for groups in (
@@ -314,7 +375,8 @@ class ItemDependence:
                 self._linked_components,
             )
         )
-        # That over each pair with itself, if it is the larger one, as in covariance().
+        # Items that share both sentences are in the sum of either sentence. The sum over each pair
+        # with itself replaces a smaller one, as in covariance().
         of_linked_items = np.maximum(of_shared_sentences - counted_twice, of_linked_pairs)
         return DifferenceVariances(
             by_sentences=of_unlinked_pairs + of_linked_items,
@@ -346,15 +408,17 @@ CHUNK_ITEMS = 2048
 
 
 def _products_of_sums(groups: _Groups, influences: Float64Array) -> Float64Array:
-    """Return for every two rows the sum over groups of a b, (k, k).
+    """Return, for every two of k statistics, the sum over all groups of a b, (k, k).
 
-    Here a and b are the sums of the two rows' influences in a group.
+    Here a is the sum of the influences on the first statistic of all items in a group, and b that
+    on the second.
 
     Args:
         groups: The groups of items.
-        influences: The influences of n items on k statistics, (k, n).
+        influences: How much each of n items moves each of k statistics, (k, n).
     """
     products = np.zeros((len(influences), len(influences)))
+    # A chunk is some of the groups, with about CHUNK_ITEMS items, so that memory is bounded.
     for chunk in groups.chunks(CHUNK_ITEMS):
         sums = chunk.sums(influences)
         products += sums.T @ sums
@@ -370,20 +434,22 @@ def _squared_differences_of_sums(
     influences: npt.NDArray[np.floating],
     row_pairs: Sequence[tuple[slice, slice]] | None,
 ) -> Float64Array:
-    """Return for every two rows the sum over groups of (a - b)², (k, k).
+    """Return, for every two of k statistics, the sum over all groups of (a - b)², (k, k).
 
-    Here a and b are the sums of the two rows' influences in a group. It is computed as the sum of
-    a² and of b² less twice that of a b; a result so small that it may be rounding is set to 0.
+    Here a is the sum of the influences on the first statistic of all items in a group, and b that
+    on the second. It is computed as the sum of a² plus that of b² less twice that of a b. A result
+    so small that it may be rounding (``EQUAL_SUMS`` of a² + b², or less) is set to 0.
 
     Args:
         groups: The groups of items.
-        influences: The influences of n items on k statistics, (k, n).
-        row_pairs: The blocks of rows and columns that are needed, outside of which the result is
-            wrong; None for all.
+        influences: How much each of n items moves each of k statistics, (k, n).
+        row_pairs: The blocks (rows, columns) of the result that are needed; elsewhere it is wrong.
+            None if all of it is needed.
     """
     k = len(influences)
-    products = np.zeros((k, k))  # the sum of a b over groups, for every two rows
-    squares = np.zeros(k)  # the sum of a² over groups, for each row
+    products = np.zeros((k, k))  # the sum of a b over groups, for every two statistics
+    squares = np.zeros(k)  # the sum of a² over groups, for each statistic
+    # A chunk is some of the groups, with about CHUNK_ITEMS items, so that memory is bounded.
     for chunk in groups.chunks(CHUNK_ITEMS):
         sums = chunk.sums(influences)
         squares += np.einsum("gk,gk->k", sums, sums)
@@ -409,7 +475,7 @@ def _dependence_of_bytes(content: bytes, shape: tuple[int, ...]) -> ItemDependen
 
 
 def read_dependence(columns: Mapping[str, npt.NDArray[Any] | list[str]], n: int) -> ItemDependence:
-    """Return the dependence of n items by their per-item columns.
+    """Return which of n items share sentences, from their per-item columns.
 
     The items are independent if the columns have no sentences.
     """

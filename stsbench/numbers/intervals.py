@@ -77,13 +77,21 @@ class StandardError(NamedTuple):
 
     @property
     def quantile(self) -> float:
-        """Half the width of the 95% interval, in units of the error."""
+        """Half the width of the 95% interval, in units of the standard error ``self.error``.
+
+        With a variance over items alone it is the quantile of Student's distribution with
+        ``self.df`` degrees of freedom. With a variance over training seeds as well, it is that of
+        :func:`stsbench.numbers.tails.tail_quantiles`.
+        """
         from scipy import special
 
-        probability = (1 - LEVEL) / 2
+        # LEVEL is .95, so that .025 is left on each side.
+        tail_probability = (1 - LEVEL) / 2
         if not self._has_seed_part:
-            return float(special.stdtrit(self.df, 1 - probability))
-        return float(tail_quantiles(probability, self._variances)[0]) / self.error
+            return float(special.stdtrit(self.df, 1 - tail_probability))
+        # self._variances holds this one estimate, so that there is one quantile.
+        quantiles = tail_quantiles(tail_probability, self._variances)
+        return float(quantiles[0]) / self.error
 
     @property
     def half_width(self) -> float:
@@ -91,16 +99,23 @@ class StandardError(NamedTuple):
         return self.quantile * self.error
 
     def upper_tail(self, distance: float) -> float:
-        """Return the probability that the estimate is so far above the true value.
+        """Return the probability that the estimate is so far above the true value, or farther.
 
-        It is Student's, or of :func:`stsbench.numbers.tails.upper_tails` if there are seeds. The
-        error must be more than 0.
+        With a variance over items alone it is that of Student's distribution with ``self.df``
+        degrees of freedom. With a variance over training seeds as well, it is that of
+        :func:`stsbench.numbers.tails.upper_tails`.
+
+        Args:
+            distance: The distance in the unit of the score; ``self.error``, the standard error,
+                must be more than 0.
         """
         from scipy import special
 
         if not self._has_seed_part:
             return float(special.stdtr(self.df, -distance / self.error))
-        return float(upper_tails(np.array([distance]), self._variances)[0])
+        # self._variances holds this one estimate, so that there is one probability.
+        probabilities = upper_tails(np.array([distance]), self._variances)
+        return float(probabilities[0])
 
     @property
     def _has_seed_part(self) -> bool:
@@ -108,7 +123,12 @@ class StandardError(NamedTuple):
 
     @property
     def _variances(self) -> SummedVariances:
-        """The variances of this single estimate."""
+        """The variances of this single estimate, over items and over training seeds, (1,) each.
+
+        ``self.error`` is the root of the sum of both, ``self.seed_error`` that over seeds alone;
+        ``self.df`` and ``self.seed_df`` are their degrees of freedom.
+        """
+        # Rounding may make the difference negative.
         item_variance = max(self.error**2 - self.seed_error**2, 0.0)
         return SummedVariances(
             items=np.array([item_variance]),
@@ -142,7 +162,13 @@ class VarianceEstimator(NamedTuple):
 def variance_estimators(
     dependence: ItemDependence, weights: Float64Array
 ) -> list[VarianceEstimator]:
-    """Return the ways to estimate how much a score varies over items.
+    """Return one or two ways to estimate how much a score varies over items.
+
+    Each one is a function that returns the variance of a score from the influences of the items,
+    (n,), with the number of independent items that hold the same information.
+
+    * By shared sentences: items vary together if they have a sentence in common.
+    * By connected components: all items that chains of shared sentences connect vary together.
 
     Args:
         dependence: Which items share sentences.
@@ -150,26 +176,31 @@ def variance_estimators(
 
     Returns:
         The estimator by shared sentences, then that by connected components. The latter is missing
-        if no items share a sentence, or if a component has more than ``MAX_COMPONENT_SHARE`` of the
-        weight. Empty with fewer than two independent items.
+        if no items share a sentence, or if one component has more than half of the weight. Empty
+        with fewer than two independent items.
     """
-    n_effective = dependence.effective_sample_size(weights)
-    if n_effective < 2:
+    n_by_sentences = dependence.effective_sample_size(weights)
+    if n_by_sentences < 2:
         return []
-    by_sentences = VarianceEstimator(dependence.variance, n_effective)
+    by_sentences = VarianceEstimator(dependence.variance, n_by_sentences)
     if dependence.are_independent or dependence.has_dominant_component(weights):
         return [by_sentences]
-    # As many independent items would give the weights the same variance.
-    n_components = float(weights.sum()) ** 2 / dependence.component_variance(weights)
-    return [by_sentences, VarianceEstimator(dependence.component_variance, n_components)]
+    # With as many independent items of equal weight, the sum of the weights has this variance.
+    n_by_components = float(weights.sum()) ** 2 / dependence.component_variance(weights)
+    by_components = VarianceEstimator(dependence.component_variance, n_by_components)
+    return [by_sentences, by_components]
 
 
 def standard_errors(
     influences: Float64Array, dependence: ItemDependence, weights: Float64Array
 ) -> list[StandardError]:
-    """Return the standard errors of a score, one for each of ``variance_estimators``.
+    """Return one or two standard errors of a score.
 
-    The interval of the score is the wider one of theirs, its p-value is the larger one.
+    The first is by shared sentences: items vary together if they have a sentence in common. The
+    second is by connected components: all items that chains of shared sentences connect vary
+    together. It is missing if no items share a sentence or if one component has more than half of
+    the weight. The caller takes the wider one of their intervals and the larger one of their
+    p-values.
 
     Args:
         influences: How much each item moves the score, (n,).
@@ -177,10 +208,12 @@ def standard_errors(
         weights: The weights of the items in the score, (n,).
 
     Returns:
-        The errors, at least one; NaN with fewer than two independent items.
+        The errors, at least one. With fewer than two independent items it is one of NaN.
     """
     errors = []
     for estimator in variance_estimators(dependence, weights):
+        # The estimator's variance is that of a population of n_items independent items; that of a
+        # sample is larger by n_items / (n_items - 1).
         df = estimator.n_items - 1
         variance = estimator.variance(influences) * estimator.n_items / df
         errors.append(StandardError(float(np.sqrt(variance)), df))
@@ -190,9 +223,10 @@ def standard_errors(
 def standard_error(
     influences: Float64Array, dependence: ItemDependence, weights: Float64Array
 ) -> StandardError:
-    """Return the standard error of a score whose 95% interval is the wider one.
+    """Return that standard error of a score whose 95% interval is the widest.
 
-    It is NaN with fewer than two independent items; see :func:`standard_errors`.
+    :func:`standard_errors` gives one or two: by shared sentences, and by connected components of
+    items. The error is NaN with fewer than two independent items.
     """
     return widest_first(standard_errors(influences, dependence, weights))[0]
 
@@ -216,8 +250,10 @@ def correlation_interval(
 ) -> CorrelationInterval:
     """Return the 95% interval of a correlation, or of its average over subsets.
 
-    It is -1 to 1 with too few items. It is by :func:`agreement_interval` if no item moves the
-    correlation.
+    * With fewer than ``MIN_ITEMS`` independent items it is -1 to 1.
+    * If the standard error is 0 or the correlation is 1 or -1, it is that of
+      :func:`agreement_interval`; without ``has_chains`` it has no width.
+    * Else it is by Fisher's z: symmetric about the correlation after the transformation artanh.
 
     Args:
         score: The correlation, or the average.
@@ -226,59 +262,84 @@ def correlation_interval(
         gold: The gold score of each item, (n,).
         subset_weights: The subsets that are correlated apart, with their weights.
         dependence: Which items share sentences.
-        has_chains: Whether chains of items may err together. Without them the interval is that
-            of ``EARLIER_INTERVAL_METHODS``, without width for a correlation of 1 or -1.
+        has_chains: Whether items that chains of shared sentences connect may err together. Without
+            them the interval is by shared sentences alone, as earlier versions computed it
+            (``EARLIER_INTERVAL_METHODS``).
+
+    Returns:
+        The lower and the upper bound, and the label of the method.
     """
     influences = correlation_influences(metric, values, gold, subset_weights)
     weights = item_weights(subset_weights, len(values))
     errors = standard_errors(influences, dependence, weights)
     method = CORRELATION_INTERVAL_METHOD
     # The variance by shared sentences says whether there are enough items.
-    if np.isnan(errors[0].error) or errors[0].df < MIN_ITEMS - 1:
+    error_by_sentences = errors[0]
+    if np.isnan(error_by_sentences.error) or error_by_sentences.df < MIN_ITEMS - 1:
         return CorrelationInterval((-1.0, 1.0), method)
-    widest = widest_first(errors)[0] if has_chains else errors[0]
+    widest = widest_first(errors)[0] if has_chains else error_by_sentences
     has_no_error = widest.error <= ZERO_ERROR or 1 - abs(score) <= ZERO_ERROR
     if has_no_error and has_chains:
         correlations = [
             CORRELATIONS[metric](values[indices], gold[indices])
             for indices in subset_weights.indices
         ]
-        bounds = agreement_interval(score, correlations, independent_items(errors, weights))
+        n_items = independent_items(errors, weights)
+        bounds = agreement_interval(score, correlations, n_items)
         return CorrelationInterval(bounds, AGREEMENT_INTERVAL_METHOD)
     if abs(score) >= 1 or widest.error == 0:
         return CorrelationInterval((score, score), method)
-    return CorrelationInterval(_fisher_interval(score, widest.half_width / (1 - score**2)), method)
+    # The slope of artanh at the score.
+    half_width = widest.half_width / (1 - score**2)
+    return CorrelationInterval(_fisher_interval(score, half_width), method)
 
 
-def _fisher_interval(score: float, half_width: float) -> tuple[float, float]:
-    """Return the bounds of a correlation whose interval has this half width on Fisher's scale."""
-    low, high = np.tanh(np.arctanh(score) + np.array([-half_width, half_width]))
+def _fisher_interval(correlation: float, half_width: float) -> tuple[float, float]:
+    """Return the lower and the upper bound of a correlation by Fisher's z.
+
+    Args:
+        correlation: The correlation, above -1 and below 1.
+        half_width: Half the width of the interval of artanh(correlation).
+    """
+    low, high = np.tanh(np.arctanh(correlation) + np.array([-half_width, half_width]))
     return float(low), float(high)
 
 
 def independent_items(errors: Sequence[StandardError], weights: Float64Array) -> float:
     """Return a number of independent items that is not too large for :func:`agreement_interval`.
 
+    It is the smaller one of two numbers: that by the standard errors, and that by the weights, the
+    sum of all weights over the largest one. If subsets count equally, items of a small subset have
+    the largest weight, and all items count as if they had it.
+
     Args:
-        errors: The standard errors of the score, whose degrees of freedom are items less one.
-        weights: The weights of the items in the score, (n,). If subsets count equally, those of a
-            small subset have a large weight, and all items count as if they were in such ones.
+        errors: The standard errors of the score, whose degrees of freedom ``df`` are the number of
+            independent items less one.
+        weights: The weights of the items in the score, (n,).
     """
-    return float(min(min(error.df for error in errors) + 1, weights.sum() / weights.max()))
+    items_by_errors = min(error.df for error in errors) + 1
+    items_by_weights = weights.sum() / weights.max()
+    return float(min(items_by_errors, items_by_weights))
 
 
 def agreement_interval(
     score: float, correlations: Sequence[float], n_items: float
 ) -> tuple[float, float]:
-    """Return the 95% interval of a correlation if no two of its items are out of order.
+    """Return the 95% interval of a correlation of 1 or -1, whose standard error is 0.
 
-    Of m = n / 2 independent pairs of items none is discordant. So with 97.5% confidence at most
-    q = 1 - .025^(1 / m) of all pairs are (Clopper and Pearson 1934, without a failure), and
-    Kendall's tau is at least t = 1 - 2 q. Spearman's correlation is then at least (3 t - 1) / 2, or
-    (t² + 2 t - 1) / 2 for a negative t (Daniels 1950; Durbin and Stuart 1951), which tau is above
-    too, and so is Pearson's correlation of normal values, sin(pi t / 2). The bound holds for every
-    distribution; it is nearly reached if few items are the lowest in one variable and the highest
-    in the other.
+    All items are in order then. Other items may still be out of order, so that the true correlation
+    may be less than 1. Its bound follows in three steps:
+
+    * None of m = n / 2 independent pairs of items is discordant (one item higher in one variable
+      and lower in the other). So with 97.5% confidence at most q = 1 - .025^(1 / m) of all pairs
+      are (Clopper and Pearson 1934, without a failure).
+    * Kendall's tau is then at least t = 1 - 2 q.
+    * Spearman's correlation is then at least (3 t - 1) / 2, or (t² + 2 t - 1) / 2 for a negative t
+      (Daniels 1950; Durbin and Stuart 1951).
+
+    Kendall's tau is above this bound too, and so is Pearson's correlation of normal values,
+    sin(pi t / 2). The bound holds for every distribution. It is nearly reached if few items are the
+    lowest in one variable and the highest in the other.
 
     Args:
         score: The correlation, or the average over subsets.
@@ -286,10 +347,11 @@ def agreement_interval(
         n_items: The number n of independent items.
 
     Returns:
-        The lower and the upper bound: -1 to 1 if a correlation is neither 1 nor -1, which has no
-        error only if items say nothing.
+        The lower and the upper bound. They are -1 and 1 if a correlation is neither 1 nor -1: an
+        error of 0 then means that the items say nothing about it.
     """
-    if not all(1 - abs(correlation) <= ZERO_ERROR for correlation in correlations):
+    # ZERO_ERROR, 1e-12, allows for rounding.
+    if any(1 - abs(correlation) > ZERO_ERROR for correlation in correlations):
         return -1.0, 1.0
     m = max(math.floor(n_items / 2 + ZERO_ERROR), 1)
     q = 1 - ((1 - LEVEL) / 2) ** (1 / m)
@@ -302,20 +364,26 @@ def agreement_interval(
 def spearman_interval(correlation: float, n: int) -> tuple[float, float]:
     """Return the 95% interval of Spearman's correlation, if only the number of items is known.
 
-    By Fisher's z, with the variance (1 + r² / 2) / (n - 3) of Bonett and Wright (2000,
-    Psychometrika 65); of a correlation of 1 or -1 by :func:`agreement_interval`. It is -1 to 1
-    with three items or fewer.
+    * With three items or fewer it is -1 to 1.
+    * For a correlation of 1 or -1 it is that of :func:`agreement_interval`.
+    * Else it is by Fisher's z: artanh(r) of the correlation r has the variance
+      (1 + r² / 2) / (n - 3) (Bonett and Wright 2000, Psychometrika 65).
 
     Args:
-        correlation: The correlation of independent items.
+        correlation: The correlation r of independent items.
         n: The number of items.
+
+    Returns:
+        The lower and the upper bound.
     """
     if n <= 3:
         return -1.0, 1.0
     if 1 - abs(correlation) <= ZERO_ERROR:
         return agreement_interval(correlation, [correlation], n)
-    error = StandardError(float(np.sqrt((1 + correlation**2 / 2) / (n - 3))), np.inf)
-    return _fisher_interval(correlation, error.half_width)
+    variance = (1 + correlation**2 / 2) / (n - 3)
+    # Infinite degrees of freedom: the quantile is that of the normal distribution.
+    error_on_fisher_scale = StandardError(float(np.sqrt(variance)), df=np.inf)
+    return _fisher_interval(correlation, error_on_fisher_scale.half_width)
 
 
 def mean_interval(
@@ -324,10 +392,19 @@ def mean_interval(
     """Return the 95% interval of the mean of independent scores, from their own intervals.
 
     On each side the distances of score and bound are added as squares (Zou and Donner 2008,
-    Statistics in Medicine 27), which keeps the intervals' skewness: the low bound is the mean less
-    the root of the sum of (score - low)² over the number of scores, and the high one likewise.
+    Statistics in Medicine 27), so that the interval of the mean is as skewed as those of the
+    scores. With k scores the lower bound is mean - sqrt(sum of (score - low)²) / k, and the upper
+    one is mean + sqrt(sum of (high - score)²) / k.
+
+    Args:
+        scores: The k scores.
+        intervals: The lower and the upper bound of each score.
+
+    Returns:
+        The lower and the upper bound of the mean.
     """
     mean = np.mean(scores)
+    # The distance of each score to its two bounds, (k, 2).
     distances = np.abs(np.asarray(intervals) - np.asarray(scores)[:, None])
     below, above = np.sqrt(np.sum(distances**2, axis=0)) / len(scores)
     return float(mean - below), float(mean + above)
@@ -339,41 +416,50 @@ def share_interval(
     """Return the 95% interval of a mean of values between 0 and 1, by Wilson's method.
 
     Args:
-        values: The value of each item, (n,).
+        values: The value of each item, (n,), for example 1 for a right answer and 0 for a wrong
+            one.
         dependence: Which items share sentences.
-        has_chains: Whether chains of items may err together. Without them the interval is that
-            of ``EARLIER_INTERVAL_METHODS``.
+        has_chains: Whether items that chains of shared sentences connect may err together. Without
+            them the interval is by shared sentences alone, as earlier versions computed it.
+
+    Returns:
+        The lower and the upper bound.
     """
     n = len(values)
     mean = float(values.mean())
     weights = np.full(n, 1 / n)
+    # How much each item moves the mean.
     influences = (values - mean) / n
     if dependence.are_independent:
         # The variance of a share of independent items is known: its quantile is the normal one.
         error = StandardError(float(np.sqrt(dependence.variance(influences))), df=float("inf"))
         return wilson_interval(mean, error, effective_items=float(n))
-    error_by_sentences, *errors_by_chains = standard_errors(influences, dependence, weights)
-    error = error_by_sentences
-    if has_chains:
-        error = widest_first([error_by_sentences, *errors_by_chains])[0]
+    # The first error is by shared sentences; a second one, if any, is by chains of them.
+    errors = standard_errors(influences, dependence, weights)
+    error = widest_first(errors)[0] if has_chains else errors[0]
     return wilson_interval(mean, error, effective_items=error.df + 1)
 
 
 def wilson_interval(
     mean: float, error: StandardError, effective_items: float
 ) -> tuple[float, float]:
-    """Return Wilson's 95% interval of a mean of values between 0 and 1, from its error.
+    """Return Wilson's 95% interval of a mean of values between 0 and 1, from its standard error.
 
-    With p the mean, n the number of independent items and z the error's quantile, its bounds are
-    (p + z² / 2n ± z sqrt(p (1 - p) / n + z² / 4n²)) / (1 + z² / n). The number n is
-    p (1 - p) / error², at which the error of a share is this one. If the error is not finite, the
-    interval is 0 to 1.
+    With p the mean, n a number of independent items and z the quantile of the error, its bounds are
+    (p + z² / 2n ± z sqrt(p (1 - p) / n + z² / 4n²)) / (1 + z² / n).
+
+    * The number n is p (1 - p) / error²: a share p of n independent items has that error.
+    * If the error is 0, all values are equal, and n is ``effective_items``: the interval of a mean
+      of 1 has a width nevertheless.
+    * If the error is not finite, the interval is 0 to 1.
 
     Args:
         mean: The mean p.
-        error: The standard error of the mean.
-        effective_items: The number n if the error is 0: all values are equal then, and the interval
-            of a mean of 1 has a width nevertheless.
+        error: The standard error of the mean, with its quantile z.
+        effective_items: The number n if the error is 0.
+
+    Returns:
+        The lower and the upper bound, within 0 and 1.
     """
     if not np.isfinite(error.error):
         return 0.0, 1.0

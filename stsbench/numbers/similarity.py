@@ -38,18 +38,23 @@ ROWS_AT_ONCE = 1024
 def paired_cosine(a: FloatArray, b: FloatArray) -> Similarities:
     """Return the cosine of each row of ``a`` with the same row of ``b``.
 
-    A pair with a zero vector has cosine 0: the SentEval convention for a sentence without a known
-    word. Float64 throughout: float32 rounding makes ties, and ties change ranks.
+    A pair with a zero vector has cosine 0: SentEval's convention for a sentence without a known
+    word. All is computed in float64: float32 rounding makes ties, and ties change ranks.
 
     Args:
         a: Embeddings, (n, d).
         b: Embeddings, (n, d).
+
+    Returns:
+        The cosines, (n,), and whether one embedding of the pair is a zero vector, (n,).
     """
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
-    has_zero_vector = norms == 0
+    products_of_norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+    has_zero_vector = products_of_norms == 0
     dots = np.einsum("nd,nd->n", x, y)
-    cosines = np.where(has_zero_vector, 0.0, dots / np.where(has_zero_vector, 1.0, norms))
+    # No division by 0.
+    divisors = np.where(has_zero_vector, 1.0, products_of_norms)
+    cosines = np.where(has_zero_vector, 0.0, dots / divisors)
     return Similarities(cosines, has_zero_vector)
 
 
@@ -63,6 +68,7 @@ def paired_similarities(a: FloatArray, b: FloatArray) -> tuple[Float64Array, ...
         a: Embeddings, (n, d).
         b: Embeddings, (n, d).
     """
+    # Each returns the similarities, and which pairs have a zero vector.
     functions = (paired_cosine, paired_dot, paired_manhattan, paired_euclidean)
     return tuple(compare(a, b).values for compare in functions)
 
@@ -71,6 +77,9 @@ def paired_dot(a: FloatArray, b: FloatArray) -> Similarities:
     """Return the dot product of each row of ``a`` with the same row of ``b``, both (n, d).
 
     It is exact for whole numbers.
+
+    Returns:
+        The dot products, (n,), and whether one embedding of the pair is a zero vector, (n,).
     """
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     has_zero_vector: BoolArray = np.logical_not(x.any(axis=1) & y.any(axis=1))
@@ -98,9 +107,14 @@ def paired_euclidean(a: FloatArray, b: FloatArray) -> Similarities:
 def paired_manhattan(a: FloatArray, b: FloatArray) -> Similarities:
     """Return minus the Manhattan distance of each row of ``a`` and ``b``, both (n, d), in float64.
 
-    No vector counts as a zero vector.
+    The Manhattan distance is the sum of the absolute differences.
+
+    Returns:
+        The similarities, (n,), and whether a pair has a zero vector, (n,): false for all pairs, as
+        a zero vector is a point like others for a distance.
     """
     differences = np.subtract(a, b, dtype=np.float64)
+    # The absolute values replace the differences, which saves memory.
     distances = np.abs(differences, out=differences).sum(axis=1)
     return Similarities(-distances, np.zeros(len(a), dtype=bool))
 
@@ -139,13 +153,15 @@ def alignment(x: FloatArray, y: FloatArray) -> float:
         x: Embeddings, (n, d), n of 1 or more.
         y: Embeddings, (n, d).
     """
-    return float((np.square(unit_rows(x) - unit_rows(y)).sum(axis=1)).mean())
+    squared_distances = np.square(unit_rows(x) - unit_rows(y)).sum(axis=1)
+    return float(squared_distances.mean())
 
 
 def uniformity(x: FloatArray, t: float = 2.0) -> float:
     """Return the log of the mean of exp(-t * squared distance) over all pairs of different rows.
 
-    A lower value is more even. Rows are scaled to length 1 first; a zero vector stays one.
+    A lower value is more even. Rows are scaled to length 1 first; a zero vector stays one. A block
+    of ``ROWS_AT_ONCE`` rows is compared with itself and with all later rows, to bound the memory.
 
     Args:
         x: Embeddings, (n, d), n of 2 or more.
@@ -153,23 +169,27 @@ def uniformity(x: FloatArray, t: float = 2.0) -> float:
     """
     unit = unit_rows(x)
     squared_norms = np.square(unit).sum(axis=1)
-    total = 0.0
+    sum_over_pairs = 0.0
     for start in range(0, len(unit), ROWS_AT_ONCE):
         block = unit[start : start + ROWS_AT_ONCE]
-        # Distances to the rows of the block itself and to all later rows.
+        # Squared distances to the rows of the block itself and to all later rows.
         distances = (
             squared_norms[start : start + ROWS_AT_ONCE, None]
             + squared_norms[start:]
             - 2 * (block @ unit[start:].T)
         )
-        terms = np.exp(-t * np.maximum(distances, 0.0, out=distances), out=distances)
+        # Rounding may make a distance negative. The results replace the distances in memory.
+        np.maximum(distances, 0.0, out=distances)
+        terms = np.exp(-t * distances, out=distances)
+        # The block with itself has each pair twice, and each row with itself once.
         block_terms = terms[:, : len(block)]
-        # Within a block each pair is there twice, and each row with itself; with later rows once.
-        later_sum = float(terms[:, len(block) :].sum())
         block_sum = float(block_terms.sum() - block_terms.diagonal().sum()) / 2
-        total += later_sum + block_sum
+        # The block with later rows has each pair once.
+        later_sum = float(terms[:, len(block) :].sum())
+        sum_over_pairs += later_sum + block_sum
     n = len(unit)
-    return float(np.log(2 * total / (n * (n - 1))))
+    n_pairs = n * (n - 1) / 2
+    return float(np.log(sum_over_pairs / n_pairs))
 
 
 def unit_rows(x: FloatArray) -> Float64Array:
@@ -209,21 +229,31 @@ EMBEDDING_TYPES: Mapping[str, NumberType] = {
 
 
 def truncate(embeddings: Float32Array, dimensions: int) -> Float32Array:
-    """Return the first numbers of each embedding at length 1, (n, d) to (n, dimensions).
+    """Cut embeddings to their first numbers, and scale them to length 1.
 
     A zero vector stays one. Source: Matryoshka Representation Learning,
     https://arxiv.org/abs/2205.13147.
+
+    Args:
+        embeddings: Embeddings, (n, d).
+        dimensions: How many numbers of each embedding are left.
+
+    Returns:
+        The shorter embeddings, (n, dimensions).
     """
     truncated = embeddings[:, :dimensions]
     norms = np.sqrt(np.einsum("nd,nd->n", truncated, truncated, dtype=np.float64))
-    return np.asarray(truncated / np.where(norms > 0, norms, 1.0).astype(np.float32)[:, None])
+    # No division by 0.
+    divisors = np.where(norms > 0, norms, 1.0).astype(np.float32)
+    return np.asarray(truncated / divisors[:, None])
 
 
 def to_integers(embeddings: Float32Array, ranges: Float32Array, *, signed: bool) -> Float32Array:
     """Return embeddings as whole numbers, (n, d), which float32 stores exactly.
 
-    The range of each dimension is divided into 255 equal steps; a number becomes the index of its
-    step. Numbers outside the range become the first or the last index.
+    The range of each dimension is divided into 255 equal steps (``INTEGER_STEPS``). A number
+    becomes the index of its step, from 0; the largest number becomes 255. Numbers outside the range
+    become 0 or 255.
 
     Args:
         embeddings: Embeddings, (n, d).

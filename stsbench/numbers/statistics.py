@@ -25,7 +25,8 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 FLAT_TOLERANCE = 1e-13
 """A deviation this small, as a share of the mean, is rounding (scipy's bound)."""
-KENDALL_BLOCK = 1 << 22
+KENDALL_PAIRS_AT_ONCE = 1 << 22
+"""How many pairs of items are compared at once for influences on Kendall's tau-b."""
 MIN_ITEMS = 4
 """With fewer items the variance of a correlation is unknown."""
 
@@ -60,10 +61,19 @@ class RankedValues:
     """
 
     def __init__(self, x: Float64Array) -> None:
-        """Sort values, (n,)."""
+        """Put values into groups of equal ones, and rank the groups.
+
+        It sets ``groups``, the group number of each value, (n,), where 0 has the lowest values, and
+        ``centred_ranks``, the rank of each value on a scale from -1/2 to 1/2 with mean 0, (n,),
+        where equal values share their mean rank. All ranks are NaN if a value is.
+
+        Args:
+            x: The values, (n,).
+        """
         n = len(x)
         order = np.argsort(x)
         ordered = x[order]
+        # Whether a sorted value is the first one of its group.
         is_first = np.ones(n, dtype=bool)
         is_first[1:] = ordered[1:] != ordered[:-1]
         starts = np.flatnonzero(is_first)
@@ -79,16 +89,18 @@ class RankedValues:
             self.centred_ranks = np.full(n, np.nan)
 
     def sums_above(self, weights: Float64Array) -> Float64Array:
-        """Return the sum of the weights of all items with a higher value, divided by n, (n,).
+        """Return for each item the weights of all items with a higher value, divided by n, (n,).
 
-        The weights of items with the same value, the item itself included, count half.
+        The weights are added up. Those of items with the same value, the item itself included,
+        count half.
 
         Args:
-            weights: The weights of the items, (n,).
+            weights: The weights of the n items, (n,).
         """
-        group_weights = np.bincount(self.groups, weights=weights)
-        weights_above = group_weights.sum() - np.cumsum(group_weights)
-        sum_by_group = weights_above + group_weights / 2
+        # self.groups is the group of each item, (n,): items of equal value, lowest values first.
+        weight_by_group = np.bincount(self.groups, weights=weights)
+        weight_above_group = weight_by_group.sum() - np.cumsum(weight_by_group)
+        sum_by_group = weight_above_group + weight_by_group / 2
         return np.asarray(sum_by_group[self.groups] / len(weights))
 
 
@@ -99,12 +111,13 @@ def _ranked_bytes(content: bytes) -> RankedValues:
 
 
 def weighted_rank_sums(x: Float64Array, weights: Float64Array) -> Float64Array:
-    """Return for each item the sum of the weights of all items with a higher value, (n,), over n.
+    """Return for each item the weights of all items with a higher value, divided by n, (n,).
 
-    The weights of items with the same value, the item itself included, count half.
+    The weights are added up. Those of items with the same value, the item itself included, count
+    half.
 
     Args:
-        x: The values of the items, (n,).
+        x: The values of the n items, (n,).
         weights: The weights of the items, (n,).
     """
     return RankedValues(x).sums_above(weights)
@@ -113,7 +126,7 @@ def weighted_rank_sums(x: Float64Array, weights: Float64Array) -> Float64Array:
 def spearman(x: Float64Array, y: Float64Array) -> float:
     """Return Spearman's rank correlation of x and y, both (n,), with average ranks for ties.
 
-    It is NaN if all values of one are equal.
+    It is NaN if all values of x, or all of y, are equal; scipy's warning of that is not shown.
     """
     from scipy import stats
 
@@ -130,23 +143,30 @@ def pearson(x: Float64Array, y: Float64Array) -> float:
 
 
 def kendall(x: Float64Array, y: Float64Array) -> float:
-    """Return Kendall's tau-b of x and y, both (n,).
+    """Return Kendall's tau-b of x and y, both (n,), a rank correlation by pairs of items.
 
-    It is NaN if all values of one are equal, or if a value is NaN.
+    It is NaN for fewer than two items, if all values of x or all of y are equal, or if a value is
+    NaN.
     """
     from scipy import stats
 
     if len(x) < 2 or np.isnan(x).any() or np.isnan(y).any():
         return float("nan")
-    # The cheaper p-value, as it is not used; for two items that one would divide by zero.
-    return float(stats.kendalltau(x, y, method="asymptotic" if len(x) > 2 else "auto").statistic)
+    # scipy computes a p-value too, which is not used: the asymptotic one is the cheapest, but for
+    # two items it would divide by zero.
+    p_value_method = "asymptotic" if len(x) > 2 else "auto"
+    return float(stats.kendalltau(x, y, method=p_value_method).statistic)
 
 
 def pearson_influence(x: Float64Array, y: Float64Array) -> Float64Array:
-    """Return the influence of each item on Pearson's correlation, (n,); NaN if that is NaN.
+    """Return how much each item moves Pearson's correlation, (n,); NaN if the correlation is NaN.
 
-    With u and v the values at mean 0 and deviation 1, the correlation r is the mean of u v, and the
-    influence of an item is u v - r (u² + v²) / 2.
+    With u and v the values of x and y, scaled to mean 0 and standard deviation 1, the correlation r
+    is the mean of u v, and the influence of an item is u v - r (u² + v²) / 2.
+
+    Args:
+        x: The first values of the items, (n,).
+        y: Their second values, (n,).
     """
     u, v = _standardised(x), _standardised(y)
     r = np.mean(u * v)
@@ -169,19 +189,23 @@ class CorrelationWithInfluence(NamedTuple):
 
 
 def spearman_with_influence(x: Float64Array, y: Float64Array) -> CorrelationWithInfluence:
-    """Return Spearman's correlation and the influence of each item on it, (n,); NaN if one is flat.
+    """Return Spearman's correlation, and how much each item moves it, (n,).
 
-    With u and v the ranks of x and y, centred and divided by n, and average ranks for ties, the
-    correlation is the covariance, the mean of u v, over the root of the product of the variances,
-    the means of u² and of v². An item moves the mean of a product of two ranks in three ways: by
-    its own product; by raising the first rank of all items above it in the first variable; and the
-    same with the second. The mean of each of the three over all items is the mean of the product
-    itself, so that less three times that mean they are an influence, which adds up to 0. Those on
-    covariance and variances make the influence on the correlation, by the rule for quotients:
-    covariance_influence / scale
+    Let u and v be the ranks of x and y, on a scale from -1/2 to 1/2 with mean 0. The correlation is
+    the covariance, the mean of u v, over the root of the product of the two variances, the means of
+    u² and of v².
+
+    An item moves the mean of a product of two ranks in three ways: by its own product; by raising
+    the first rank of all items above it in the first variable; and by raising the second rank of
+    all items above it in the second. The mean of each of the three over all items is the mean of
+    the product itself. So three times that mean is subtracted, and the influences add up to 0.
+
+    The influences on the covariance and on the variances give that on the correlation, by the rule
+    for the derivative of a quotient: covariance_influence / scale
     - correlation (u_influence / variance_u + v_influence / variance_v) / 2.
 
-    The correlation may differ from that of :func:`spearman` by rounding.
+    The correlation may differ from that of :func:`spearman` by rounding. Both results are NaN if
+    all values of x, or all of y, are equal.
 
     Args:
         x: The values of the items, (n,).
@@ -206,16 +230,24 @@ def spearman_with_influence(x: Float64Array, y: Float64Array) -> CorrelationWith
 
 
 def kendall_influence(x: Float64Array, y: Float64Array) -> Float64Array:
-    """Return the influence of each item on Kendall's tau-b, (n,); NaN if that is NaN.
+    """Return how much each item moves Kendall's tau-b, (n,); NaN if tau-b is NaN.
 
-    For item i, c_i is the mean over all items j of sign(x_i - x_j) sign(y_i - y_j), and a_i and b_i
-    are the shares of items j whose x and whose y differ from those of i. With s the root of
-    mean(a) mean(b), tau-b is mean(c) / s, and the influence of i is
+    Tau-b compares every two items: do x and y put them in the same order? For item i
+
+    * c_i is the mean over all items j of sign(x_i - x_j) sign(y_i - y_j);
+    * a_i is the share of items j whose x differs from that of i, and b_i that whose y differs.
+
+    With s the root of mean(a) mean(b), tau-b is mean(c) / s, and the influence of item i is
     2 (c_i / s - tau) - tau (a_i / mean(a) + b_i / mean(b) - 2). It takes n x n steps.
+
+    Args:
+        x: The first values of the items, (n,).
+        y: Their second values, (n,).
     """
     n = len(x)
     c, a, b = np.empty((3, n))
-    block_rows = max(1, KENDALL_BLOCK // n)
+    # At most KENDALL_PAIRS_AT_ONCE pairs of items are in memory.
+    block_rows = max(1, KENDALL_PAIRS_AT_ONCE // n)
     for start in range(0, n, block_rows):
         block = slice(start, start + block_rows)
         signs_x = np.sign(x[block, None] - x)
@@ -282,16 +314,23 @@ class Correlation:
     def influence(self, x: Float64Array, y: Float64Array) -> Float64Array:
         """Return how much each item moves the correlation, (n,), for intervals and tests.
 
-        Without an influence function the jackknife computes it: the correlation is recomputed
-        without each item in turn, and n - 1 times the deviation from the mean of these counts.
+        ``self.influence_function`` computes it. A metric whose function is None takes the
+        jackknife: the correlation is recomputed without each item in turn, and the influence of an
+        item is n - 1 times (the mean of these n correlations less the one without the item).
 
-        It is NaN if the correlation is. For the jackknife it is NaN for fewer than three items too.
+        The influences are NaN if the correlation is NaN, and those of the jackknife with fewer than
+        three items too.
+
+        Args:
+            x: The values of the items, (n,).
+            y: Their gold scores, (n,).
         """
         if self.influence_function is not None:
             return self.influence_function(x, y)
-        if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
-            return np.full(len(x), np.nan)
         n = len(x)
+        # The range of the values, ptp() (peak to peak), is 0 if all are equal.
+        if n < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+            return np.full(n, np.nan)
         without_item = np.array([self.compute(np.delete(x, k), np.delete(y, k)) for k in range(n)])
         return np.asarray((n - 1) * (without_item.mean() - without_item))
 
@@ -347,21 +386,28 @@ class SubsetWeights(NamedTuple):
 
 
 def weigh_subsets(subset: Sequence[str], aggregation: str) -> SubsetWeights:
-    """Split items into the subsets that an aggregation correlates, with the weight of each.
+    """Split items into the subsets that are correlated apart, with the weight of each.
 
-    Aggregation ``all`` correlates all items together: it has a single subset with weight 1.
+    A score is the weighted average of the subsets' correlations.
 
     Args:
-        subset: The subset of each item, (n,).
-        aggregation: A key of ``AGGREGATIONS``.
+        subset: The name of each item's subset, n names.
+        aggregation: ``all``: all items are correlated together, as one subset with weight 1.
+            ``mean``: all subsets count equally. ``wmean``: by their number of items.
+
+    Returns:
+        The indices of each subset's items, and the weight of each subset, (subsets,); the weights
+        sum to 1.
     """
+    # AGGREGATIONS has for each name a function from the sizes of subsets to their weights.
     weight_function = AGGREGATIONS[aggregation]
     if weight_function is None:
-        return SubsetWeights([np.arange(len(subset))], np.ones(1))
-    indices = list(subset_indices(subset).values())
-    sizes = np.array(list(map(len, indices)), dtype=np.float64)
+        all_items = np.arange(len(subset))
+        return SubsetWeights([all_items], np.ones(1))
+    indices_by_subset = list(subset_indices(subset).values())
+    sizes = np.array(list(map(len, indices_by_subset)), dtype=np.float64)
     weights = weight_function(sizes)
-    return SubsetWeights(indices, weights / weights.sum())
+    return SubsetWeights(indices_by_subset, weights / weights.sum())
 
 
 def subset_indices(subset: Sequence[str]) -> dict[str, npt.NDArray[np.int64]]:
@@ -383,7 +429,7 @@ def correlation_influences(
 ) -> Float64Array:
     """Return how much each item moves a correlation, or its average over subsets, (n,).
 
-    See :func:`correlation_with_influences`.
+    :func:`correlation_with_influences` explains the arguments and the formula.
     """
     return correlation_with_influences(metric, values, gold, subset_weights).influence
 
@@ -394,18 +440,21 @@ def correlation_with_influences(
     """Return a correlation, or its average over subsets, and how much each item moves it, (n,).
 
     With the weight w of a subset of m items and the influence i of an item on the subset's
-    correlation, the item moves the average by w i / m. A correlation that is NaN counts as 0, and
-    so does the influence on it. Influences are NaN in a subset of fewer than ``MIN_ITEMS`` items.
+    correlation, the item moves the average by w i / m.
+
+    * A correlation that is NaN counts as 0, and so do the influences on it.
+    * Influences are NaN in a subset of fewer than ``MIN_ITEMS`` items, where they are unreliable.
 
     Args:
-        metric: A key of ``CORRELATIONS``.
+        metric: A key of ``CORRELATIONS``: ``spearman``, ``pearson`` or ``kendall``.
         values: The similarity of each item, (n,).
         gold: The gold score of each item, (n,).
-        subset_weights: The subsets that are correlated apart, with their weights.
+        subset_weights: The subsets that are correlated apart: the indices of the items of each, and
+            the weight of each in the average.
     """
     score = 0.0
     influences = np.zeros(len(values))
-    for indices, weight in zip(*subset_weights, strict=True):
+    for indices, weight in zip(subset_weights.indices, subset_weights.weights, strict=True):
         correlation, subset_influences = CORRELATIONS[metric].with_influence(
             values[indices], gold[indices]
         )

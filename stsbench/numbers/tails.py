@@ -48,20 +48,29 @@ class SummedVariances(NamedTuple):
 
 
 def upper_tails(distances: Float64Array, variances: SummedVariances) -> Float64Array:
-    """Return the probability that an estimate is this far above the true value, (k,).
+    """Return the probability that each estimate is so far above its true value, or farther, (k,).
+
+    The variance of an estimate is v over items, with m degrees of freedom, plus s over training
+    seeds, which is estimated from few seeds. The true variance over seeds is taken as s / y, where
+    y varies as chi-squared divided by its degrees of freedom. For each y the probability is that of
+    Student's t distribution, with Satterthwaite's degrees of freedom m ((v + s / y) / v)². The
+    result is the weighted mean over many y.
 
     Args:
         distances: The distances, (k,); negative for a probability above one half.
-        variances: The variances of the estimates.
+        variances: The variances of the k estimates: v is ``items``, m ``item_df`` and s ``seeds``;
+            ``seed_dfs`` are the degrees of freedom of s.
     """
     from scipy import special
 
     probabilities = np.empty(len(distances))
+    # A block of estimates at once, to bound the memory.
     for start in range(0, len(distances), BLOCK_SIZE):
         block = slice(start, start + BLOCK_SIZE)
         item_variances = variances.items[block, None]
+        # The values of y and their weights, (block, nodes) each.
         y, y_weights = chi_squared_nodes(variances.seed_dfs[block, None])
-        # The variance of each estimate at each node, (block, nodes).
+        # The variance of each estimate at each y, (block, nodes).
         sums = item_variances + variances.seeds[block, None] / y
         with np.errstate(divide="ignore"):
             # Infinite without a variance over items.
@@ -72,10 +81,14 @@ def upper_tails(distances: Float64Array, variances: SummedVariances) -> Float64A
 
 
 def chi_squared_nodes(dfs: Float64Array) -> tuple[Float64Array, Float64Array]:
-    """Return nodes and weights of a quadrature over y, chi-squared divided by its df.
+    """Return values y and weights, so that a weighted sum is a mean over chi-squared divided by df.
 
-    It is the trapezoidal rule for log y = sqrt(2 / df) (t - exp(-t)), which makes the density of t
-    fall fast on both sides (the double exponential rule of Takahasi and Mori 1974).
+    The mean of a function f of y, where y is distributed as chi-squared with df degrees of freedom
+    divided by df, is the sum of weight f(y) over all values.
+
+    This numerical integration is the trapezoidal rule over t, with
+    log y = sqrt(2 / df) (t - exp(-t)). The density of t falls fast on both sides (the double
+    exponential rule of Takahasi and Mori 1974).
 
     Args:
         dfs: The degrees of freedom, (k, 1).
@@ -83,31 +96,44 @@ def chi_squared_nodes(dfs: Float64Array) -> tuple[Float64Array, Float64Array]:
     Returns:
         The values y and their weights with the sum 1, (k, nodes) each.
     """
-    # The longest distance of log y from 0 that is needed grows as 1 / df for few of them.
+    # NODES are equally spaced values of t, (nodes,). The longest distance of log y from 0 that is
+    # needed grows as 1 / df if df is small.
     scale = np.sqrt(2 / dfs)
     log_y = scale * (NODES - np.exp(-NODES))
+    # The log of the density of log y, up to a constant.
     log_density = dfs / 2 * (log_y - np.expm1(log_y))
+    # The second factor is the derivative of t - exp(-t).
     weights = np.exp(log_density) * (1 + np.exp(-NODES))
     return np.exp(log_y), weights / weights.sum(axis=1, keepdims=True)
 
 
 def tail_quantiles(probability: float, variances: SummedVariances) -> Float64Array:
-    """Return the distance above the true value that an estimate exceeds with a probability, (k,).
+    """Return the distance above its true value that each estimate exceeds with a probability, (k,).
+
+    It is the inverse of :func:`upper_tails`, found by a search for the root of a function.
 
     Args:
         probability: The probability, less than one half.
-        variances: The variances of the estimates.
+        variances: The variances of the k estimates over items and over training seeds, with their
+            degrees of freedom.
     """
     from scipy.optimize import elementwise
 
     def excess(
         distances: Float64Array, items: Float64Array, seeds: Float64Array, seed_dfs: Float64Array
     ) -> Float64Array:
-        """Return by how much the logarithms of the tail probabilities are too large, (k,)."""
+        """Return by how much the logarithms of the tail probabilities are too large, (k,).
+
+        The search calls it with fewer and fewer estimates: those that are not solved yet, with
+        their variances over items and seeds and the degrees of freedom of the latter.
+        """
         tails = upper_tails(distances, SummedVariances(items, variances.item_df, seeds, seed_dfs))
-        return np.log(np.maximum(tails, np.finfo(np.float64).tiny) / probability)
+        # No logarithm of 0.
+        positive_tails = np.maximum(tails, np.finfo(np.float64).tiny)
+        return np.log(positive_tails / probability)
 
     arguments = variances.items, variances.seeds, variances.seed_dfs
     errors = np.sqrt(variances.items + variances.seeds)
+    # Two distances on either side of the root, which find_root() narrows down.
     bracket = elementwise.bracket_root(excess, errors, xmin=0.0, args=arguments)
     return np.asarray(elementwise.find_root(excess, bracket.bracket, args=arguments).x)

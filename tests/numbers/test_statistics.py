@@ -193,7 +193,7 @@ def test_influence_is_the_derivative_towards_one_item(metric):
 def test_kendall_in_blocks_is_kendall_at_once(monkeypatch):
     x, y = tied(40)
     at_once = kendall_influence(x, y)
-    monkeypatch.setattr("stsbench.numbers.statistics.KENDALL_BLOCK", 100)
+    monkeypatch.setattr("stsbench.numbers.statistics.KENDALL_PAIRS_AT_ONCE", 100)
     np.testing.assert_allclose(kendall_influence(x, y), at_once, rtol=0, atol=1e-14)
 
 
