@@ -70,18 +70,21 @@ class EncoderOnTask:
     progress: ProgressCallback = lambda done, total: None
 
     def pairs(self, *, all_splits: bool = False) -> PairSplit:
-        """Return the task's pairs.
+        """Return the task's pairs of sentences with their gold scores and subsets.
 
         Args:
-            all_splits: Return the pairs of all its splits, not only those that are scored.
+            all_splits: Return the pairs of all splits of the task, one split after another; else
+                only those of the split that the run scores.
 
         Raises:
             DataError: The task has no pairs with gold scores.
         """
-        names = list(self.task.task.card.splits) if all_splits else [self.task.split]
-        splits = [self.task.task.load(name) for name in names]
+        # The data of the task; self.task is the task as the run scores it, with one split.
+        task_data = self.task.task
+        split_names = list(task_data.card.splits) if all_splits else [self.task.split]
+        splits = [task_data.load(split_name) for split_name in split_names]
         pair_splits = [split for split in splits if isinstance(split, PairSplit)]
-        if len(pair_splits) < len(names):
+        if len(pair_splits) < len(splits):
             raise DataError(
                 f"task {self.task.name} has no sentence pairs with gold scores; "
                 "choose one of suite sts"
@@ -90,7 +93,7 @@ class EncoderOnTask:
             sentences1=[text for split in pair_splits for text in split.sentences1],
             sentences2=[text for split in pair_splits for text in split.sentences2],
             gold=np.concatenate([split.gold for split in pair_splits]),
-            subset=[name for split in pair_splits for name in split.subset],
+            subset=[subset for split in pair_splits for subset in split.subset],
         )
 
     @cached_property
@@ -99,40 +102,45 @@ class EncoderOnTask:
         return self.cosines_of(*self.pairs().sides)
 
     def cosines_of(self, first: Sequence[str], second: Sequence[str]) -> Float64Array:
-        """Return the cosine of each pair of sentences, (n,); 0 if one is a zero vector.
+        """Return the cosine of the embeddings of each pair of sentences, (n,).
+
+        It is 0 if one of the two embeddings is a zero vector. Only ``ROWS_AT_ONCE`` pairs are in
+        memory at once.
 
         Args:
-            first: The first sentence of each pair.
+            first: The first sentence of each of n pairs.
             second: The second sentence of each pair.
         """
-        # An empty part first: there may be no pairs, and concatenate needs an array.
-        cosines = [np.empty(0)]
+        # An empty array first: there may be no pairs, and concatenate needs an array.
+        cosine_blocks = [np.empty(0)]
         for start in range(0, len(first), ROWS_AT_ONCE):
-            rows = slice(start, start + ROWS_AT_ONCE)
-            cosines.append(paired_cosine(self.array(first[rows]), self.array(second[rows])).values)
-        return np.concatenate(cosines)
+            block = slice(start, start + ROWS_AT_ONCE)
+            first_embeddings = self.embed_in_memory(first[block])
+            second_embeddings = self.embed_in_memory(second[block])
+            cosine_blocks.append(paired_cosine(first_embeddings, second_embeddings).values)
+        return np.concatenate(cosine_blocks)
 
     def positives(self, split: PairSplit, above: float, least: int = 1) -> list[int]:
-        """Return the rows of the pairs above a gold score.
+        """Return the indices of the pairs whose gold score is above a threshold.
 
         Args:
             split: The pairs.
-            above: The gold score, which itself is not above.
-            least: The smallest number of pairs that is enough.
+            above: The threshold; a pair with exactly this gold score is not above it.
+            least: How many such pairs are needed.
 
         Raises:
             DataError: There are fewer pairs.
         """
-        rows: list[int] = np.flatnonzero(split.gold > above).tolist()
-        if len(rows) < least:
+        pair_indices: list[int] = np.flatnonzero(split.gold > above).tolist()
+        if len(pair_indices) < least:
             count = "no pairs" if least == 1 else f"fewer than {least} pairs"
             raise DataError(
                 f"{count} of {self.task.name} have a gold score above {above:g}",
                 hint=THRESHOLD_HINT,
             )
-        return rows
+        return pair_indices
 
-    def array(self, sentences: Sequence[str]) -> FloatArray:
+    def embed_in_memory(self, sentences: Sequence[str]) -> FloatArray:
         """Return the embeddings of sentences as an array in memory, (n, d)."""
         return np.asarray(self.embed(sentences), dtype=np.float32)
 
@@ -140,21 +148,26 @@ class EncoderOnTask:
         """Score the task by its protocol.
 
         Args:
-            embed: Embeds in place of the encoder; by default the encoder embeds.
+            embed: A function from sentences to embeddings, (n, d), in place of the encoder's own;
+                None: the encoder embeds.
         """
         return self.task.evaluator(self.task.splits, embed or self.embed, seed=0)
 
     def make_engines(
         self, base: TransformerEncoder, encoders: Mapping[KeyT, TransformerEncoder]
     ) -> dict[KeyT, Engine]:
-        """Make an engine for each of some encoders that are made from one transformer.
+        """Embed the task's sentences by several encoders that are made from one transformer.
 
-        They have this object's store. The task's sentences that it lacks are embedded for all of
-        them in one pass.
+        An engine is a function that embeds sentences by one encoder, and stores what it embedded.
+        Sentences that are not stored yet are embedded for all encoders at once, in one forward pass
+        of the transformer.
 
         Args:
             base: The transformer.
-            encoders: The encoders made from it, by any key.
+            encoders: The encoders made from it, for example of each layer, by any key.
+
+        Returns:
+            The key of each encoder -> its engine.
         """
         from stsbench.encoders.transformer.encoder import embed_in_one_pass
 
@@ -204,15 +217,25 @@ class EncoderAnalysis(Analysis):
     def tables(self, context: AnalysisContext) -> Tables:
         """Measure each encoder, then compare all that could be measured.
 
+        An encoder that cannot be measured is reported to ``context.callbacks``; the others are
+        measured nevertheless.
+
+        Args:
+            context: Yields the encoders, each with the task of the analysis.
+
+        Returns:
+            Name of a table -> its rows. A row of one encoder has its name under ``encoder``.
+
         Raises:
             DataError: None of the encoders can be measured.
         """
         rows_by_table: dict[str, list[PlainRow]] = {}
+        # By the encoder's name, values for comparisons between encoders.
         measurements: dict[str, Any] = {}
         for subject in context.subjects():
             try:
                 findings = self.measure(subject)
-            # Of another kind than the analysis needs, or without valid embeddings: others continue.
+            # The encoder is not of the kind that the analysis needs, or has no valid embeddings.
             except EncoderError as error:
                 context.callbacks.on_failure(subject.name, error)
                 continue
@@ -223,17 +246,21 @@ class EncoderAnalysis(Analysis):
             measurements[subject.name] = findings.measurement
         if not measurements:
             raise DataError("none of the encoders can be measured")
-        return {**rows_by_table, **self.compare_encoders(measurements)}
+        comparison_tables = self.compare_encoders(measurements)
+        return {**rows_by_table, **comparison_tables}
 
     @abstractmethod
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
         """Measure one encoder."""
 
     def compare_encoders(self, measurements: Mapping[str, Any]) -> Tables:
-        """Compare the encoders that were measured; by default there are no such tables.
+        """Compare the encoders that were measured; an analysis without comparisons has no tables.
 
         Args:
-            measurements: By encoder, the ``measurement`` of its :class:`EncoderFindings`.
+            measurements: The name of each encoder -> the ``measurement`` that ``measure`` returned.
+
+        Returns:
+            Name of a table -> its rows.
         """
         return {}
 
@@ -292,7 +319,11 @@ class AnalysisContext:
 
     @cached_property
     def planned_task(self) -> PlannedTask:
-        """The task, of which the data may not be loaded; StsbenchError if the plan has several."""
+        """The one task of the plan, with its split and protocol; its data may not be loaded yet.
+
+        Raises:
+            StsbenchError: The plan has several tasks.
+        """
         n_tasks = len(self.plan.planned_tasks)
         if n_tasks > 1:
             raise StsbenchError(
@@ -307,20 +338,21 @@ class AnalysisContext:
         return self.planned_task
 
     def subjects(self) -> Iterator[EncoderOnTask]:
-        """Yield each encoder on the task; those of all seeds of a recipe follow each other.
+        """Yield each encoder of the plan, with the task and a function that embeds.
 
-        All are checked before the first one is loaded.
+        A recipe that was trained with several seeds stands for one encoder a seed, which follow
+        each other. All encoders are checked before the first one is loaded.
 
         Raises:
             StsbenchError: There is no such encoder, or it cannot be loaded.
+            EncoderError: An encoder scores pairs of sentences and has no embeddings.
         """
         names = self.plan.encoders
         catalogue = self.plan.catalogue
         context = RunContext(self.plan, self.callbacks.with_raised_failures())
+        specs_of_all_seeds = [spec for name in names for spec in expand_recipe(name, catalogue)]
         # Each once, in order.
-        specs = list(
-            dict.fromkeys(spec for name in names for spec in expand_recipe(name, catalogue))
-        )
+        specs = list(dict.fromkeys(specs_of_all_seeds))
         for spec in specs:
             check_loadable(spec, catalogue)
         for spec in specs:
@@ -339,10 +371,11 @@ class AnalysisContext:
             )
 
     def results(self) -> Sequence[Result]:
-        """Return the folder's results of the task, its split and its protocol.
+        """Return the results in the plan's folder that are of its task, split and protocol.
 
-        A result whose own per-item values contradict its score is omitted. Problems, also those of
-        other files, and unverified results are reported through ``on_notice``.
+        The score of each result is recomputed from the values of its items, which are stored beside
+        it. A result that they contradict is omitted. ``self.callbacks.on_notice`` is called for
+        each problem, also of other files in the folder, and if there are no such values.
         """
         folder = read_folder(self.plan.results_folder)
         task = self.planned_task
@@ -352,7 +385,6 @@ class AnalysisContext:
             for result in folder.results
             if (result.task, result.split, result.protocol) == cell_fields
         )
-        # Recomputes the scores from per-item values.
         checked = believe(results, self.plan.catalogue)
         for problem in (*folder.problems, *checked.problems):
             self.callbacks.on_notice(problem.message)
@@ -362,18 +394,18 @@ class AnalysisContext:
 
 
 def make_analysis(name: str, parameters: Mapping[str, Any]) -> Analysis:
-    """Return the analysis of this name, with some of its parameters replaced.
+    """Make the analysis of this name, with some of its parameters replaced.
 
     Args:
-        name: A key of ANALYSES.
-        parameters: Values by the names of the parameters of its ``__init__``.
+        name: The name of an analysis in the registry ``ANALYSES``, for example ``spectrum``.
+        parameters: Name of a parameter of the analysis's ``__init__`` -> its value.
 
     Raises:
         UnknownName: No analysis or parameter has this name.
         CardError: A value is not valid for its parameter.
     """
-    location = f"analysis '{name}'"
-    analysis: Analysis = call_with_params(ANALYSES.load(name), parameters, where=location)
+    analysis_class = ANALYSES.load(name)
+    analysis: Analysis = call_with_params(analysis_class, parameters, where=f"analysis '{name}'")
     return analysis
 
 
@@ -388,11 +420,14 @@ def analyse(
     """Carry out an analysis for the encoders and the task of a plan.
 
     Args:
-        name: The analysis's name, for the result.
-        analysis: The analysis.
-        plan: Names the encoders, one task, and the results folder of an analysis that reads one.
-        parameters: The parameters that were replaced, for the result.
+        name: The name of the analysis, which the result repeats.
+        analysis: Computes the tables.
+        plan: Names the encoders and one task. Some analyses read the plan's results folder.
+        parameters: The parameters of the analysis that the user replaced, which the result repeats.
         callbacks: ``on_failure`` is called for each encoder that cannot be measured.
+
+    Returns:
+        The tables, with the names of the task, the split, the protocol and the encoders.
 
     Raises:
         StsbenchError: The plan has several tasks, or data that the analysis needs are missing.
@@ -410,32 +445,35 @@ def analyse(
 
 
 def _embed_task_first(embedder: TaskEmbedder, task: PlannedTask) -> Embed:
-    """Return a function that embeds; its first call embeds all the task's sentences, as a run does.
+    """Return a function from sentences to their embeddings, (n, d).
 
-    Nothing is embedded before that call.
+    Nothing is embedded before it is called. Its first call embeds all sentences of the task first,
+    as a run does, and stores them; later calls read the store.
 
     Args:
-        embedder: Embeds by the encoder, through the store.
+        embedder: Embeds by one encoder, and stores the embeddings.
         task: The task, with its data.
     """
 
+    # The cache makes all calls but the first one return at once.
     @cache
     def prepare_once() -> Embed:
         embedder.prepare([task], [task])
         return embedder.embed_function(task)
 
     def embed(sentences: Sequence[str]) -> Embeddings:
-        return prepare_once()(sentences)
+        embed_prepared = prepare_once()
+        return embed_prepared(sentences)
 
     return embed
 
 
 def row_texts(row: PlainRow, score_columns: Sequence[str] = ()) -> list[str]:
-    """Return the cells of a row as a table shows them: scores times 100, with two decimals.
+    """Return the values of a row as texts for a table: scores times 100, with two decimals.
 
     Args:
-        row: The row.
-        score_columns: Its columns of scores.
+        row: Column name -> text, number or None.
+        score_columns: The names of the columns with scores.
     """
     return [
         value_text(100 * value, decimals=2)
@@ -446,7 +484,11 @@ def row_texts(row: PlainRow, score_columns: Sequence[str] = ()) -> list[str]:
 
 
 def value_text(value: object, decimals: int = 4) -> str:
-    """Return a value as a table shows it: numbers with these decimals, a dash for None and NaN."""
+    """Return a value as a table shows it.
+
+    None and NaN are a dash; floats have the number of decimals; all others are as ``str`` has them.
+    """
+    # NaN alone differs from itself.
     is_nan = value != value  # noqa: PLR0124
     if value is None or is_nan:
         return "–"
@@ -459,16 +501,14 @@ def findings_json(result: AnalysisResult) -> str:
 
 
 def _findings_csv(result: AnalysisResult) -> str:
-    """Return all tables as CSV; the first column names the table.
+    """Return all tables of an analysis as one CSV text.
 
-    A column that a table lacks is empty in its rows.
+    The first column, ``table``, has the name of the table. A column that a table lacks is empty in
+    its rows.
     """
-    rows = [
-        {"table": table, **row}
-        for table, rows in _to_plain(result)["tables"].items()
-        for row in rows
-    ]
-    return records_to_csv(rows, ["table"])
+    rows_by_table = _to_plain(result)["tables"]
+    csv_rows = [{"table": table, **row} for table, rows in rows_by_table.items() for row in rows]
+    return records_to_csv(csv_rows, ["table"])
 
 
 WRITERS: Mapping[str, Callable[[AnalysisResult], str]] = {

@@ -58,9 +58,22 @@ class Layers(EncoderAnalysis):
     picture: Literal["lines", "heat"] = "lines"
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Score each layer under each pooling of one encoder."""
-        base = transformer_of(subject)
-        engines = layer_engines(subject, base, self.poolings)
+        """Score the task by each layer of one encoder, under each pooling.
+
+        A pooling makes one embedding of a layer's vectors of all tokens; ``self.poolings`` are
+        names of poolings.
+
+        Args:
+            subject: The encoder, a transformer, with the task.
+
+        Returns:
+            The table ``layers``, with one row for each pooling of each layer: ``pooling``,
+            ``layer``, ``score``, and the bounds ``low`` and ``high`` of its 95% interval. All three
+            numbers are NaN for a layer without a score.
+        """
+        transformer = transformer_of(subject)
+        # An engine embeds sentences by one layer and pooling.
+        engines = layer_engines(subject, transformer, self.poolings)
         rows = []
         for (pooling, layer), engine in engines.items():
             try:
@@ -77,10 +90,13 @@ class Layers(EncoderAnalysis):
         return EncoderFindings({"layers": rows})
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """Draw one panel per encoder; lines have no point for a layer without a score.
+        """Draw the score of each layer, in one panel per encoder.
+
+        ``self.picture`` is ``heat`` for a map of poolings by layers, or ``lines`` for one line a
+        pooling. Lines have no point for a layer without a score.
 
         Args:
-            tables: ``layers``, the score of each pooling of each layer by encoder.
+            tables: ``layers`` has a row for each pooling of each layer of each encoder.
             title: The title of the picture.
         """
         rows = tables["layers"]
@@ -112,13 +128,13 @@ class Layers(EncoderAnalysis):
 
 
 def _score_point(row: PlainRow, series: str, x: int, panel: str = "") -> LinePoint:
-    """Return a point of a line: the row's score and its 95% interval, times 100.
+    """Return a point of a line in a picture: a score with its 95% interval, times 100.
 
     Args:
         row: Has ``score``, ``low`` and ``high``, from -1 to 1.
-        series: The line.
-        x: Its place on the line, a layer or a number of tokens.
-        panel: The panel; empty if there is only one.
+        series: The name of the line.
+        x: The position on the horizontal axis: a layer, or a number of tokens.
+        panel: The name of the panel; empty if the picture has only one.
     """
     return LinePoint(
         series,
@@ -149,14 +165,18 @@ def transformer_of(subject: EncoderOnTask) -> TransformerEncoder:
 def layer_engines(
     subject: EncoderOnTask, base: TransformerEncoder, poolings: Sequence[str]
 ) -> dict[tuple[str, int], Engine]:
-    """Return an engine for each pooling of each layer, by (pooling, layer).
+    """Embed the task's sentences by each layer of a transformer under each pooling.
 
-    Layer 0 is the word embeddings.
+    All of it takes one forward pass. Layer 0 is the word embeddings.
 
     Args:
-        subject: Has the task, whose sentences are embedded for all engines in one pass.
-        base: The subject's transformer.
+        subject: Has the task.
+        base: The subject's transformer; its last layer is number ``base.backbone.depth``.
         poolings: Names of poolings that accept a layer, as ``cls`` in ``cls(3)``.
+
+    Returns:
+        (name of the pooling, layer) -> its engine, a function from sentences to their embeddings,
+        (n, d).
     """
     from stsbench.encoders.transformer.encoder import with_pooling
     from stsbench.encoders.transformer.pooling import Pooling
@@ -165,8 +185,9 @@ def layer_engines(
     encoders = {}
     for name, layer in product(poolings, range(depth + 1)):
         # Embeddings of the last layer are stored under its other number, -1.
-        layer_text = -1 if layer == depth else layer
-        encoders[name, layer] = with_pooling(base, Pooling.parse(f"{name}({layer_text})"))
+        layer_number = -1 if layer == depth else layer
+        pooling = Pooling.parse(f"{name}({layer_number})")
+        encoders[name, layer] = with_pooling(base, pooling)
     return subject.make_engines(base, encoders)
 
 
@@ -192,40 +213,49 @@ def near_vectors(x: npt.NDArray[np.floating], rows: IntArray, k: int) -> NearVec
 
     Args:
         x: Vectors, (n, d).
-        rows: Indices of rows of x, (q,).
+        rows: Indices of q rows of x, (q,).
         k: The number of nearest rows, less than n.
+
+    Returns:
+        The distances to the k nearest other rows, and the k largest dot products with other rows,
+        (q, k) each, the nearest first.
     """
     queries = x[rows].astype(np.float64)
-    squares = (queries**2).sum(axis=1)
+    squared_norms = (queries**2).sum(axis=1)
     nearest_distances = np.full((len(rows), k), np.inf)
     largest_products = np.full((len(rows), k), -np.inf)
+    # The index in x of the block's first row; x may be a file, which is read block by block.
     start = 0
     for block in iter_blocks(x):
         vectors = block.astype(np.float64)
         products = queries @ vectors.T
-        squared_distances = squares[:, None] + (vectors**2).sum(axis=1) - 2 * products
+        squared_distances = squared_norms[:, None] + (vectors**2).sum(axis=1) - 2 * products
         distances = np.sqrt(np.maximum(squared_distances, 0.0))
         is_itself = rows[:, None] == np.arange(start, start + len(vectors))
         distances[is_itself] = np.inf
         products[is_itself] = -np.inf
         # The k nearest so far and those of this block; the largest products are the smallest with
         # the opposite sign.
-        nearest_distances = _smallest(np.concatenate([nearest_distances, distances], axis=1), k)
-        largest_products = -_smallest(np.concatenate([-largest_products, -products], axis=1), k)
+        distances = np.concatenate([nearest_distances, distances], axis=1)
+        nearest_distances = _k_smallest(distances, k)
+        negative_products = np.concatenate([-largest_products, -products], axis=1)
+        largest_products = -_k_smallest(negative_products, k)
         start += len(vectors)
     return NearVectors(np.sort(nearest_distances, axis=1), -np.sort(-largest_products, axis=1))
 
 
-def _smallest(values: Float64Array, k: int) -> Float64Array:
+def _k_smallest(values: Float64Array, k: int) -> Float64Array:
     """Return the k smallest values of each row, in any order."""
     return np.partition(values, k - 1, axis=1)[:, :k]
 
 
 def read_counts(name: str) -> list[str]:
-    """Read the words of a file of words and their counts, the most frequent first.
+    """Read a file of words and their counts; return the words, the most frequent first.
+
+    A word on several lines has the sum of their counts.
 
     Args:
-        name: A path, or a name in ``STSBENCH_VECTORS``.
+        name: The path of the file, or its name in the folder ``STSBENCH_VECTORS``.
 
     Raises:
         DataError: There is no such file, or a line of it is not a word, a space and a count.
@@ -242,10 +272,10 @@ def read_counts(name: str) -> list[str]:
         )
     counts: Counter[str] = Counter()
     with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
+        for line_number, line in enumerate(lines, start=1):
             word, _, count = line.rstrip("\n").rpartition(" ")
             if not word or not count.isdecimal():
-                raise DataError(f"{path}, line {number}: is not a word, a space and a count")
+                raise DataError(f"{path}, line {line_number}: is not a word, a space and a count")
             counts[word] += int(count)
     return [word for word, _ in counts.most_common()]
 
@@ -283,47 +313,66 @@ class TokenFrequency(EncoderAnalysis):
     picture: Literal["removal", "bands"] = "removal"
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Measure the word embeddings of one encoder, and score it without frequent tokens."""
+        """Measure the word embeddings of one encoder, and score it without frequent tokens.
+
+        ``self.counts`` is a file of words and how often they occur. ``self.removed`` are numbers of
+        most frequent tokens: for each number the task is scored by embeddings without them.
+
+        Args:
+            subject: The encoder, a transformer or one of word vectors, with the task.
+
+        Returns:
+            Two tables: ``bands`` has a row for each band of frequency, ``removal`` a row for each
+            number of removed tokens with its score and the bounds of its 95% interval.
+        """
         words = read_counts(self.counts)
         removed_counts = sorted(set(self.removed))
         encoder = subject.named_encoder.encoder
+        # Word embeddings, (v, d), and for each word the index of its own; -1 if it has none.
         if isinstance(encoder, WordsEncoder):
             x, rows_by_rank = _word_vectors(encoder, words)
-            embeds = _embeds_without_words(subject, encoder, removed_counts)
+            embed_functions = _embeds_without_words(subject, encoder, removed_counts)
         else:
             x, rows_by_rank = _input_embeddings(subject, words)
-            embeds = _embeds_without_tokens(subject, removed_counts)
+            embed_functions = _embeds_without_tokens(subject, removed_counts)
         removal_rows = []
-        for n_removed, embed in embeds:
+        for n_removed, embed in embed_functions:
             scores = subject.score(embed)
             low, high = scores.interval
             removal_rows.append(
                 {"removed": n_removed, "score": scores.score, "low": low, "high": high}
             )
-        bands = list(self._measure_bands(x, rows_by_rank))
-        return EncoderFindings({"bands": bands, "removal": removal_rows})
+        band_rows = list(self._measure_bands(x, rows_by_rank))
+        return EncoderFindings({"bands": band_rows, "removal": removal_rows})
 
     def _measure_bands(self, x: FloatArray, rows_by_rank: IntArray) -> Iterator[PlainRow]:
-        """Yield the mean length of the vectors of each band of ranks, and their nearness to others.
+        """Yield for each band of frequency how long its word vectors are, and how near to others.
 
-        A band is the words from one rank of FREQUENCY_RANK_EDGES to the next. Lengths are means
-        over its words, distances and dot products over a sample of them and their k nearest
-        neighbours.
+        The words are ranked by frequency. A band is the words from one rank of
+        ``FREQUENCY_RANK_EDGES`` to the next. A row has
+
+        * ``from`` and ``to``, the ranks, and ``words``, how many of the band have a vector;
+        * ``norm``, the mean length of their vectors;
+        * ``distance_3`` and others, the mean distance of a word to its 3 nearest other words, and
+          ``product_3``, the mean of its 3 largest dot products with other words. Both are over
+          ``self.sample`` words of the band, drawn with ``self.seed``.
+
+        A band is omitted if none of its words has a vector, or if x has too few vectors.
 
         Args:
             x: Word embeddings, (v, d).
-            rows_by_rank: The row of x of each word, the most frequent word first; -1 for a word
-                without one.
+            rows_by_rank: The index in x of each word's vector, the most frequent word first; -1 for
+                a word without one.
         """
         rng = np.random.default_rng(self.seed)
         max_neighbours = max(NEIGHBOUR_COUNTS)
         for low, high in pairwise(FREQUENCY_RANK_EDGES):
-            rows = rows_by_rank[low:high]
-            rows = rows[rows >= 0]
-            # No word of the band has a vector, or each vector has too few others around it.
+            band_rows = rows_by_rank[low:high]
+            rows = band_rows[band_rows >= 0]
             if len(rows) < 1 or len(x) <= max_neighbours:
                 continue
             sampled_rows = np.sort(rng.permutation(rows)[: self.sample])
+            # Distances and dot products, (sampled words, max_neighbours), the nearest first.
             near = near_vectors(x, sampled_rows, max_neighbours)
             yield {
                 "from": low,
@@ -335,10 +384,12 @@ class TokenFrequency(EncoderAnalysis):
             }
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """Draw scores by the number of excluded tokens, or the bands.
+        """Draw scores by the number of removed tokens, or the measures of bands of frequency.
 
         Args:
-            tables: ``removal`` and ``bands`` by encoder.
+            tables: ``removal`` has the score of each encoder without the most frequent tokens,
+                ``bands`` the lengths and distances of its word vectors. ``self.picture`` is the
+                name of the table that is drawn.
             title: The title of the picture.
         """
         if self.picture == "bands":
@@ -368,48 +419,59 @@ def _word_vectors(encoder: WordsEncoder, words: Sequence[str]) -> _WordEmbedding
     Args:
         encoder: The encoder; its vectors are read for these words only.
         words: The words, the most frequent first.
+
+    Returns:
+        The vectors, (v, d), and for each word the index of its vector among them; -1 for a word
+        without one.
     """
+    # The row of each word in the encoder's own table of vectors; -1 for a word without one.
     vector_rows = encoder.vectors.find(words)
     has_vector = vector_rows >= 0
     x = encoder.vectors.take(vector_rows[has_vector])
-    # x holds the vectors that were found one after another, so the row of a word is the number of
-    # those found before it.
-    return _WordEmbeddings(x, np.where(has_vector, np.cumsum(has_vector) - 1, -1))
+    # x has the vectors in the order of the words, so the index of a word's vector is the number of
+    # words before it that have one.
+    n_vectors_before = np.cumsum(has_vector) - 1
+    return _WordEmbeddings(x, np.where(has_vector, n_vectors_before, -1))
 
 
 def _input_embeddings(subject: EncoderOnTask, words: Sequence[str]) -> _WordEmbeddings:
-    """Return the input word embeddings of a transformer; a word of several tokens has no row.
+    """Return the input word embeddings of a transformer, from before its first layer.
 
     Args:
         subject: The encoder, a transformer.
         words: The words, the most frequent first.
 
     Returns:
-        The embeddings of all tokens of the vocabulary, and the row of each word among them.
+        The embeddings of all tokens of the vocabulary, (v, d), and for each word the index of its
+        embedding among them; -1 for a word of several tokens.
     """
     backbone = transformer_of(subject).backbone
-    x: FloatArray = backbone.model.get_input_embeddings().weight.detach().float().cpu().numpy()
+    weights = backbone.model.get_input_embeddings().weight
+    x: FloatArray = weights.detach().float().cpu().numpy()
+    # Words beyond the last rank are in no band of frequency.
+    ranked_words = words[: FREQUENCY_RANK_EDGES[-1]]
     # As inside a sentence: for some tokenizers a space belongs to the word behind it.
-    # Words beyond the last rank are in no band.
-    texts = [f" {word}" for word in words[: FREQUENCY_RANK_EDGES[-1]]]
-    token_ids = backbone.tokenizer(texts, add_special_tokens=False)["input_ids"]
-    rows = np.array([ids[0] if len(ids) == 1 else -1 for ids in token_ids], dtype=np.int64)
+    texts = [f" {word}" for word in ranked_words]
+    ids_by_word = backbone.tokenizer(texts, add_special_tokens=False)["input_ids"]
+    rows = np.array([ids[0] if len(ids) == 1 else -1 for ids in ids_by_word], dtype=np.int64)
     return _WordEmbeddings(x, rows)
 
 
 def _embeds_without_tokens(
     subject: EncoderOnTask, removed_counts: Sequence[int]
 ) -> list[tuple[int, Embed]]:
-    """Return functions that embed without the most frequent token types in a transformer's mean.
+    """Return functions that embed by a transformer without the most frequent tokens.
 
-    All embeddings come from one forward pass.
+    An embedding is the mean of the vectors of a sentence's tokens but these. Tokens are counted in
+    the task's sentences. All embeddings come from one forward pass.
 
     Args:
         subject: The encoder and the task.
-        removed_counts: The numbers of token types to exclude.
+        removed_counts: The numbers of most frequent tokens that are removed.
 
     Returns:
-        ``(n, function)`` pairs: each function embeds without the n most frequent token types.
+        ``(n, function)`` pairs. Each function returns the embeddings of sentences, (sentences, d),
+        without the n most frequent tokens of the vocabulary.
 
     Raises:
         EncoderError: The encoder is no transformer, or its pooling is not the mean.
@@ -422,9 +484,11 @@ def _embeds_without_tokens(
         raise EncoderError(
             f"'{subject.name}' takes no mean over tokens; give it as '{subject.name}+pooling=mean'"
         )
-    token_types = frequent_tokens(base.tokenize(subject.task.texts()), max(removed_counts))
+    tokenized_sentences = base.tokenize(subject.task.texts())
+    # The most frequent token ids first.
+    token_ids = frequent_tokens(tokenized_sentences, max(removed_counts))
     encoders = {
-        n_removed: PartialMeanEncoder(base, token_types[:n_removed], name=subject.name)
+        n_removed: PartialMeanEncoder(base, token_ids[:n_removed], name=subject.name)
         for n_removed in removed_counts
         if n_removed
     }
@@ -445,7 +509,11 @@ class _TokenRemovedEncoder:
     fingerprint: str | None = None
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Return the mean of the vectors of each sentence's words but the removed ones, (n, d)."""
+        """Return the mean of the vectors of each sentence's words but the removed ones, (n, d).
+
+        A bag is the words of one sentence, as rows of ``self.base``'s table of word vectors;
+        ``self.removed_rows`` are the rows of the removed words.
+        """
         bags = [
             [row for row in bag if row not in self.removed_rows]
             for bag in self.base.bags(sentences)
@@ -456,30 +524,42 @@ class _TokenRemovedEncoder:
 def _embeds_without_words(
     subject: EncoderOnTask, encoder: WordsEncoder, removed_counts: Sequence[int]
 ) -> list[tuple[int, Embed]]:
-    """Return ``(n, function)`` pairs: each function embeds without the n most frequent words.
+    """Return functions that embed by the mean of word vectors without the most frequent words.
 
     Words are counted in the task's sentences. Embeddings are stored in memory only.
 
     Args:
-        subject: Has the task, in whose sentences words are counted.
-        encoder: The encoder of bags of words.
-        removed_counts: The numbers of words to exclude.
+        subject: Has the task.
+        encoder: The encoder, whose embedding is a mean of word vectors.
+        removed_counts: The numbers of most frequent words that are removed.
+
+    Returns:
+        ``(n, function)`` pairs. Each function returns the embeddings of sentences, (sentences, d),
+        without the n most frequent words.
     """
-    counts = Counter(row for bag in encoder.bags(subject.task.texts()) for row in bag)
+    # A bag is the words of one sentence, as rows of the encoder's table of word vectors.
+    bags = encoder.bags(subject.task.texts())
+    counts = Counter(row for bag in bags for row in bag)
     frequent_rows = [row for row, _ in counts.most_common(max(removed_counts))]
-    embeds: list[tuple[int, Embed]] = []
+    embed_functions: list[tuple[int, Embed]] = []
     for n_removed in removed_counts:
         removed_rows = frozenset(frequent_rows[:n_removed])
         reduced = _TokenRemovedEncoder(base=encoder, removed_rows=removed_rows, name=encoder.name)
-        embeds.append((n_removed, Engine(reduced, EmbeddingStore(folder=None))))
-    return embeds
+        # Without a folder, the store is in memory.
+        engine = Engine(reduced, EmbeddingStore(folder=None))
+        embed_functions.append((n_removed, engine))
+    return embed_functions
 
 
 def _draw_bands(rows: Sequence[PlainRow], title: str) -> Chart:
-    """Draw the measures of each band as multiples of those of the most frequent words.
+    """Draw the word vectors of bands of frequency as a heat map, in one panel per encoder.
+
+    The numbers are the mean length of the vectors (``norm``) and their mean distance to their
+    nearest k others (``distance_k``), as multiples of those of the most frequent words.
 
     Args:
-        rows: Those of :meth:`TokenFrequency._measure_bands` for each encoder.
+        rows: A row for each band of each encoder, that of the most frequent words first:
+            ``encoder``, the ranks ``from`` and ``to`` of its words, and these numbers.
         title: The title of the picture.
     """
     # Reversed, so that of an encoder's rows the first one counts, that of the most frequent words.
@@ -487,7 +567,8 @@ def _draw_bands(rows: Sequence[PlainRow], title: str) -> Chart:
     columns = ["norm", *(f"distance_{k}" for k in NEIGHBOUR_COUNTS)]
     cells = []
     for row, column in product(rows, columns):
-        ratio = row[column] / first_row_by_encoder[row["encoder"]][column]
+        first_row = first_row_by_encoder[row["encoder"]]
+        ratio = row[column] / first_row[column]
         band = f"{row['from']} to {row['to']}"
         cells.append(
             HeatCell(row=band, column=column.replace("_", " "), value=ratio, panel=row["encoder"])

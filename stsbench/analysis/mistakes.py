@@ -59,11 +59,14 @@ def words_of(sentence: str) -> list[str]:
 
 
 def overlap(first: str, second: str) -> str:
-    """Classify the overlap of two sentences' words (Jaccard): low below 0.3, high from 0.6.
+    """Classify how many words two sentences have in common: ``low``, ``middle`` or ``high``.
+
+    The share is the number of words in both sentences over that of words in either one (Jaccard):
+    low below 0.3, high from 0.6. Two sentences without words have a low overlap.
 
     Args:
         first: The first sentence.
-        second: The second sentence; two without words have a low overlap.
+        second: The second sentence.
     """
     first_words = set(words_of(first))
     second_words = set(words_of(second))
@@ -93,17 +96,22 @@ def negation(first: str, second: str) -> str:
 
 
 def numbers_in(sentence: str) -> set[str]:
-    """Return the numbers of a sentence, in digits; those up to ten may be written as words."""
+    """Return the numbers of a sentence, in digits and without commas.
+
+    Numbers up to ten may be written as words: "ten" and "10" are both ``10``.
+    """
     digits = re.findall(r"\d+(?:[.,]\d+)*", sentence)
-    number_words = [word for word in words_of(sentence) if word in DIGITS_BY_WORD]
-    return {number.replace(",", "") for number in digits} | {
-        DIGITS_BY_WORD[word] for word in number_words
-    }
+    numbers_in_digits = {number.replace(",", "") for number in digits}
+    # DIGITS_BY_WORD has "zero" -> "0" to "ten" -> "10".
+    words = words_of(sentence)
+    numbers_in_words = {DIGITS_BY_WORD[word] for word in words if word in DIGITS_BY_WORD}
+    return numbers_in_digits | numbers_in_words
 
 
 def names_in(sentence: str) -> set[str]:
-    """Return the words that begin with a capital and are not the first of the sentence.
+    """Return the likely names of a sentence, in lower case.
 
+    They are the words that begin with a capital, without the first word of the sentence and "I".
     The set is empty for a sentence that is all in capitals.
     """
     if sentence.isupper():
@@ -113,10 +121,13 @@ def names_in(sentence: str) -> set[str]:
 
 
 def _compare_sets(extract: Callable[[str], set[str]]) -> Callable[[str, str], str]:
-    """Return a rule that compares what a function extracts from each sentence of a pair.
+    """Return a function that compares two sentences by the words that are extracted from each.
 
-    The rule classifies a pair as ``same`` or ``different``, or as ``none`` if nothing is extracted
-    from either sentence.
+    It takes both sentences and returns ``same`` or ``different``, or ``none`` if nothing is
+    extracted from either sentence.
+
+    Args:
+        extract: Return some words of a sentence, for example its numbers or its names.
     """
 
     def rule(first: str, second: str) -> str:
@@ -140,19 +151,22 @@ SLICINGS: Mapping[str, Callable[[str, str], str]] = {
 
 
 def slices(first: Sequence[str], second: Sequence[str]) -> dict[str, list[str]]:
-    """Classify each pair by each rule.
+    """Classify n pairs of sentences by each rule of ``SLICINGS``.
+
+    A rule takes two sentences and returns the name of their kind, as ``length`` does with
+    ``short``, ``middle`` and ``long``.
 
     Args:
         first: The first sentence of each pair.
         second: The second sentence of each pair.
 
     Returns:
-        The kinds of the n pairs in order, by the rule's name in SLICINGS.
+        Name of a rule -> the kind of each of the n pairs, in order.
     """
     pairs = list(zip(first, second, strict=True))
     return {
-        name: [rule(sentence1, sentence2) for sentence1, sentence2 in pairs]
-        for name, rule in SLICINGS.items()
+        rule_name: [rule(sentence1, sentence2) for sentence1, sentence2 in pairs]
+        for rule_name, rule in SLICINGS.items()
     }
 
 
@@ -170,9 +184,10 @@ class SliceCost(NamedTuple):
 
 
 def pair_costs(cosines: Float64Array, gold: Float64Array) -> Float64Array:
-    """Return the cost of each pair for Spearman's correlation, (n,).
+    """Return what each pair costs Spearman's correlation, (n,): the mean cost is 1 - correlation.
 
-    The mean of the costs is 1 less the correlation.
+    The cost of a pair is half the squared difference of its two ranks, by cosine and by gold score,
+    where ranks are scaled to mean 0 and standard deviation 1.
 
     Args:
         cosines: The cosine of each pair, (n,).
@@ -196,24 +211,28 @@ def slice_cost(
     members: Float64Array,
     sharing: ItemDependence | None = None,
 ) -> SliceCost:
-    """Return the cost of some pairs for Spearman's correlation, and their excess over others.
+    """Return what some pairs, the members, cost Spearman's correlation, with 95% intervals.
 
-    The cost is the part of the correlation that is lost by these pairs; the excess is their mean
-    cost less that of all pairs. The intervals are Student's, by the influence of each pair: its own
-    cost, and its effect on the ranks of all other pairs.
+    The mean cost of all pairs is what the correlation lacks of 1. The members' cost is their part
+    of it; their excess is the mean cost of a member less that of all pairs.
+
+    The intervals are by Student's distribution, from the influence of each pair: how much the pair
+    moves the cost or the excess, by its own cost and by its effect on the ranks of all other pairs.
 
     Args:
         cosines: The cosine of each pair, (n,).
         gold: The gold score of each pair, (n,).
         members: 1 for the pairs whose cost is computed and 0 for the other ones, (n,); both occur.
         sharing: Which pairs share sentences; by default none do.
+
+    Returns:
+        The cost with the bounds of its interval, then the excess with the bounds of its interval.
     """
     n = len(gold)
     share = float(members.mean())
     costs = pair_costs(cosines, gold)
     cost = float((members * costs).mean())
     mean_cost = float(costs.mean())
-    # The members' mean cost less that of all pairs.
     excess = cost / share - mean_cost
     # The influence of each pair on cost, mean_cost and share, (n,): by its own cost or membership,
     # and by moving the ranks of other pairs.
@@ -233,38 +252,40 @@ def slice_cost(
 
 
 def _influence_by_ranks(x: Float64Array, y: Float64Array, members: Float64Array) -> Float64Array:
-    """Return how much each pair moves the members' cost by moving other pairs' ranks, (n,).
+    """Return how much each pair moves the members' cost by moving the ranks of other pairs, (n,).
 
-    A cost is half the square of a gap between two ranks, so it moves by the gap times what moves
-    them.
+    The cost of a member is gap² / 2, where the gap is its rank by x less its rank by y. If its
+    ranks move a little, the cost moves by the gap times the move of the rank by x, less the gap
+    times the move of the rank by y.
 
     Args:
         x: The cosine of each pair, (n,).
         y: The gold score of each pair, (n,).
         members: 1 for the pairs whose cost is computed and 0 for the other ones, (n,).
     """
-    gap = members * (_standard_ranks(x) - _standard_ranks(y))
-    return _rank_influence(x, gap) - _rank_influence(y, gap)
+    member_gaps = members * (_standard_ranks(x) - _standard_ranks(y))
+    return _rank_influence(x, member_gaps) - _rank_influence(y, member_gaps)
 
 
-def _rank_influence(values: Float64Array, gap: Float64Array) -> Float64Array:
-    """Return how much each pair moves the mean of gap times rank, by moving other pairs' ranks.
+def _rank_influence(values: Float64Array, factors: Float64Array) -> Float64Array:
+    """Return how much each pair moves the mean of factor times rank, by moving other pairs' ranks.
 
     A pair raises the rank of each pair with a higher value, and half as much that of each pair with
     the same value. The mean over all pairs is subtracted, because the mean of influences is 0.
 
     Args:
         values: The values that are ranked, (n,).
-        gap: What the rank of each pair is multiplied by, (n,).
+        factors: What the rank of each pair is multiplied by, (n,).
 
     Returns:
         The influence of each pair, (n,).
     """
+    # From -1/2 to 1/2; plus 1/2 it is the share of pairs with a lower value.
     ranks = centred_ranks(values)
-    # A rank of -1/2 to 1/2, plus 1/2, is the share of pairs below it.
-    mean_effect = (gap * (ranks + 0.5)).mean()
-    effects = weighted_rank_sums(values, gap) - mean_effect
-    # In units of ranks with deviation 1, as the costs have them.
+    mean_effect = (factors * (ranks + 0.5)).mean()
+    # weighted_rank_sums() adds up, for each pair, the factors of all pairs with a higher value.
+    effects = weighted_rank_sums(values, factors) - mean_effect
+    # For ranks with standard deviation 1.
     return effects / ranks.std()  # type: ignore[no-any-return]
 
 
@@ -276,12 +297,15 @@ def shared_sentences(first: Sequence[str], second: Sequence[str]) -> ItemDepende
 def _interval(
     value: float, influence: Float64Array, sharing: ItemDependence
 ) -> tuple[float, float]:
-    """Return the 95% interval of a number that is a mean over pairs, by Student's distribution.
+    """Return the 95% interval of a mean over n pairs, by Student's distribution.
 
     Args:
-        value: The number.
-        influence: The influence of each pair on it, (n,): n times how much the pair moves it.
-        sharing: Which pairs share sentences, so that they count as fewer.
+        value: The mean.
+        influence: n times how much each pair moves the mean, (n,).
+        sharing: Which pairs share sentences: they vary together, which makes the interval wider.
+
+    Returns:
+        The lower and the upper bound.
     """
     n = len(influence)
     # Each pair has the same weight, 1/n, in the mean.
@@ -311,48 +335,70 @@ class Mistakes(EncoderAnalysis):
     k: PositiveInt = 5
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Measure the costs of kinds of pairs, and find the worst ranked pairs, by one encoder."""
+        """Find the pairs that one encoder ranks most wrongly, and what each kind of pairs costs.
+
+        The error of a pair is its rank by cosine less its rank by gold score, where ranks are from
+        -1/2 to 1/2.
+
+        Args:
+            subject: The encoder, with the task.
+
+        Returns:
+            The table ``slices``, with the cost of each kind of pairs, and ``worst``, with the
+            ``self.k`` pairs of largest error. The measurement, for comparisons, is the cosine and
+            the error of each pair.
+        """
         pairs = subject.pairs()
         cosines = subject.cosines
         errors = centred_ranks(cosines) - centred_ranks(pairs.gold)
-        worst = [
-            _pair_row(pairs, row, {"cosine": float(cosines[row]), "error": float(errors[row])})
-            for row in _largest(errors, self.k)
+        worst_rows = [
+            _pair_row(
+                pairs, index, {"cosine": float(cosines[index]), "error": float(errors[index])}
+            )
+            for index in _farthest_from_0(errors, self.k)
         ]
         return EncoderFindings(
-            {"slices": _slice_rows(pairs, cosines), "worst": worst},
+            {"slices": _slice_rows(pairs, cosines), "worst": worst_rows},
             _RankErrors(pairs, cosines, errors),
         )
 
     def compare_encoders(self, measurements: Mapping[str, _RankErrors]) -> Tables:
-        """Find the pairs that two encoders rank most differently.
+        """Find the ``self.k`` pairs of sentences that each two encoders rank most differently.
 
         Args:
-            measurements: By encoder, the rank errors of the same pairs.
+            measurements: Name of the encoder -> its cosine and its rank error of each pair, (n,)
+                each. A rank error is the rank by cosine less the rank by gold score.
+
+        Returns:
+            The table ``differ``: the names of the two encoders, the cosine of each, and the pair.
         """
         rows: list[PlainRow] = []
         for (first_name, first), (second_name, second) in combinations(measurements.items(), 2):
             names = {"encoder": first_name, "other": second_name}
-            for row in _largest(first.errors - second.errors, self.k):
+            for index in _farthest_from_0(first.errors - second.errors, self.k):
                 cosines = {
-                    "cosine": float(first.cosines[row]),
-                    "other_cosine": float(second.cosines[row]),
+                    "cosine": float(first.cosines[index]),
+                    "other_cosine": float(second.cosines[index]),
                 }
-                rows.append({**names, **_pair_row(first.pairs, row, cosines)})
+                rows.append({**names, **_pair_row(first.pairs, index, cosines)})
         return {"differ": rows}
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """Draw how many points a pair of each kind costs more than the mean pair does.
 
+        A point is 0.01 of Spearman's correlation.
+
         Args:
-            tables: ``slices``, the cost of each kind of pairs by encoder.
+            tables: ``slices`` has a row for each kind of pairs and encoder: the rule (``slicing``),
+                the ``kind``, and ``excess``, its cost above the mean, with the bounds of its 95%
+                interval.
             title: The title of the picture.
         """
         dots = []
         for row in tables["slices"]:
             kind = f"{row['slicing']}: {row['kind']}"
-            numbers = (row[key] for key in ("excess", "excess_low", "excess_high"))
-            dots.append(DotPoint.difference(kind, row["encoder"], *numbers))
+            difference_and_bounds = (row["excess"], row["excess_low"], row["excess_high"])
+            dots.append(DotPoint.difference(kind, row["encoder"], *difference_and_bounds))
         x_label = (
             "points that a pair costs more than the mean pair, with 95% interval; ○ it may be 0"
         )
@@ -360,33 +406,39 @@ class Mistakes(EncoderAnalysis):
 
 
 def _slice_rows(pairs: PairSplit, cosines: Float64Array) -> list[PlainRow]:
-    """Return a row for each kind of pairs by each rule: its cost and excess, in points (times 100).
+    """Return a row for each kind of pairs: what they cost Spearman's correlation, times 100.
+
+    A rule puts each pair into one of its kinds, as the rule ``length`` does with ``short`` and
+    ``long``. A row has the rule (``slicing``), the ``kind``, its number of pairs ``n``, its cost
+    and its excess (how much more a pair of the kind costs than the mean pair), each with the bounds
+    of a 95% interval.
 
     Args:
-        pairs: The pairs; rules look at their texts.
+        pairs: The pairs of sentences, with gold scores.
         cosines: The cosine of each pair, (n,).
     """
     sharing = shared_sentences(*pairs.sides)
     rows: list[PlainRow] = []
-    for name, kinds in slices(*pairs.sides).items():
+    for rule_name, kinds in slices(*pairs.sides).items():
         for kind in sorted(set(kinds)):
+            # 1 for the pairs of this kind, else 0.
             members = np.array([pair_kind == kind for pair_kind in kinds], dtype=np.float64)
             n_members = int(members.sum())
             # A kind of one pair, or of all pairs but one, has no interval.
             if 1 < n_members < pairs.n - 1:
-                slice_costs = slice_cost(cosines, pairs.gold, members, sharing)
-                points = {key: 100 * value for key, value in slice_costs._asdict().items()}
-                rows.append({"slicing": name, "kind": kind, "n": n_members, **points})
+                costs = slice_cost(cosines, pairs.gold, members, sharing)
+                points = {key: 100 * value for key, value in costs._asdict().items()}
+                rows.append({"slicing": rule_name, "kind": kind, "n": n_members, **points})
     return rows
 
 
-def _largest(values: Float64Array, k: int) -> list[int]:
+def _farthest_from_0(values: Float64Array, k: int) -> list[int]:
     """Return the indices of the k values farthest from 0, the farthest first."""
     indices: list[int] = np.argsort(-np.abs(values), kind="stable")[:k].tolist()
     return indices
 
 
-def _pair_row(pairs: PairSplit, row: int, numbers: PlainRow) -> PlainRow:
+def _pair_row(pairs: PairSplit, index: int, numbers: PlainRow) -> PlainRow:
     """Return a row of a table of pairs: the gold score, further numbers, and both sentences."""
-    texts = {"sentence1": pairs.sentences1[row], "sentence2": pairs.sentences2[row]}
-    return {"gold": float(pairs.gold[row]), **numbers, **texts}
+    texts = {"sentence1": pairs.sentences1[index], "sentence2": pairs.sentences2[index]}
+    return {"gold": float(pairs.gold[index]), **numbers, **texts}

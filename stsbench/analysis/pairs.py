@@ -54,38 +54,52 @@ class AlignmentAndUniformity(EncoderAnalysis):
     t: PositiveFloat = 2.0
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Measure one encoder, and read the validations of a trained one.
+        """Measure one encoder, and read the validations of its training if it was trained here.
 
-        The validations are those on the split by which it was chosen.
+        Positives are the pairs with a gold score above ``self.above``; ``self.t`` is the factor of
+        squared distances in uniformity.
+
+        Args:
+            subject: The encoder, with the task.
+
+        Returns:
+            Two tables. ``encoders`` has one row: alignment of the positives, uniformity of the
+            sentences, the score of the task, and the numbers of positives and of sentences.
+            ``training`` has the same three measures at each validation on the development split,
+            by training step; it is empty if they were not recorded.
         """
         pairs = subject.pairs(all_splits=True)
         positives = subject.positives(pairs, self.above)
-        texts = list(dict.fromkeys(pairs.texts()))
-        step = math.ceil(len(texts) / MAX_UNIFORMITY_SENTENCES)
+        distinct_texts = list(dict.fromkeys(pairs.texts()))
         # Evenly from all splits, instead of the first ones only.
-        texts = texts[::step]
-        row: PlainRow = {
+        step = math.ceil(len(distinct_texts) / MAX_UNIFORMITY_SENTENCES)
+        texts = distinct_texts[::step]
+        encoder_row: PlainRow = {
             "alignment": _mean_alignment(subject, pairs, positives),
-            "uniformity": uniformity(subject.array(texts), self.t),
+            "uniformity": uniformity(subject.embed_in_memory(texts), self.t),
             "score": subject.score().score,
             "positives": len(positives),
             "sentences": len(texts),
         }
+        # The record of its training; None for an encoder that was not trained here.
         run = subject.named_encoder.run
-        curve = run.record.get("curve", []) if run is not None else []
+        validations = run.record.get("curve", []) if run is not None else []
         keys = ("step", "alignment", "uniformity", "score")
-        training: list[PlainRow] = []
-        for validation in curve:
+        training_rows: list[PlainRow] = []
+        for validation in validations:
             # Training may not have recorded alignment and uniformity.
             if all(key in validation for key in keys):
-                training.append({key: validation[key] for key in keys})
-        return EncoderFindings({"encoders": [row], "training": training})
+                training_rows.append({key: validation[key] for key in keys})
+        return EncoderFindings({"encoders": [encoder_row], "training": training_rows})
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """Draw encoders coloured by score, and in a panel of its own the path of each training.
+        """Draw encoders by uniformity and alignment, coloured by their score.
+
+        The validations of each training are joined by a line, in a panel of their own.
 
         Args:
-            tables: ``encoders``, a row each, and ``training``, a row for each validation.
+            tables: ``encoders`` has a row for each encoder, ``training`` a row for each validation
+                of its training, both with ``alignment``, ``uniformity`` and ``score``.
             title: The title of the picture.
         """
         points = [
@@ -105,19 +119,23 @@ class AlignmentAndUniformity(EncoderAnalysis):
 
 
 def _mean_alignment(subject: EncoderOnTask, pairs: PairSplit, positives: list[int]) -> float:
-    """Return the alignment of some pairs, their mean squared distance, embedded part by part.
+    """Return the alignment of some pairs: the mean squared distance of their two embeddings.
+
+    Only ``ROWS_AT_ONCE`` pairs are in memory at once.
 
     Args:
         subject: Embeds the sentences.
-        pairs: All pairs.
-        positives: The rows of the pairs to measure, at least one.
+        pairs: All pairs; ``sides`` are their first sentences and their second ones.
+        positives: The indices of the pairs to measure, at least one.
     """
-    total = 0.0
+    sum_of_squared_distances = 0.0
     for start in range(0, len(positives), ROWS_AT_ONCE):
-        rows = positives[start : start + ROWS_AT_ONCE]
-        first, second = (subject.array([side[row] for row in rows]) for side in pairs.sides)
-        total += len(first) * alignment(first, second)
-    return total / len(positives)
+        block = positives[start : start + ROWS_AT_ONCE]
+        first, second = (
+            subject.embed_in_memory([side[index] for index in block]) for side in pairs.sides
+        )
+        sum_of_squared_distances += len(block) * alignment(first, second)
+    return sum_of_squared_distances / len(positives)
 
 
 def _alignment_point(row: PlainRow, panel: str, **fields: str) -> ScatterPoint:
@@ -154,15 +172,17 @@ def collapse(cosines: Float64Array, gold: Float64Array, *, bins: int = 5) -> flo
 
 
 def gold_bins(gold: Float64Array, bins: int) -> IntArray:
-    """Return the bin of each gold score, (n,).
+    """Return the bin of each gold score, (n,), from 0 for the lowest scores.
 
     Args:
         gold: The gold scores, (n,).
-        bins: The number of equal bins between the lowest and the highest score.
+        bins: The number of bins of equal width between the lowest and the highest score.
     """
     low = float(gold.min())
     high = float(gold.max())
-    indices = ((gold - low) / max(high - low, 1e-12) * bins).astype(np.int64)
+    # 1e-12 avoids a division by 0 if all scores are equal.
+    positions = (gold - low) / max(high - low, 1e-12)
+    indices = (positions * bins).astype(np.int64)
     # The highest score would begin a bin of its own.
     return np.asarray(np.minimum(indices, bins - 1))
 
@@ -181,7 +201,18 @@ class GoldAgainstCosine(EncoderAnalysis):
     bins: Annotated[int, Meta(ge=2)] = 5
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Measure the cosines of one encoder."""
+        """Measure the cosines of the task's pairs by one encoder.
+
+        Args:
+            subject: The encoder, with the task.
+
+        Returns:
+            Three tables. ``encoders`` has one row: the score, the mean and the deviation of the
+            cosines, the share from 0.6 upwards, and their collapse (the mean cosine of the lowest
+            bin of gold scores over that of the highest). ``bins`` has the quartiles of the cosines
+            in each of ``self.bins`` bins of gold scores. ``pairs`` has the gold score and the
+            cosine of at most ``MAX_DRAWN_PAIRS`` pairs.
+        """
         cosines = subject.cosines
         gold = subject.pairs().gold
         encoder_row: PlainRow = {
@@ -192,16 +223,19 @@ class GoldAgainstCosine(EncoderAnalysis):
             "collapse": collapse(cosines, gold, bins=self.bins),
         }
         n_drawn = min(MAX_DRAWN_PAIRS, len(gold))
-        # unique, as rounding may give a row twice.
-        drawn_rows = np.unique(np.linspace(0, len(gold) - 1, n_drawn).astype(np.int64))
+        # Evenly spaced; unique, as rounding may give an index twice.
+        drawn_indices = np.unique(np.linspace(0, len(gold) - 1, n_drawn).astype(np.int64))
         pair_rows: list[PlainRow] = [
-            {"gold": float(gold[row]), "cosine": float(cosines[row])} for row in drawn_rows
+            {"gold": float(gold[index]), "cosine": float(cosines[index])} for index in drawn_indices
         ]
         bin_rows = list(self._measure_bins(cosines, gold))
         return EncoderFindings({"encoders": [encoder_row], "bins": bin_rows, "pairs": pair_rows})
 
     def _measure_bins(self, cosines: Float64Array, gold: Float64Array) -> Iterator[PlainRow]:
         """Yield the quartiles of the cosines of each bin of gold scores that is not empty.
+
+        The range of gold scores is divided into ``self.bins`` bins of equal width. A row has the
+        edges of the bin, ``from`` and ``to``, its number of pairs ``n``, and the quartiles.
 
         Args:
             cosines: The cosine of each pair, (n,).
@@ -227,7 +261,8 @@ class GoldAgainstCosine(EncoderAnalysis):
         """Draw one panel per encoder: its pairs, and the density of the cosines of each bin.
 
         Args:
-            tables: ``pairs``, the gold score and cosine of each pair, and ``bins``, by encoder.
+            tables: ``pairs`` has the gold score and the cosine of each pair of each encoder,
+                ``bins`` the edges of each bin of gold scores.
             title: The title of the picture.
         """
         pairs = tables["pairs"]
@@ -244,9 +279,9 @@ class GoldAgainstCosine(EncoderAnalysis):
 
 
 def _make_violins(pairs: Sequence[PlainRow], bins: Sequence[PlainRow]) -> Iterator[Violin]:
-    """Yield the density of each encoder's cosines in each bin of gold scores.
+    """Yield a violin for each encoder and bin of gold scores: a shape as wide as cosines are dense.
 
-    A bin in which all cosines are equal has none.
+    A bin in which all cosines of the encoder are equal, or that has none, has no violin.
 
     Args:
         pairs: ``encoder``, ``gold`` and ``cosine`` of each pair of each encoder.

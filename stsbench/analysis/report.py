@@ -45,9 +45,13 @@ class ReportParts:
 
 
 def report_html(report: ReportParts) -> str:
-    """Return the whole page, made by the template ``report.html`` beside the board's.
+    """Return a report as one HTML page, filled into the template ``report.html``.
 
-    Sentences of tasks are omitted, because their licences may forbid to pass them on.
+    It has the tables of results, the comparison of encoders and the figures of analyses. Sentences
+    of tasks are omitted, because their licences may forbid to pass them on.
+
+    Args:
+        report: The title and the content of the page.
     """
     comparisons = []
     if report.comparison is not None:
@@ -58,13 +62,18 @@ def report_html(report: ReportParts) -> str:
         report=report,
         boards="\n".join(render_tables(report.boards)),
         comparisons=comparisons,
-        figures=[_figure(result) for result in report.figures],
+        figures=[_template_figure(result) for result in report.figures],
     )
     return render_page(report.title, [body.removesuffix("\n")], images=True)
 
 
 def _comparison_table(layout: Layout) -> dict[str, Any]:
-    """Return what the template reads of a comparison: layout, heads, and cells as texts."""
+    """Return what the HTML template reads of a comparison.
+
+    Returns:
+        ``layout`` -> the layout itself, for title and notes; ``heads`` -> the heads of the columns;
+        ``rows`` -> the texts of each row, its label first.
+    """
     rows = [
         [line.label, *(cell.text for cell in line.cells)]
         for block in layout.blocks
@@ -73,10 +82,15 @@ def _comparison_table(layout: Layout) -> dict[str, Any]:
     return {"layout": layout, "heads": [layout.label_head, *layout.heads], "rows": rows}
 
 
-def _figure(result: AnalysisResult) -> dict[str, Any]:
-    """Return what the template reads of an analysis: texts, tables, and its picture.
+def _template_figure(result: AnalysisResult) -> dict[str, Any]:
+    """Return what the HTML template reads of an analysis.
 
-    The picture is SVG in base64.
+    Args:
+        result: The tables of the analysis, with its name, parameters, task and protocol.
+
+    Returns:
+        ``key`` -> the identifier of the figure in the page; ``title`` and ``caption`` -> texts;
+        ``picture`` -> the picture as SVG in base64; ``tables`` -> its printed tables.
     """
     analysis = make_analysis(result.analysis, result.parameters)
     picture = analysis.draw(result.tables, result.title).to_bytes("svg")
@@ -90,22 +104,29 @@ def _figure(result: AnalysisResult) -> dict[str, Any]:
 
 
 def _figure_tables(result: AnalysisResult, analysis: Analysis) -> Iterator[dict[str, Any]]:
-    """Yield the first rows of each printed table, without the sentences of the task.
+    """Yield the printed tables of an analysis, without the sentences of the task.
 
     A table without rows is omitted.
+
+    Args:
+        result: Has the tables.
+        analysis: Says which tables are printed, and which of their columns are scores.
+
+    Yields:
+        ``name`` -> the table's name; ``n_rows`` -> its number of rows; ``heads`` -> the names of
+        its columns; ``rows`` -> the texts of its first ``MAX_ROWS`` rows.
     """
     for name in analysis.printed:
         rows = [
             {key: value for key, value in row.items() if key not in SENTENCE_COLUMNS}
             for row in result.tables.get(name, [])
         ]
-        # The columns of side_by_side are encoders, and hold sentences throughout.
+        score_columns = analysis.score_columns.get(name, ())
+        # The columns of the table side_by_side are encoders, and hold sentences throughout.
         if rows and name != "side_by_side":
             yield {
                 "name": name,
                 "n_rows": len(rows),
                 "heads": list(rows[0]),
-                "rows": [
-                    row_texts(row, analysis.score_columns.get(name, ())) for row in rows[:MAX_ROWS]
-                ],
+                "rows": [row_texts(row, score_columns) for row in rows[:MAX_ROWS]],
             }

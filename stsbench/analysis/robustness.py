@@ -55,38 +55,39 @@ NEGATION_PATTERN = re.compile(r"\b(?:not|never)\s+|n['’]t\b", re.IGNORECASE)
 
 
 def typo(sentence: str, rng: np.random.Generator) -> str:
-    """Swap two neighbouring letters inside a word of four letters or more.
+    """Return a sentence in which two neighbouring letters inside one word are swapped.
 
-    The first and the last letter of a word stay. A sentence without such a word stays as it is.
+    The word has four letters or more. Its first and its last letter stay. The two letters differ,
+    as a swap of equal letters changes nothing. A sentence without such a word is returned as it is.
 
     Args:
         sentence: The sentence.
         rng: Draws the word, then the letters.
     """
     words = sentence.split(" ")
-    candidates = [
-        # Two different letters inside: a swap of equal letters changes nothing.
-        index
-        for index, word in enumerate(words)
-        if len(word) > 3 and len(set(word[1:-1])) > 1
+    word_indices = [
+        index for index, word in enumerate(words) if len(word) > 3 and len(set(word[1:-1])) > 1
     ]
-    if not candidates:
+    if not word_indices:
         return sentence
-    index = int(rng.choice(candidates))
-    word = words[index]
+    word_index = int(rng.choice(word_indices))
+    word = words[word_index]
+    # Where a letter and the next one may be swapped.
     positions = [
         position for position in range(1, len(word) - 2) if word[position] != word[position + 1]
     ]
     position = int(rng.choice(positions))
-    words[index] = word[:position] + word[position + 1] + word[position] + word[position + 2 :]
+    swapped_letters = word[position + 1] + word[position]
+    words[word_index] = word[:position] + swapped_letters + word[position + 2 :]
     return " ".join(words)
 
 
 def negate(sentence: str, rng: np.random.Generator) -> str:
-    """Negate a sentence.
+    """Return the negation of a sentence.
 
-    Its first ``not``, ``never`` or ``n't`` is removed. A sentence without one gets a ``not`` after
-    its first auxiliary verb, or, without such a verb, the words "It is not true that" before it.
+    * From a sentence with ``not``, ``never`` or ``n't`` the first of these is removed.
+    * Else ``not`` is added after the first auxiliary verb, such as "is" or "can".
+    * A sentence without such a verb begins with "It is not true that".
 
     Args:
         sentence: The sentence.
@@ -150,11 +151,17 @@ def score_change(
 ) -> EstimatedDifference:
     """Return the difference of two Spearman correlations with gold scores, after minus before.
 
+    A correlation is the mean over the seeds of a training; its error is over pairs and seeds.
+
     Args:
         before: The cosines of the n pairs for each seed, (seeds, n).
-        after: The cosines to compare with them; the number of seeds may be another one.
-        split: The pairs.
+        after: Other cosines of the same pairs, (seeds, n); there may be more or fewer seeds.
+        split: The pairs, with their gold scores.
+
+    Returns:
+        The difference with its standard error, from which it makes its 95% interval.
     """
+    # Side 0 is before, side 1 is after.
     correlations = PairedCorrelation(
         values=[before, after],
         gold=split.gold,
@@ -163,11 +170,11 @@ def score_change(
     )
     sample_before, sample_after = (
         ScoreSample(
-            correlations.scores(index),
-            correlations.influences(index),
+            correlations.scores(side),
+            correlations.influences(side),
             seeds=tuple(range(len(cosines_by_seed))),
         )
-        for index, cosines_by_seed in enumerate([before, after])
+        for side, cosines_by_seed in enumerate([before, after])
     )
     sharing = shared_sentences(*split.sides)
     return EstimatedDifference.estimate(sample_before, sample_after, sharing, correlations.weights)
@@ -201,28 +208,39 @@ class Robustness(EncoderAnalysis):
     seed: NonNegativeInt = 0
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Measure one encoder; a score is Spearman's correlation of all pairs."""
-        split = subject.pairs()
-        edits = [self._measure_edit(subject, split, name) for name in EDITS]
-        return EncoderFindings(
-            {"edits": edits, "suppression": [self._measure_suppression(subject, split)]}
-        )
+        """Measure how far edits of the sentences move their embeddings and the score.
 
-    def _measure_edit(self, subject: EncoderOnTask, split: PairSplit, name: str) -> PlainRow:
+        A score is Spearman's correlation of all pairs.
+
+        Args:
+            subject: The encoder, with the task.
+
+        Returns:
+            Two tables: ``edits`` has a row for each edit; ``suppression`` has one row, with the
+            share of sentences that are as near to their negation as to their paraphrase.
+        """
+        split = subject.pairs()
+        edit_rows = [self._measure_edit(subject, split, edit) for edit in EDITS]
+        suppression_row = self._measure_suppression(subject, split)
+        return EncoderFindings({"edits": edit_rows, "suppression": [suppression_row]})
+
+    def _measure_edit(self, subject: EncoderOnTask, split: PairSplit, edit: str) -> PlainRow:
         """Measure how far one edit of all sentences moves their cosines and the score.
 
         Args:
-            subject: The encoder, on the task.
+            subject: The encoder, with the task.
             split: The task's pairs.
-            name: A key of EDITS.
+            edit: The name of the edit, a key of ``EDITS``, for example ``typo``.
 
         Returns:
-            The row of the table ``edits``: ``cosine`` is the mean cosine of a sentence and its
-            edited self, NaN if the edit changes no sentence; ``score_change``, ``low`` and ``high``
-            are the change of Spearman's correlation and its 95% interval, not times 100.
+            A row. ``edit`` is the name, with an asterisk if the edit changes the meaning;
+            ``matters`` says whether it does. ``changed`` is the number of sentences that the edit
+            changes. ``cosine`` is the mean cosine of a changed sentence and its edited self, NaN if
+            there are none. ``score_change``, ``low`` and ``high`` are the change of Spearman's
+            correlation and its 95% interval, not times 100.
         """
         distinct_texts = dict.fromkeys(split.texts())
-        edited_by_text = {text: edit_text(name, text, self.seed) for text in distinct_texts}
+        edited_by_text = {text: edit_text(edit, text, self.seed) for text in distinct_texts}
         changed_texts = [text for text, edited in edited_by_text.items() if edited != text]
         cosines_to_edited = subject.cosines_of(
             changed_texts, [edited_by_text[text] for text in changed_texts]
@@ -235,9 +253,9 @@ class Robustness(EncoderAnalysis):
         change = score_change(subject.cosines[None], cosines_after[None], split)
         low, high = change.interval()
         # Embeddings should change with the meaning: the table calls this "matters".
-        matters = EDITS[name].changes_meaning
+        matters = EDITS[edit].changes_meaning
         return {
-            "edit": name + (" *" if matters else ""),
+            "edit": edit + (" *" if matters else ""),
             "matters": matters,
             "changed": len(changed_texts),
             "cosine": float(cosines_to_edited.mean()) if changed_texts else float("nan"),
@@ -247,25 +265,28 @@ class Robustness(EncoderAnalysis):
         }
 
     def _measure_suppression(self, subject: EncoderOnTask, split: PairSplit) -> dict[str, float]:
-        """Measure the suppression of negations, with its 95% interval and the mean cosines.
+        """Measure the share of sentences that are as near to their negation as to their paraphrase.
 
-        The sentences are the first ones of positive pairs. Pairs of equal sentences are omitted:
-        a paraphrase that is the sentence itself is always nearer than its negation.
+        Positives are the pairs with a gold score above ``self.above``: the second sentence is a
+        paraphrase of the first one. Positives of two equal sentences are omitted: a paraphrase that
+        is the sentence itself is always nearer than its negation.
 
         Args:
-            subject: The encoder, on the task.
+            subject: The encoder, with the task.
             split: The task's pairs.
 
         Returns:
-            The row of the table ``suppression``: the share, its interval from ``low`` to ``high``,
-            the mean cosines to negations and to paraphrases, and the number of sentences.
+            A row: the share ``suppression``, its 95% interval from ``low`` to ``high``, the mean
+            cosines ``to_negation`` and ``to_paraphrase``, and the number of sentences ``n``.
 
         Raises:
             DataError: There are no such pairs.
         """
-        rows = subject.positives(split, self.above)
-        pairs = [(split.sentences1[row], split.sentences2[row]) for row in rows]
-        pairs = [(sentence, paraphrase) for sentence, paraphrase in pairs if sentence != paraphrase]
+        indices = subject.positives(split, self.above)
+        positives = [(split.sentences1[index], split.sentences2[index]) for index in indices]
+        pairs = [
+            (sentence, paraphrase) for sentence, paraphrase in positives if sentence != paraphrase
+        ]
         if not pairs:
             raise DataError(
                 f"both sentences of each positive of {subject.task.name} are the same",
@@ -288,16 +309,17 @@ class Robustness(EncoderAnalysis):
         }
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """Draw the change of the score by each edit.
+        """Draw the change of each encoder's score by each edit, with its 95% interval.
 
         Args:
-            tables: ``edits``, a row for each edit by encoder.
+            tables: ``edits`` has a row for each edit and encoder: ``score_change``, and the bounds
+                ``low`` and ``high`` of its interval.
             title: The title of the picture.
         """
         dots = []
         for row in tables["edits"]:
-            numbers = (100 * row[key] for key in ("score_change", "low", "high"))
-            dots.append(DotPoint.difference(row["edit"], row["encoder"], *numbers))
+            change_and_bounds = (100 * row[key] for key in ("score_change", "low", "high"))
+            dots.append(DotPoint.difference(row["edit"], row["encoder"], *change_and_bounds))
         x_label = (
             "change of the score × 100, with its 95% interval; ○ it may be 0; "
             "* the edit changes what is said"

@@ -33,47 +33,58 @@ if TYPE_CHECKING:
 
 
 def singular_values(x: EmbeddingRows) -> Float64Array:
-    """Return the singular values of embeddings (n, d), (d,), the largest first.
+    """Return the d singular values of embeddings, the largest first, (d,).
 
-    The rows are read once, a block at a time: the values are the roots of the eigenvalues of xᵀx in
-    float64. Values below 1e-8 of the largest are rounding errors.
+    They are the roots of the eigenvalues of xᵀx, computed in float64, so that the rows are read
+    once, a block at a time. Values below 1e-8 of the largest are rounding errors.
+
+    Args:
+        x: Embeddings, (n, d).
     """
-    eigenvalues = np.linalg.eigvalsh(_inner_products(x))[::-1]
-    return np.asarray(np.sqrt(np.maximum(eigenvalues, 0.0)))
+    # From the smallest to the largest; rounding may make one negative.
+    eigenvalues = np.linalg.eigvalsh(_inner_products(x))
+    return np.asarray(np.sqrt(np.maximum(eigenvalues[::-1], 0.0)))
 
 
 def mean_cosine(x: EmbeddingRows) -> float:
-    """Return the mean cosine of all distinct pairs of rows of x (n, d); a zero vector has cosine 0.
+    """Return the mean cosine of all pairs of different rows of x; a zero vector has cosine 0.
 
-    Anisotropy is usually measured by random pairs, which estimate it (Ethayarajh 2019, section
-    3.4). Here it is exact: the squared length of the sum of unit vectors, less each one's own, over
-    n(n - 1). n is 2 or more.
+    It measures anisotropy: how far embeddings point one way. Usually random pairs estimate it
+    (Ethayarajh 2019, section 3.4). Here it is exact. With u_i the row i at length 1, it is
+    (|sum of u_i|² - sum of |u_i|²) / (n (n - 1)).
+
+    Args:
+        x: Embeddings, (n, d), n of 2 or more.
     """
-    total = np.zeros(x.shape[1])
+    sum_of_units = np.zeros(x.shape[1])
     squared_lengths = 0.0
     for block in iter_blocks(x):
         unit = unit_rows(block)
-        total = total + unit.sum(axis=0)
+        sum_of_units = sum_of_units + unit.sum(axis=0)
         squared_lengths += float((unit * unit).sum())
     n = x.shape[0]
-    return float((total @ total - squared_lengths) / (n * (n - 1)))
+    return float((sum_of_units @ sum_of_units - squared_lengths) / (n * (n - 1)))
 
 
 def partition_isotropy(x: EmbeddingRows) -> float:
-    """Return the isotropy of x (n, d) by its partition function, in (0, 1].
+    """Return how alike all directions are in embeddings, their isotropy, in (0, 1]; 1 is alike.
 
-    1 means that all directions are alike. It is the smallest over the largest of Z(c), the sum of
-    exp(c . row), for each eigenvector c of xᵀx in both directions (Mu and Viswanath 2018, section
-    2.2). Rows are scaled to a mean length of 1 first: otherwise the number depends on the scale of
-    embeddings.
+    For a direction c of length 1, let Z(c) be the sum of exp(c . row) over all rows of x. The
+    isotropy is the smallest Z(c) over the largest one, where c is each eigenvector of xᵀx and its
+    opposite (Mu and Viswanath 2018, section 2.2). Rows are scaled to a mean length of 1 first:
+    otherwise the number depends on the scale of embeddings. Rows that are all zero have isotropy 1.
+
+    Args:
+        x: Embeddings, (n, d), read a block at a time.
     """
-    total_length = sum(
+    sum_of_lengths = sum(
         float(np.linalg.norm(block.astype(np.float64), axis=1).sum()) for block in iter_blocks(x)
     )
-    mean_length = total_length / x.shape[0]
+    mean_length = sum_of_lengths / x.shape[0]
     if mean_length == 0:
         return 1.0
     _, eigenvectors = np.linalg.eigh(_inner_products(x))
+    # Divided by the mean length, instead of all rows.
     directions = np.concatenate([eigenvectors, -eigenvectors], axis=1) / mean_length
     # Z(c) of each direction, (2d,).
     sums = sum(
@@ -83,12 +94,17 @@ def partition_isotropy(x: EmbeddingRows) -> float:
 
 
 def _inner_products(x: EmbeddingRows, mean: Float64Array | float = 0.0) -> Float64Array:
-    """Return the inner products of the columns of x (n, d) less a mean, (d, d)."""
-    total = np.zeros((x.shape[1], x.shape[1]))
+    """Return the inner products of every two columns of x, (d, d), in float64.
+
+    Args:
+        x: Embeddings, (n, d), read a block at a time.
+        mean: Subtracted from each row first, (d,); by default 0.
+    """
+    products = np.zeros((x.shape[1], x.shape[1]))
     for block in iter_blocks(x):
         rows = block.astype(np.float64) - mean
-        total += rows.T @ rows
-    return total
+        products += rows.T @ rows
+    return products
 
 
 class Spectrum(EncoderAnalysis):
@@ -101,7 +117,17 @@ class Spectrum(EncoderAnalysis):
     printed = ("encoders",)
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Measure the singular values, the isotropy and the mean cosine of one encoder."""
+        """Measure how evenly the embeddings of one encoder use the directions of their space.
+
+        Args:
+            subject: The encoder, with the task, whose sentences of all splits are embedded.
+
+        Returns:
+            Two tables. ``encoders`` has one row: the numbers of sentences and of dimensions, the
+            mean cosine of all pairs of sentences, the isotropy, the effective rank (the exponential
+            of the entropy of the singular values) and the first direction's share of the squared
+            singular values. ``values`` has each singular value as a share of the largest.
+        """
         x = subject.embed(subject.task.task.texts())
         values = singular_values(x)
         # Embeddings that are all zero have no spectrum; 1e-300 avoids a division by zero.
@@ -110,32 +136,31 @@ class Spectrum(EncoderAnalysis):
         # 0 log 0 counts as 0.
         positive_weights = weights[weights > 0]
         entropy = -(positive_weights * np.log(positive_weights)).sum()
-        total_variance = float((values**2).sum())
-        row = {
+        sum_of_squares = float((values**2).sum())
+        encoder_row = {
             "sentences": x.shape[0],
             "dimensions": x.shape[1],
             "mean_cosine": mean_cosine(x),
             "isotropy": partition_isotropy(x),
             # Roy and Vetterli 2007.
             "effective_rank": float(np.exp(entropy)),
-            "first_share": float(values[0] ** 2 / max(total_variance, 1e-300)),
+            "first_share": float(values[0] ** 2 / max(sum_of_squares, 1e-300)),
         }
-        spectrum = [
+        value_rows = [
             {"index": index, "value": float(share)}
             for index, share in enumerate(shares_of_largest, start=1)
         ]
-        return EncoderFindings({"encoders": [row], "values": spectrum})
+        return EncoderFindings({"encoders": [encoder_row], "values": value_rows})
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """Draw singular values as shares of the largest, one line per encoder.
 
-        Values that are rounding errors are omitted.
+        Values of at most 1e-6 of the largest are rounding errors, and omitted.
 
         Args:
-            tables: ``values``, the share of the largest by encoder and index.
+            tables: ``values`` has a row for each encoder and ``index`` of a singular value.
             title: The title of the picture.
         """
-        # Below are rounding errors: singular values are roots of eigenvalues in float64.
         rows = [row for row in tables["values"] if row["value"] > 1e-6]
         points = [
             LinePoint(series=row["encoder"], size=row["index"], value=row["value"]) for row in rows
@@ -150,39 +175,44 @@ class Spectrum(EncoderAnalysis):
 
 
 def principal_plane(x: EmbeddingRows) -> tuple[Float64Array, Float64Array]:
-    """Return the mean of x (n, d) and its two main directions, the largest variance first.
+    """Return the mean of embeddings and the two directions in which they vary most.
 
-    A direction's sign is such that its largest number is positive.
+    These are the first two principal components. The sign of a direction is such that its number of
+    largest absolute value is positive.
+
+    Args:
+        x: Embeddings, (n, d), read a block at a time.
 
     Returns:
-        The mean, (d,), and the directions, (d, 2).
+        The mean, (d,), and the directions as columns, (d, 2), the largest variance first.
     """
     mean = sum(block.astype(np.float64).sum(axis=0) for block in iter_blocks(x)) / x.shape[0]
-    _, vectors = np.linalg.eigh(_inner_products(x, mean))
-    # eigh returns the eigenvectors as columns, the smallest eigenvalue first.
-    plane = vectors[:, ::-1][:, :2]
-    # The number of largest absolute value in each of the two columns decides its sign.
-    signs = np.sign(plane[np.abs(plane).argmax(axis=0), np.arange(plane.shape[1])])
+    # The eigenvectors are columns, that of the smallest eigenvalue first.
+    _, eigenvectors = np.linalg.eigh(_inner_products(x, mean))
+    plane = eigenvectors[:, ::-1][:, :2]
+    largest_rows = np.abs(plane).argmax(axis=0)
+    signs = np.sign(plane[largest_rows, np.arange(plane.shape[1])])
     return mean, plane * signs
 
 
 def _project_by_pca(x: EmbeddingRows, sample: Float64Array, _seed: int) -> Float64Array:
-    """Return a sample's places in the plane of the largest variance of all embeddings, (n, 2)."""
+    """Return a sample's points in the plane of the largest variance of all embeddings, (n, 2)."""
     mean, plane = principal_plane(x)
     return np.asarray((sample - mean) @ plane)
 
 
 def _project_by_tsne(x: EmbeddingRows, sample: Float64Array, seed: int) -> Float64Array:
-    """Return the places of sampled embeddings by t-SNE of them alone, (n, 2).
+    """Return points in a plane for sampled embeddings, (n, 2), by t-SNE of the sample alone.
 
     Args:
         x: All embeddings; t-SNE does not use them.
         sample: The embeddings to project, (n, d), n of 4 or more.
-        seed: Draws the first places.
+        seed: Draws the points from which t-SNE starts.
     """
     from sklearn.manifold import TSNE
 
-    # 30 is sklearn's default; t-SNE needs about three neighbours per unit of it.
+    # Perplexity is about the number of neighbours of a point. 30 is sklearn's default; t-SNE needs
+    # about three times as many points.
     perplexity = min(30.0, (len(sample) - 1) / 3)
     tsne = TSNE(metric="cosine", init="random", perplexity=perplexity, random_state=seed)
     return np.asarray(tsne.fit_transform(sample), dtype=np.float64)
@@ -222,48 +252,57 @@ class SentenceMap(EncoderAnalysis):
     seed: NonNegativeInt = 0
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Project sampled positives to a plane by the embeddings of one encoder.
+        """Project the sentences of some similar pairs to a plane by the embeddings of one encoder.
+
+        ``self.pairs`` pairs with a gold score above ``self.above`` are drawn with ``self.seed``;
+        ``self.method`` is the projection, ``pca`` or ``tsne``.
+
+        Args:
+            subject: The encoder, with the task.
 
         Returns:
-            The tables ``encoders``, the mean distance of the two sentences of a pair and of any two
-            sentences in the plane, and ``points``, the place of each sentence.
+            Two tables. ``encoders`` has one row: the mean distance in the plane of the two
+            sentences of a pair (``join``), that of any two sentences (``any_two``), and their
+            ratio. ``points`` has the coordinates of each sentence.
         """
         split = subject.pairs()
         positives = subject.positives(split, self.above, least=3)
         rng = np.random.default_rng(self.seed)
-        pair_rows = np.sort(rng.permutation(positives)[: self.pairs])
+        pair_indices = np.sort(rng.permutation(positives)[: self.pairs])
         x = subject.embed(split.texts())
-        # The second sentences of all pairs follow the first ones.
-        rows = np.concatenate([pair_rows, pair_rows + split.n])
+        # Among the texts, the second sentences of all pairs follow the first ones.
+        rows = np.concatenate([pair_indices, pair_indices + split.n])
         sample = x.take(rows).astype(np.float64)
         points = PROJECTIONS[self.method].project(x, sample, self.seed)
-        first, second = np.split(points, 2)
-        mean_join = float(np.linalg.norm(first - second, axis=1).mean())
+        first_points, second_points = np.split(points, 2)
+        mean_join = float(np.linalg.norm(first_points - second_points, axis=1).mean())
         # The distances of each two points, (2p, 2p) for p pairs; above the diagonal each is once.
         distances = np.linalg.norm(points[:, None] - points[None], axis=2)
         mean_distance = float(distances[np.triu_indices(len(points), 1)].mean())
-        row = {
+        encoder_row = {
             "join": mean_join,
             "any_two": mean_distance,
             "ratio": mean_join / max(mean_distance, 1e-300),
         }
         point_rows = []
-        for side, side_points in ((1, first), (2, second)):
-            for pair, (x_place, y_place) in enumerate(side_points.tolist()):
-                point_rows.append({"pair": pair, "side": side, "x": x_place, "y": y_place})
-        return EncoderFindings({"encoders": [row], "points": point_rows})
+        for side, side_points in ((1, first_points), (2, second_points)):
+            for pair, (point_x, point_y) in enumerate(side_points.tolist()):
+                point_rows.append({"pair": pair, "side": side, "x": point_x, "y": point_y})
+        return EncoderFindings({"encoders": [encoder_row], "points": point_rows})
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """Draw one panel per encoder, with a line between the two sentences of a pair.
 
         Args:
-            tables: ``points``, the place of each sentence by encoder.
+            tables: ``points`` has the coordinates ``x`` and ``y`` of each sentence of each
+                encoder, and the number of its ``pair``.
             title: The title of the picture.
         """
         points = [
             ScatterPoint(x=row["x"], y=row["y"], panel=row["encoder"], joined=f"{row['pair']}")
             for row in tables["points"]
         ]
+        # self.method is the projection, pca or tsne.
         projection = PROJECTIONS[self.method]
         return draw_scatter(
             points,
@@ -286,29 +325,35 @@ class NearestRows(NamedTuple):
 def nearest(
     queries: EmbeddingRows, x: EmbeddingRows, k: int, *, excluded: IntArray | None = None
 ) -> NearestRows:
-    """Return the k rows of x nearest to each query by cosine, of equals the first.
+    """Return the k rows of x nearest to each query by cosine, of equally near rows the first.
 
     Args:
         queries: Embeddings, (q, d).
         x: Embeddings, (n, d), read a block at a time.
         k: The number of rows, n at most.
-        excluded: For each query a row of x to exclude, that of the query itself, (q,); -1 for no
-            row. By default no rows are excluded.
+        excluded: For each query the index of a row of x to exclude, that of the query itself, (q,);
+            -1 for no row. None: no rows are excluded.
+
+    Returns:
+        The indices of the rows and their cosines, (q, k) each, the nearest first.
     """
     query_units = unit_rows(np.concatenate(list(iter_blocks(queries))))
+    # The best rows so far, (q, up to k).
     rows = np.empty((len(query_units), 0), dtype=np.int64)
     cosines = np.empty((len(query_units), 0))
+    # The index in x of the block's first row.
     start = 0
     for block in iter_blocks(x):
         block_cosines = query_units @ unit_rows(block).T
         block_rows = np.arange(start, start + len(block))
         if excluded is not None:
-            # (q, rows of the block): the one row of each query that must never be the nearest.
-            block_cosines[excluded[:, None] == block_rows[None, :]] = -np.inf
+            # (q, rows of the block).
+            is_excluded = excluded[:, None] == block_rows[None, :]
+            block_cosines[is_excluded] = -np.inf
         rows = np.concatenate([rows, np.broadcast_to(block_rows, block_cosines.shape)], axis=1)
         cosines = np.concatenate([cosines, block_cosines], axis=1)
-        # Columns: the k best so far, then this block; stable, so that of equals the earlier row
-        # wins.
+        # The columns are the k best so far, then this block. The sort is stable, so that of equal
+        # cosines the earlier row comes first.
         best = np.argsort(-cosines, axis=1, kind="stable")[:, :k]
         rows = np.take_along_axis(rows, best, axis=1)
         cosines = np.take_along_axis(cosines, best, axis=1)
@@ -345,9 +390,18 @@ class Neighbours(EncoderAnalysis):
     seed: NonNegativeInt = 0
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Find the nearest sentences of the queries, and those of a sample, by one encoder.
+        """Find the ``self.k`` nearest sentences of each query by one encoder.
 
-        A query that is a sentence of the task is not its own neighbour.
+        Queries are those of the user, ``self.query``, or else three sentences of the task. A query
+        that is a sentence of the task is not its own neighbour. ``self.sample`` sentences, drawn
+        with ``self.seed``, are for the comparison of encoders.
+
+        Args:
+            subject: The encoder, with the task, among whose sentences neighbours are searched.
+
+        Returns:
+            The table ``neighbours``, with a row for each query and rank. The measurement, for
+            comparisons, is that table and the neighbours of the sampled sentences.
         """
         texts = list(dict.fromkeys(subject.task.texts()))
         shuffled_rows = np.random.default_rng(self.seed).permutation(len(texts))
@@ -355,11 +409,11 @@ class Neighbours(EncoderAnalysis):
         queries = [self.query] if isinstance(self.query, str) else list(self.query)
         if not queries:
             queries = [texts[row] for row in sample_rows[:3]]
-        # The row of each query among the texts; -1 if it is none of them.
+        # The index of each query among the texts; -1 if it is none of them.
         row_by_text = {text: row for row, text in enumerate(texts)}
         query_rows = np.array([row_by_text.get(query, -1) for query in queries])
         x = subject.embed(texts)
-        query_neighbours = nearest(subject.array(queries), x, self.k, excluded=query_rows)
+        query_neighbours = nearest(subject.embed_in_memory(queries), x, self.k, excluded=query_rows)
         table_rows: list[PlainRow] = []
         for index, query in enumerate(queries):
             text_rows = query_neighbours.rows[index].tolist()
@@ -375,14 +429,21 @@ class Neighbours(EncoderAnalysis):
         )
 
     def compare_encoders(self, measurements: Mapping[str, _NeighbourLists]) -> Tables:
-        """Return the neighbours side by side, and the share that each two encoders share.
+        """Compare the neighbours that encoders find.
 
         Args:
-            measurements: By encoder, the neighbours of the same queries and sentences.
+            measurements: Name of the encoder -> its neighbours: ``rows``, one for each query and
+                rank, and ``sample``, the indices of those of each sampled sentence. All encoders
+                have the same queries and sampled sentences.
+
+        Returns:
+            Two tables. ``side_by_side`` has a row for each query and rank, with the sentence that
+            each encoder finds. ``agreement`` has for each two encoders the mean share of the
+            neighbours of a sampled sentence that both find.
         """
         side_by_side: list[PlainRow] = []
         row_lists = [measurement.rows for measurement in measurements.values()]
-        # The rows of one query and rank, by each encoder.
+        # Each time the rows of one query and rank, one of each encoder.
         for rows in zip(*row_lists, strict=True):
             sentences = [row["sentence"] for row in rows]
             side_by_side.append(
@@ -399,10 +460,10 @@ class Neighbours(EncoderAnalysis):
         return {"side_by_side": side_by_side, "agreement": agreement}
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """Draw which encoders find the same neighbours.
+        """Draw the share of neighbours that each two encoders have in common, as a heat map.
 
         Args:
-            tables: ``agreement``, the share of neighbours that each two encoders share.
+            tables: ``agreement`` has the share ``shared`` of each two encoders.
             title: The title of the picture.
         """
         cells = [
@@ -419,11 +480,11 @@ class Neighbours(EncoderAnalysis):
 
 
 def _shared_neighbours(first: Sequence[list[int]], second: Sequence[list[int]]) -> float:
-    """Return the mean share of a sentence's neighbours that are in both lists.
+    """Return the share of a sentence's neighbours that two encoders both find, as a mean.
 
     Args:
-        first: The neighbours of each sentence by one encoder.
-        second: The neighbours of the same sentences by another encoder.
+        first: For each sentence the indices of its nearest sentences by one encoder.
+        second: Those of the same sentences by another encoder.
     """
     shares = [
         len({*neighbours} & {*other_neighbours}) / len(neighbours)

@@ -63,7 +63,16 @@ class DomainShift(EncoderAnalysis):
     score_columns = {"encoders": ("score", "deviation", "change", "low", "high")}
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Measure the cosines of one encoder, and read its training text, for the comparison."""
+        """Measure the cosines of the task's pairs by one encoder, and read its training text.
+
+        Args:
+            subject: The encoder, with the task; one seed of a recipe is one encoder.
+
+        Returns:
+            No tables. The measurement, for comparisons, is the encoder's name without a seed, its
+            training text and whether that overlaps with the task, and the cosine of each pair.
+        """
+        # The record of its training; None for an encoder that was not trained here.
         run = subject.named_encoder.run
         training = {
             "text": run.card.data.corpus if run is not None else None,
@@ -75,31 +84,45 @@ class DomainShift(EncoderAnalysis):
         return EncoderFindings(tables={}, measurement=measurement)
 
     def compare_encoders(self, measurements: Mapping[str, _ShiftMeasurement]) -> Tables:
-        """Compute the differences from the first encoder, paired over the same items.
+        """Compute how much the score of each encoder differs from that of the first one.
+
+        Scores are means over the seeds of an encoder. Differences are paired over the same pairs of
+        sentences.
 
         Args:
-            measurements: By encoder, the cosines of the same pairs; seeds of one recipe are
-                separate encoders here, and become one in the table.
+            measurements: Name with seed -> the cosine of each pair and facts of the training. The
+                seeds of a recipe have the same ``name`` and become one row of the table.
+
+        Returns:
+            The table ``encoders``: the score of each with its deviation over seeds, and the
+            ``change`` from the first encoder with the bounds of its 95% interval; None in the row
+            of the first one.
 
         Raises:
             DataError: There is only one encoder.
         """
-        runs_by_name = group_by(measurements.values(), lambda measurement: measurement.name)
-        if len(runs_by_name) < 2:
+        # Each list has one measurement a seed.
+        measurements_by_name = group_by(measurements.values(), lambda measurement: measurement.name)
+        if len(measurements_by_name) < 2:
             raise DataError(
                 "shift compares encoders: name that trained on the target's text, then others"
             )
+        # All encoders have the same pairs.
         pairs = next(iter(measurements.values())).pairs
+        # (seeds, n) each.
         cosines_by_name = {
-            name: np.array([run.cosines for run in runs]) for name, runs in runs_by_name.items()
+            name: np.array([measurement.cosines for measurement in seed_measurements])
+            for name, seed_measurements in measurements_by_name.items()
         }
-        first = next(iter(cosines_by_name))
+        first_name = next(iter(cosines_by_name))
         rows = []
         for name, cosines in cosines_by_name.items():
-            scores = mean_and_deviation([spearman(row, pairs.gold) for row in cosines])
+            scores = mean_and_deviation(
+                [spearman(seed_cosines, pairs.gold) for seed_cosines in cosines]
+            )
             row = {
                 "encoder": name,
-                **runs_by_name[name][0].training,
+                **measurements_by_name[name][0].training,
                 "seeds": len(cosines),
                 "score": scores.mean,
                 "deviation": scores.deviation,
@@ -107,31 +130,33 @@ class DomainShift(EncoderAnalysis):
                 "low": None,
                 "high": None,
             }
-            if name != first:
-                change = score_change(cosines_by_name[first], cosines, pairs)
+            if name != first_name:
+                change = score_change(cosines_by_name[first_name], cosines, pairs)
                 row["change"] = change.difference
                 row["low"], row["high"] = change.interval()
             rows.append(row)
         return {"encoders": rows}
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """Draw the differences from the first encoder.
+        """Draw how much the score of each encoder differs from that of the first one.
 
         Args:
-            tables: ``encoders``, the first encoder in the first row.
+            tables: ``encoders`` has a row for each encoder, that of the first one first: its
+                training ``text`` or None, the difference ``change``, and the bounds of its 95%
+                interval.
             title: The title of the picture.
         """
         from stsbench.plots.labels import drawn_name
 
-        first, *further = tables["encoders"]
+        first_row, *further_rows = tables["encoders"]
         dots = []
-        for row in further:
+        for row in further_rows:
             label = row["encoder"] + (f", trained on {row['text']}" if row["text"] else "")
-            numbers = (100 * row[key] for key in ("change", "low", "high"))
-            dots.append(DotPoint.difference(label, "", *numbers))
-        training_text = f", trained on {first['text']}," if first["text"] else ""
+            change_and_bounds = (100 * row[key] for key in ("change", "low", "high"))
+            dots.append(DotPoint.difference(label, "", *change_and_bounds))
+        training_text = f", trained on {first_row['text']}," if first_row["text"] else ""
         x_label = (
-            f"score × 100 less that of {drawn_name(first['encoder'])}{training_text}\n"
+            f"score × 100 less that of {drawn_name(first_row['encoder'])}{training_text}\n"
             "with its 95% interval; ○ it may be 0"
         )
         return draw_dots(dots, x_label=x_label, title=title, has_zero_line=True)
@@ -159,11 +184,14 @@ class SweepCells(Analysis):
     by: str = ""
 
     def tables(self, context: AnalysisContext) -> Tables:
-        """Collect the scores of each recipe.
+        """Collect the scores of each recipe whose parameters were replaced, as in ``recipe+lr=1``.
+
+        Args:
+            context: Has the names of the recipes, and the results of a folder.
 
         Returns:
-            ``points``, the scores by one key; and ``grid``, the scores by two keys or by the two
-            values of one key.
+            ``points``, the scores by the value of one replaced parameter; and ``grid``, the scores
+            by those of two replaced parameters, or by the two values of one.
 
         Raises:
             DataError: There are no results of a recipe with replaced parameters.
@@ -172,6 +200,7 @@ class SweepCells(Analysis):
         grid: list[PlainRow] = []
         results = context.results()
         for name in context.plan.encoders:
+            # Replacements, (parameter, value) pairs -> the scores of all seeds.
             scores_by_replacements = _group_scores(results, name)
             has_replaced_values = any(
                 len(replacements) > 0 for replacements in scores_by_replacements
@@ -190,19 +219,25 @@ class SweepCells(Analysis):
         return {"points": sorted(points, key=_sort_key), "grid": grid}
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """Draw a line over a number, dots over words, or a heat map over two keys or values.
+        """Draw the scores over the values of one replaced parameter, the key.
+
+        ``self.by`` is the key; if it is empty, the results must have a single one.
+
+        * A key with two values, or two keys (``a x b``), are drawn as a heat map.
+        * A key whose values are numbers is drawn as a line.
+        * Any other key is drawn as dots.
 
         Args:
-            tables: ``points`` and ``grid``, as :meth:`tables` returns them.
+            tables: ``points`` has a row for each recipe, key and value, ``grid`` for each recipe,
+                key and two values; each with the mean and the deviation of the score over seeds.
             title: The title of the picture.
 
         Raises:
             UnknownName: ``by`` is no key of the results.
             DataError: The results have several keys, and ``by`` is empty.
         """
-        keys = list(
-            dict.fromkeys(row["key"] for name in ("points", "grid") for row in tables[name])
-        )
+        all_rows = [*tables["points"], *tables["grid"]]
+        keys = list(dict.fromkeys(row["key"] for row in all_rows))
         if self.by and self.by not in keys:
             raise UnknownName("key of the sweep", self.by, keys)
         if len(keys) > 1 and not self.by:
@@ -229,17 +264,21 @@ class SweepCells(Analysis):
 
 
 def _group_scores(results: Sequence[Result], name: str) -> dict[Replacements, list[float]]:
-    """Return the scores of a recipe, one per seed, by the replaced parameters.
+    """Collect the scores of one recipe, with any of its parameters replaced.
 
     Results of other recipes are left out.
 
     Args:
         results: Results of one task, of any encoders.
         name: The recipe.
+
+    Returns:
+        Replacements, sorted (parameter, value) pairs -> the scores, one per seed. The recipe itself
+        has no replacements, ``()``.
     """
     scores_by_replacements: dict[Replacements, list[float]] = {}
     for result in results:
-        # The last way to split the name has all replaced parameters apart from the recipe.
+        # "recipe+a=1+b=2" is split into the recipe and {"a": 1, "b": 2}.
         recipe, params = split_all_params(result.encoder)
         if recipe == name:
             replacements = tuple(sorted(params.items(), key=str))
@@ -250,20 +289,24 @@ def _group_scores(results: Sequence[Result], name: str) -> dict[Replacements, li
 def _tabulate(
     name: str, scores_by_replacements: Mapping[Replacements, list[float]], catalogue: Catalogue
 ) -> tuple[list[PlainRow], list[PlainRow]]:
-    """Return the points and the grid of one recipe; scores are means over seeds, not times 100.
+    """Put the scores of one recipe into rows for a line (points) and for a heat map (grid).
 
     Args:
         name: The recipe.
-        scores_by_replacements: Its scores, one per seed, by the parameters that were replaced.
+        scores_by_replacements: Replacements, (key, value) pairs of parameters -> the scores, one
+            per seed.
         catalogue: Has the recipe's card, for the values of parameters that were not replaced.
 
     Returns:
-        Points, the scores by the value of one key; and the grid, the scores by two keys or by the
-        two values of one key.
+        Two lists of rows with the mean score over seeds, not times 100, and its deviation: the
+        points, by the value of one key; and the grid, by the values of two keys or by the two
+        values of one key.
     """
+    # Replacements that all variants share belong to the name of the recipe; the others vary.
     shared, scores_by_varied = _factor_out_shared(scores_by_replacements)
     recipe = "+".join([name, *(f"{key}={value}" for key, value in shared)])
     keys = dict.fromkeys(key for replacements in scores_by_varied for key, _ in replacements)
+    # The values of the recipe's own card.
     recipe_values = {}
     for key in keys:
         value = recipe_value(name, key, catalogue)
@@ -282,9 +325,12 @@ def _tabulate(
         elif len(replacements) == 1:
             values = dict(replacements)
         for key in keys:
+            # A key with several values has no place on a line.
             if key in values and not isinstance(values[key], list | tuple):
                 points.append({"recipe": recipe, "key": key, "value": values[key], **numbers})
-        if position := _grid_position(replacements):
+        # The key, row and column in the heat map; None for scores that have no place in it.
+        position = _grid_position(replacements)
+        if position is not None:
             grid.append({"recipe": recipe, **position, **numbers})
     return points, grid
 
@@ -297,11 +343,12 @@ def _factor_out_shared(
     The section ``[set]`` of a sweep's card, for example, replaces the same in all its trainings.
 
     Args:
-        scores_by_replacements: The scores of a recipe, one per seed, by the pairs of a key and its
-            value that replace the recipe's; at least one variant.
+        scores_by_replacements: For each variant of a recipe: the (key, value) pairs that replace
+            the recipe's own values -> its scores, one per seed. At least one variant.
 
     Returns:
-        The shared pairs, none if there is a single variant; and the scores by the remaining pairs.
+        The pairs that all variants share, none if there is a single variant; and for each variant
+        the remaining pairs -> its scores.
     """
     first, *others = scores_by_replacements
     shared: Replacements = ()
@@ -335,9 +382,8 @@ def recipe_value(name: str, key: str, catalogue: Catalogue) -> Any:  # noqa: ANN
     card: Mapping[str, Any] = msgspec.to_builtins(catalogue.recipe(name))
     key_section, _, field = key.rpartition(".")
     # A key without a section is that of the first section which has it.
-    sections = ["params", "training", "student", "data", "selection"]
-    if key_section:
-        sections = [key_section]
+    all_sections = ["params", "training", "student", "data", "selection"]
+    sections = [key_section] if key_section else all_sections
     for section in sections:
         if field in card.get(section, {}):
             return card[section][field]
@@ -352,13 +398,19 @@ def _sort_key(row: PlainRow) -> tuple[Any, ...]:
 
 
 def _grid_position(replacements: Replacements) -> PlainRow | None:
-    """Return the key, the row and the column of a cell in the grid; None if it is in none.
+    """Return where the scores with these replaced parameters are in a heat map.
 
-    The row and the column are the values of two keys, or the two values of one key, for example of
-    a pair of augmentations.
+    * With two parameters, the row is the value of the first one and the column that of the second;
+      the ``key`` names both, as ``a x b``.
+    * With one parameter of two values, as a pair of augmentations, these are the row and the
+      column.
+    * Else the scores are in no heat map: None.
 
     Args:
-        replacements: The replaced parameters of the cell, apart from those of all cells.
+        replacements: (parameter, value) pairs, without those that all variants of the recipe share.
+
+    Returns:
+        ``key``, ``row`` and ``column`` -> their texts; or None.
     """
     if len(replacements) == 2:
         (row_key, row), (column_key, column) = replacements
@@ -377,11 +429,12 @@ def _is_number(value: object) -> bool:
 
 
 def _draw_grid(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
-    """Draw the scores of two keys, or of the two values of one key, as a grid.
+    """Draw the scores by two replaced parameters, or by two values of one, as a heat map.
 
     Args:
-        rows: The rows of the table ``grid`` with this key.
-        by: The key: ``row key x column key``, or one key.
+        rows: The ``recipe``, its mean ``score`` over seeds, and the two values, ``row`` and
+            ``column``.
+        by: The names of the parameters, ``row name x column name``, or that of the only one.
         title: The title of the picture.
     """
     row_key, _, column_key = by.partition(" x ")
@@ -399,13 +452,15 @@ def _draw_grid(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
 
 
 def _draw_line(points: Sequence[PlainRow], by: str, title: str) -> Chart:
-    """Draw the mean scores over the values of one key, all of them numbers.
+    """Draw the mean scores over the values of one replaced parameter, all of them numbers.
 
-    The scale is logarithmic if all are positive and the largest is over 20 times the smallest.
+    The horizontal axis is logarithmic if all values are positive and the largest is over 20 times
+    the smallest.
 
     Args:
-        points: The rows of the table ``points`` with this key.
-        by: The key.
+        points: The ``recipe``, the ``value`` of the parameter, and the mean ``score`` over seeds
+            with its ``deviation``.
+        by: The name of the parameter.
         title: The title of the picture.
     """
     values = [point["value"] for point in points]

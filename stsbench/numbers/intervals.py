@@ -350,8 +350,9 @@ def agreement_interval(
         The lower and the upper bound. They are -1 and 1 if a correlation is neither 1 nor -1: an
         error of 0 then means that the items say nothing about it.
     """
-    # ZERO_ERROR, 1e-12, allows for rounding.
-    if any(1 - abs(correlation) > ZERO_ERROR for correlation in correlations):
+    # ZERO_ERROR, 1e-12, allows for rounding; a correlation of NaN is not perfect.
+    are_perfect = all(1 - abs(correlation) <= ZERO_ERROR for correlation in correlations)
+    if not are_perfect:
         return -1.0, 1.0
     m = max(math.floor(n_items / 2 + ZERO_ERROR), 1)
     q = 1 - ((1 - LEVEL) / 2) ** (1 / m)
