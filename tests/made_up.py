@@ -191,8 +191,9 @@ ROWS: dict[str, Any] = {
     "recipes.train_plan:MEASURES": noting(
         "recipes.train_plan:MEASURES", lambda a, b: [paired_cosine(a, b)[0]]
     ),
-    "data.corpora.corpus:OPENERS": noting(
-        "data.corpora.corpus:OPENERS", lambda path, *mode: io.BytesIO(path.read_bytes()[::-1])
+    "data.corpora.corpus:COMPRESSED_FILE_OPENERS": noting(
+        "data.corpora.corpus:COMPRESSED_FILE_OPENERS",
+        lambda path, *mode: io.BytesIO(path.read_bytes()[::-1]),
     ),
     "data.corpora.corpus:TEXT_FILES": TextFile(noting("data.corpora.corpus:TEXT_FILES", _text)),
     "numbers.statistics:CORRELATIONS": Correlation(

@@ -271,9 +271,11 @@ def _find_in_tests(splits: Mapping[str, Split]) -> OverlapReport:
 
 def _make_sentence_keys(split: Split) -> _TestKeys:
     """Make the keys by which the sentences of a test are found in other tests."""
-    from stsbench.data.corpora.overlap import text_key
+    from stsbench.data.corpora.overlap import letters_and_digits
 
-    items = [tuple(map(text_key, sentences)) for sentences in zip(*split.sides, strict=True)]
+    items = [
+        tuple(map(letters_and_digits, sentences)) for sentences in zip(*split.sides, strict=True)
+    ]
     return _TestKeys(
         items=items,
         # The key of a text without letters and digits is empty.

@@ -34,10 +34,10 @@ class Draft:
     """What is wrong with a task's data, one line each."""
 
     def write(self, *, force: bool) -> None:
-        """Write all files.
+        """Write the files of the draft; ``self.files`` are their texts by path.
 
         Args:
-            force: Replace files that exist.
+            force: Replace files that exist; else none is written if one of them exists.
 
         Raises:
             OutputError: A file exists, or cannot be written.
@@ -67,12 +67,12 @@ class CardLocation:
 
 
 def locate_card(folder: Path, kind: str, name: str) -> CardLocation:
-    """Return the location of a new card.
+    """Return where a new card is to be written, if its name is free.
 
     Args:
         folder: The user's folder of cards, or in it the folder of this kind of card.
-        kind: The kind of card, as in :class:`CardLocation`.
-        name: The id of the card.
+        kind: The name of that inner folder: ``tasks``, ``baselines`` or ``trainers``.
+        name: The id of the card, which is also the name of its file without ``.toml``.
 
     Raises:
         StsbenchError: The name cannot be an id, or is that of another card or suite.
@@ -82,19 +82,22 @@ def locate_card(folder: Path, kind: str, name: str) -> CardLocation:
             f"'{shorten(name)}' cannot be the name of a card; "
             "give letters, digits, - _ . with `name`"
         )
-    cards = folder.parent if folder.name == kind else folder
-    location = CardLocation(cards=cards, kind=kind, name=name)
-    has_cards = any((cards / card_folder).is_dir() for card_folder in CARD_FOLDERS)
-    catalogue = Catalogue([cards] if has_cards else [])
+    cards_folder = folder.parent if folder.name == kind else folder
+    location = CardLocation(cards=cards_folder, kind=kind, name=name)
+    has_cards = any((cards_folder / card_folder).is_dir() for card_folder in CARD_FOLDERS)
+    # The project's cards, and the user's own if there are any.
+    catalogue = Catalogue([cards_folder] if has_cards else [])
     path_by_name = {**catalogue.paths(kind)}
     if kind == "tasks":
-        # The user may name a task or a suite, so no task may have the name of a suite.
+        # A task and a suite of tasks are named alike in commands, so their names must differ.
         for suite_name in catalogue.suites():
             path_by_name.setdefault(suite_name, Path("suites.toml"))
     # A draft may replace the user's own card of this name in this folder.
-    path = path_by_name.get(name, location.path)
-    if path != location.path:
-        raise StsbenchError(f"the name '{name}' is taken by {path}; give another with `name`")
+    existing_path = path_by_name.get(name, location.path)
+    if existing_path != location.path:
+        raise StsbenchError(
+            f"the name '{name}' is taken by {existing_path}; give another with `name`"
+        )
     return location
 
 
@@ -107,16 +110,17 @@ def suggest_card_name(path: Path) -> str:
 def relative_path(folder: Path, start: Path) -> str:
     """Return the path of a folder as a card in another folder writes it.
 
-    It is relative, or absolute if the two folders share no parent except the root.
+    It begins with ``./`` or ``../``. It is absolute if the two folders share no parent except the
+    root.
 
     Args:
-        folder: The folder to name.
+        folder: The folder that the card names.
         start: The folder of the card.
     """
-    folder = folder.resolve()
-    start = start.resolve()
-    shares_only_root = len(os.path.commonpath([folder, start])) <= len("/")
-    if shares_only_root:
-        return str(folder)
-    path = Path(os.path.relpath(folder, start)).as_posix()
+    absolute_folder = folder.resolve()
+    absolute_start = start.resolve()
+    shared_parent = os.path.commonpath([absolute_folder, absolute_start])
+    if shared_parent in ("", "/"):
+        return str(absolute_folder)
+    path = Path(os.path.relpath(absolute_folder, absolute_start)).as_posix()
     return path if path.startswith(".") else f"./{path}"

@@ -37,14 +37,18 @@ class ConvertedSplit(NamedTuple):
 
 
 def convert_coco(source: Path, target: Path) -> list[ConvertedSplit]:
-    """Convert the three pickles of a folder to files that the reader ``captions`` reads.
+    """Convert SentEval's three pickles of COCO images and captions to safetensors and JSON.
 
     Each of train, valid and test becomes ``<split>.safetensors`` (array ``features``, float32 of
     shape (n_images, n_features)) and ``<split>.json`` (the list of captions of each image in turn).
 
     Args:
-        source: The folder with the pickles.
-        target: The folder for the new files; the task's is ``downstream/COCO`` of the data folder.
+        source: The folder with the pickles, ``train.pkl``, ``valid.pkl`` and ``test.pkl``.
+        target: The folder for the new files. The COCO task reads them in ``downstream/COCO`` of the
+            data folder.
+
+    Returns:
+        The name of each split, with its numbers of images and captions.
 
     Raises:
         DataError: A pickle is missing or broken, names anything but arrays, or has other contents.
@@ -60,12 +64,15 @@ def convert_coco(source: Path, target: Path) -> list[ConvertedSplit]:
 
 
 def _convert(split: str, path: Path, target: Path) -> ConvertedSplit:
-    """Convert one pickle, and write the two files of its split.
+    """Convert one pickle of images and captions, and write the two files of its split.
 
     Args:
         split: The name of the split.
         path: The pickle.
         target: The folder for the new files.
+
+    Returns:
+        The name of the split, with its numbers of images and captions.
 
     Raises:
         DataError: The pickle is broken, or has other contents.
@@ -75,6 +82,7 @@ def _convert(split: str, path: Path, target: Path) -> ConvertedSplit:
     content = read_pickle(path)
     try:
         features, captions_by_image = _parse_content(content)
+    # All that other contents can raise.
     except (
         ArithmeticError,
         AttributeError,
@@ -102,23 +110,28 @@ class _ImageData(NamedTuple):
 
 
 def _parse_content(content: Any) -> _ImageData:  # noqa: ANN401 - whatever the pickle holds
-    """Return the features and captions of a pickle.
+    """Return the image features and the captions in a pickle of SentEval's COCO data.
 
     Args:
-        content: The unpickled dict, with stand-ins for arrays and bytes for texts.
+        content: The unpickled dict. It has stubs in place of arrays and bytes in place of texts,
+            from which the arrays and texts are made here.
+
+    Returns:
+        The features, (n_images, n_features), and the list of captions of each image.
 
     Raises:
         DataError: The features are no array of numbers, or a caption is no text.
         Exception: The content has another form, in whatever way.
     """
-    # Each value is rebuilt alone, when it is needed: together they take much memory.
-    stubs_by_key = {_rebuild(key): value for key, value in content.items()}
-    features = _stack_features(_rebuild(stubs_by_key["features"]))
-    caption_ids_by_image = _rebuild(stubs_by_key["image_to_caption_ids"])
-    caption_by_id = _rebuild(stubs_by_key["captions"])
+    # Each value is made from its stubs when it is needed: together they take much memory.
+    stubs_by_key = {_replace_stubs(key): value for key, value in content.items()}
+    features = _stack_features(_replace_stubs(stubs_by_key["features"]))
+    caption_ids_by_image = _replace_stubs(stubs_by_key["image_to_caption_ids"])
+    caption_by_id = _replace_stubs(stubs_by_key["captions"])
     captions_by_image = []
     for image in range(len(features)):
-        captions = [caption_by_id[key]["cleaned_caption"] for key in caption_ids_by_image[image]]
+        caption_ids = caption_ids_by_image[image]
+        captions = [caption_by_id[caption_id]["cleaned_caption"] for caption_id in caption_ids]
         captions_by_image.append(captions)
     for captions in captions_by_image:
         if not all(isinstance(caption, str) for caption in captions):
@@ -192,7 +205,15 @@ class _Unpickler(Unpickler):
 def read_pickle(path: Path) -> Any:  # noqa: ANN401 - whatever the pickle holds
     """Read a pickle of Python 2 or 3 without running anything that it names.
 
-    A ``str`` of Python 2 becomes bytes; arrays and numbers of numpy become stand-ins.
+    A pickle names the functions that make its objects, and could name any function. Here, a few
+    names of numpy and of containers are replaced by stubs, which store their arguments; any other
+    name is refused.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Its value. A ``str`` of Python 2 is bytes; an array or a number of numpy is a stub.
 
     Raises:
         DataError: The file is missing, no pickle, or names anything but arrays and containers.
@@ -209,49 +230,61 @@ def read_pickle(path: Path) -> Any:  # noqa: ANN401 - whatever the pickle holds
         ) from error
 
 
-def _rebuild(value: Any) -> Any:  # noqa: ANN401 - whatever the pickle holds
-    """Return a value of a pickle with arrays, numbers and texts in place of stand-ins and bytes.
+def _replace_stubs(value: Any) -> Any:  # noqa: ANN401 - whatever the pickle holds
+    """Return a value of a pickle with arrays, numbers and texts in place of stubs and bytes.
 
-    Mappings become dicts, lists and tuples lists, all rebuilt too; any other value stays.
+    * A stub of a numpy array becomes an array, that of a numpy number becomes a number.
+    * Bytes become text.
+    * Mappings become dicts, and lists and tuples become lists, with all their values replaced too.
+    * Any other value stays.
+
+    Raises:
+        DataError: An array is not of numbers.
     """
     if isinstance(value, _Array):
-        _, shape, dtype, is_fortran, content = value.state
-        values = np.frombuffer(content, _rebuild_dtype(dtype))
-        return values.reshape(shape, order="F" if is_fortran else "C")
+        # The version of numpy's format, the shape, and so on.
+        _, shape, dtype_stub, is_fortran, content = value.state
+        numbers = np.frombuffer(content, _make_dtype(dtype_stub))
+        return numbers.reshape(shape, order="F" if is_fortran else "C")
     if isinstance(value, _Scalar):
-        dtype, content = value.arguments[0], value.arguments[1]
-        return np.frombuffer(content, _rebuild_dtype(dtype))[0].item()
+        dtype_stub, content = value.arguments[0], value.arguments[1]
+        return np.frombuffer(content, _make_dtype(dtype_stub))[0].item()
     if isinstance(value, bytes):
         return value.decode("latin-1")
     if isinstance(value, Mapping):
-        return {_rebuild(key): _rebuild(nested_value) for key, nested_value in value.items()}
+        return {
+            _replace_stubs(key): _replace_stubs(nested_value) for key, nested_value in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [_rebuild(nested_value) for nested_value in value]
+        return [_replace_stubs(nested_value) for nested_value in value]
     return value
 
 
-def _rebuild_dtype(value: Any) -> np.dtype[Any]:  # noqa: ANN401 - as _rebuild
-    """Return an array's type; raises DataError if it is not one of numbers.
+def _make_dtype(stub: Any) -> np.dtype[Any]:  # noqa: ANN401 - as _replace_stubs
+    """Return the type of an array of numbers.
 
     Args:
-        value: The stand-in for ``numpy.dtype``. Its first argument is the kind and size of the
-            numbers (``f4``), and the second item of its state is their byte order (``<``).
+        stub: The stub of a ``numpy.dtype``. Its first argument is the kind and size of the numbers
+            (``f4``), and the second item of its state is their byte order (``<``).
+
+    Raises:
+        DataError: It is not a type of numbers.
     """
-    kind = _rebuild(value.arguments[0])
-    byte_order = _rebuild(value.state[1])
+    kind = _replace_stubs(stub.arguments[0])
+    byte_order = _replace_stubs(stub.state[1])
     is_number = re.fullmatch(r"[fiu][248]|[iu]1", kind)
-    if not isinstance(value, _DType) or not is_number or byte_order not in "<>=|":
+    if not isinstance(stub, _DType) or not is_number or byte_order not in "<>=|":
         raise DataError(f"an array of type '{byte_order}{kind}', not of numbers")
     dtype: np.dtype[Any] = np.dtype(byte_order + kind)
     return dtype
 
 
-def _stack_features(value: Any) -> npt.NDArray[np.float32]:  # noqa: ANN401 - as _rebuild
+def _stack_features(value: Any) -> npt.NDArray[np.float32]:  # noqa: ANN401 - as _replace_stubs
     """Return image features as a float32 array of shape (n_images, n_features).
 
     Args:
-        value: The unpickled features: an array, a list with an array per image, or a dict of these
-            by the number of the image, 0 to n - 1.
+        value: The features of all images: an array, a list with an array per image, or a dict of
+            these by the number of the image, 0 to n - 1.
 
     Raises:
         DataError: They are no numbers, or no table of them.

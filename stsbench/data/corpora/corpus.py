@@ -10,7 +10,6 @@ import hashlib
 import io
 import itertools
 import lzma
-import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,13 +37,13 @@ from stsbench.core.files import chunks, limit_bytes, refuse_special_file
 from stsbench.core.wording import format_count
 from stsbench.data.readers.files import read_json_lines, read_parquet
 from stsbench.data.readers.table import column_position, format_names
-from stsbench.data.readers.text import BOM, normalise_text
+from stsbench.data.readers.text import BOM, normalise_text, split_sentences
 from stsbench.data.splits import PairSplit, describe_difference
 from stsbench.data.task import load_task
 
-OPENERS: Mapping[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open}
+COMPRESSED_FILE_OPENERS: Mapping[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open}
 """The functions that open a compressed file, by the suffix of its name."""
-LAYOUTS: tuple[Mapping[str, str | int], ...] = (
+COLUMN_LAYOUTS: tuple[Mapping[str, str | int], ...] = (
     {
         "anchor": "anchor",
         "positive": "positive",
@@ -64,7 +63,7 @@ LAYOUTS: tuple[Mapping[str, str | int], ...] = (
     {"text": "text"},
     {"text": "sentence"},
 )
-"""Names of columns in a user's file, by our names; the first layout that the file has is used."""
+"""Our name of each column -> its name in a user's file; the first layout that a file has counts."""
 
 
 def load_corpus(
@@ -77,15 +76,15 @@ def load_corpus(
 ) -> Corpus:
     """Load training text: a corpus by its id, or a file by its path.
 
-    A file is ``.txt``, ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``, each also as ``.xz`` or
-    ``.gz``, with columns as in one of :data:`LAYOUTS`.
+    A file is ``.txt``, ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``, each also packed as ``.xz``
+    or ``.gz``, with columns as in one of :data:`COLUMN_LAYOUTS`.
 
     Args:
         name: The id of a corpus, or the path of a file, which may begin at the corpora folder.
         corpora: The folder of corpora; by default the one in ``STSBENCH_CORPORA``, if that is set.
         data: The data folder, for corpora that are the text of tasks.
         limit: The number of first rows to load; None for all.
-        catalogue: The cards; by default those of the project.
+        catalogue: The cards that describe corpora and tasks; by default those of the project.
 
     Raises:
         UnknownName: The name is of no corpus and no file.
@@ -97,8 +96,10 @@ def load_corpus(
     cards = catalogue.corpora()
     card = cards.get(str(name))
     if card is None:
-        path = _find_text_file(Path(name), folder=corpora or settings.corpora_folder(), cards=cards)
+        corpora_folder = corpora or settings.corpora_folder()
+        path = _find_text_file(Path(name), corpora_folder, cards)
         return _to_corpus(str(name), _read_user_file(path, limit))
+    # A corpus is the text of some tasks, or a file.
     if card.tasks:
         table = _read_tasks(card, data, catalogue)
     else:
@@ -111,22 +112,25 @@ def load_corpus(
     return _to_corpus(str(name), table.slice(0, limit))
 
 
-def _find_text_file(path: Path, folder: Path | None, cards: Mapping[str, CorpusCard]) -> Path:
-    """Return the path of a user's file as it is, or else within the folder of corpora.
+def _find_text_file(
+    path: Path, corpora_folder: Path | None, cards: Mapping[str, CorpusCard]
+) -> Path:
+    """Return the path of a user's file: the path as it is, or else within the folder of corpora.
 
     Args:
         path: The path that the user has given.
-        folder: The folder of corpora; None if there is none.
-        cards: All corpora by id, for the message.
+        corpora_folder: The folder of corpora; None if there is none.
+        cards: All corpora by id, to suggest a similar name.
 
     Raises:
         DataError: There is no such file.
-        UnknownName: The path looks like the id of a corpus.
+        UnknownName: There is no such file, and the path looks like the id of a corpus.
     """
-    candidates = [path] if folder is None else [path, folder / path]
+    candidates = [path] if corpora_folder is None else [path, corpora_folder / path]
     for candidate in candidates:
         if candidate.is_file():
             return candidate
+    # A device or a pipe would never end.
     refuse_special_file(path)
     if path.suffix or len(path.parts) > 1:
         problem = "is a folder" if path.is_dir() else "does not exist"
@@ -135,17 +139,21 @@ def _find_text_file(path: Path, folder: Path | None, cards: Mapping[str, CorpusC
 
 
 def _read_user_file(path: Path, limit: int | None) -> pa.Table:
-    """Read a file without a card, with the columns of the first layout that it has.
+    """Read a user's own file of training text, which has no card that names its columns.
 
     Args:
         path: The file.
         limit: The number of first rows to read; None for all.
 
+    Returns:
+        The columns under our names, such as ``text``, or ``anchor`` and ``positive``.
+
     Raises:
-        DataError: Its columns are of none of the LAYOUTS.
+        DataError: The names of its columns are in none of the ``COLUMN_LAYOUTS``.
     """
     table = read_training_text(path, header=True, limit=limit)
-    for layout in LAYOUTS:
+    # A layout is our name of each column -> its name in a file.
+    for layout in COLUMN_LAYOUTS:
         if set(layout.values()) <= set(table.column_names):
             return select_columns(table, layout, where=str(path))
     raise DataError(
@@ -156,16 +164,18 @@ def _read_user_file(path: Path, limit: int | None) -> pa.Table:
 
 
 def fetch_corpus(name: str, corpus: CorpusCard, *, corpora: Path | None = None) -> Path:
-    """Return the path of a corpus's file in the corpora folder, or else fetched from the Hub.
+    """Return the path of a corpus's file, which has the hash of its card.
+
+    It is the file in the corpora folder, or else it is fetched from the Hugging Face Hub.
 
     Args:
         name: The id of the corpus.
-        corpus: Its card.
+        corpus: Its card, with the name of the file, its hash and its repository on the Hub.
         corpora: The folder of corpora; by default the one in ``STSBENCH_CORPORA``, if that is set.
 
     Raises:
-        SourceError: No source has it; the message says what to do.
-        DataError: The file is not the one of the card.
+        SourceError: The folder does not exist, or neither it nor the Hub has the file.
+        DataError: The file has another hash than the card.
     """
     folder = corpora or settings.corpora_folder()
     if folder is not None and not folder.is_dir():
@@ -175,11 +185,12 @@ def fetch_corpus(name: str, corpus: CorpusCard, *, corpora: Path | None = None) 
         _check_hash(path, corpus, hint="restore the file")
         return path
     hint = f"put {corpus.file} into a folder and set STSBENCH_CORPORA to it"
+    # Without a repository on the Hub, the card may say how people get the file.
     if not corpus.repo:
-        source = f" ({corpus.how})" if corpus.how else ""
+        how_to_get = f" ({corpus.how})" if corpus.how else ""
         raise SourceError(
             f"corpus '{corpus.name}' is local only",
-            hint=f"{hint}{source}; or train on other text by `text=NAME` (or a file)",
+            hint=f"{hint}{how_to_get}; or train on other text by `text=NAME` (or a file)",
             remedy=Remedy("make", {"corpus": name}) if corpus.make else None,
         )
     from stsbench.data.hub.repository import Repository
@@ -201,25 +212,31 @@ def _check_hash(path: Path, corpus: CorpusCard, hint: str) -> None:
 def _read_card_file(
     name: str, card: CorpusCard, corpora: Path | None, limit: int | None
 ) -> pa.Table:
-    """Read the file of a corpus, with the columns and labels of its card.
+    """Read the file of a corpus, with the columns and labels that its card says.
 
     Args:
         name: The id of the corpus.
-        card: Its card.
-        corpora: The folder of corpora; None for the one of the settings.
-        limit: The number of first rows to read; None for all.
+        card: Its card. ``columns`` has our name of each column -> its name or position in the file;
+            ``labels`` has each label of the file -> our name of it; ``split_sentences`` says that
+            each row of the file is a document, of which the sentences become rows.
+        corpora: The folder of corpora; None for the one in ``STSBENCH_CORPORA``.
+        limit: The number of first rows to read; None for all. Of documents, so many are read,
+            which have more sentences than that.
+
+    Returns:
+        The rows, with columns under our names.
 
     Raises:
-        SourceError: No source has the file.
-        DataError: The file is not the one of the card, or has a label that the card lacks.
+        SourceError: Neither the folder nor the Hub has the file.
+        DataError: The file has another hash than the card, or a label that the card lacks.
     """
     path = fetch_corpus(name, card, corpora=corpora)
+    # Columns are found by their names in the first row, or by their positions.
     has_header = not any(isinstance(column, int) for column in card.columns.values())
-    # There are fewer documents than sentences: the limit may be the file's too.
-    table = read_training_text(path, header=has_header, limit=limit)
+    file_table = read_training_text(path, header=has_header, limit=limit)
     if card.split_sentences:
-        return _split_documents(TextColumn(table.column(0)))
-    table = select_columns(table, card.columns, where=str(path))
+        return _split_documents(TextColumn(file_table.column(0)))
+    table = select_columns(file_table, card.columns, where=str(path))
     if not card.labels:
         return table
     labels = table.column("label").cast(pa.string())
@@ -228,7 +245,7 @@ def _read_card_file(
         raise DataError(
             f"corpus '{name}': label '{unknown_labels[0]}' is not one of {', '.join(card.labels)}"
         )
-    # The place of each row's label in the card, then ours at that place.
+    # The position of each row's label among the card's labels, then our name at that position.
     positions = pc.index_in(labels.combine_chunks(), pa.array(list(card.labels)))
     our_labels = pa.array(list(card.labels.values())).take(positions)
     return table.set_column(table.column_names.index("label"), "label", our_labels)
@@ -240,46 +257,56 @@ def _split_documents(documents: Sequence[str]) -> pa.Table:
     Returns:
         The columns ``text`` and ``document_id``, which counts documents from 0.
     """
-    sentences = [split_sentences(document) for document in documents]
-    document_ids = np.repeat(np.arange(len(sentences)), list(map(len, sentences)))
-    text = pa.array(itertools.chain(*sentences), pa.large_string())
+    sentences_by_document = [split_sentences(document) for document in documents]
+    n_sentences = list(map(len, sentences_by_document))
+    document_ids = np.repeat(np.arange(len(documents)), n_sentences)
+    text = pa.array(itertools.chain(*sentences_by_document), pa.large_string())
     return pa.table({"text": text, "document_id": document_ids})
 
 
 def _read_tasks(card: CorpusCard, data: Path | None, catalogue: Catalogue) -> pa.Table:
-    """Read the text of a corpus that is made of tasks: all sentences, or pairs with scores.
+    """Read the text of a corpus that is made of tasks: all their sentences, or pairs with scores.
 
     Args:
-        card: The corpus's card, with the names of tasks and splits; without splits all are read.
-            Its columns decide: ``text``, or else ``first``, ``second`` and ``score``.
+        card: The corpus's card, with the names of tasks and of their splits; if it names no splits,
+            all are read. Its columns are ``text``, or else ``first``, ``second`` and ``score``.
         data: The user's data folder; None if there is none.
         catalogue: The cards of the tasks.
+
+    Returns:
+        The column ``text`` with each sentence, or the columns ``first``, ``second`` and ``score``
+        with each pair and its gold score.
     """
     tasks = [load_task(name, data=data, catalogue=catalogue) for name in card.tasks]
-    splits = [(task, split) for task in tasks for split in card.splits or task.card.splits]
+    split_names = [(task, name) for task in tasks for name in card.splits or task.card.splits]
     if "text" in card.columns:
         # Every sentence as often as it occurs: ConSERT and SG-BERT train on them so.
         texts: list[str] = []
-        for task, split in splits:
-            texts += task.load(split).texts()
-            texts += task.ungraded_sentences(split)
+        for task, split_name in split_names:
+            texts += task.load(split_name).texts()
+            # Sentences of pairs without a gold score, which are not in the split.
+            texts += task.ungraded_sentences(split_name)
         return pa.table({"text": pa.array(texts, pa.large_string())})
-    loaded = [task.load(split) for task, split in splits]
-    pairs = [split for split in loaded if isinstance(split, PairSplit)]
+    splits = [task.load(split_name) for task, split_name in split_names]
+    pair_splits = [split for split in splits if isinstance(split, PairSplit)]
     return pa.table(
         {
-            "first": list(itertools.chain.from_iterable(split.sentences1 for split in pairs)),
-            "second": list(itertools.chain.from_iterable(split.sentences2 for split in pairs)),
-            "score": np.concatenate([split.gold for split in pairs]),
+            "first": list(itertools.chain.from_iterable(split.sentences1 for split in pair_splits)),
+            "second": list(
+                itertools.chain.from_iterable(split.sentences2 for split in pair_splits)
+            ),
+            "score": np.concatenate([split.gold for split in pair_splits]),
         }
     )
 
 
 def _to_corpus(name: str, table: pa.Table) -> Corpus:
-    """Check the columns of a table and make a corpus of it, each empty text as one space.
+    """Check the columns of a table and make a corpus of it.
+
+    An empty or missing text becomes one space, as in SimCSE's code; the corpus counts these.
 
     Args:
-        name: The name of the corpus, for messages.
+        name: The name of the corpus.
         table: The rows, with columns under our names.
 
     Raises:
@@ -287,36 +314,38 @@ def _to_corpus(name: str, table: pa.Table) -> Corpus:
     """
     n_blanks = 0
     columns: dict[str, pa.ChunkedArray] = {}
-    for column in table.column_names:
-        column_type = _COLUMN_TYPES.get(column, pa.large_string())
-        values = table.column(column)
+    for column_name in table.column_names:
+        # Numbers for scores and numbers of documents; else text.
+        column_type = _NUMBER_COLUMN_TYPES.get(column_name, pa.large_string())
+        file_values = table.column(column_name)
         try:
-            cast_values = values.cast(column_type)
+            values = file_values.cast(column_type)
             # Parquet may declare bytes as text that are not UTF-8.
-            cast_values.validate(full=True)
+            values.validate(full=True)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             raise DataError(
-                f"corpus '{name}': column {column} holds {values.type}, not {column_type}"
+                f"corpus '{name}': column {column_name} holds {file_values.type}, not {column_type}"
             ) from None
         if column_type == pa.large_string():
-            is_empty = pc.equal(pc.coalesce(cast_values, ""), "")
+            is_empty = pc.equal(pc.coalesce(values, ""), "")
+            # The sum over no rows is None.
             n_blanks += pc.sum(is_empty).as_py() or 0
-            cast_values = pc.if_else(is_empty, " ", cast_values)
-        columns[column] = cast_values
+            values = pc.if_else(is_empty, " ", values)
+        columns[column_name] = values
     if table.num_rows < 2:
-        rows = format_count(table.num_rows, "row")
-        raise DataError(f"corpus '{name}' has {rows}; training needs at least two")
-    texts = [
+        row_count = format_count(table.num_rows, "row")
+        raise DataError(f"corpus '{name}' has {row_count}; training needs at least two")
+    text_columns = [
         pc.utf8_trim_whitespace(values)
-        for column, values in columns.items()
-        if column in TEXT_COLUMNS
+        for column_name, values in columns.items()
+        if column_name in TEXT_COLUMNS
     ]
-    if not any(pc.any(pc.not_equal(text, "")).as_py() for text in texts):
+    if not any(pc.any(pc.not_equal(texts, "")).as_py() for texts in text_columns):
         raise DataError(f"corpus '{name}' holds no text: all its fields are empty")
     return Corpus(name=name, table=pa.table(columns), blanks=n_blanks)
 
 
-_COLUMN_TYPES = {"score": pa.float64(), "document_id": pa.int64()}
+_NUMBER_COLUMN_TYPES = {"score": pa.float64(), "document_id": pa.int64()}
 """The Arrow types of the columns that are no text."""
 
 
@@ -325,14 +354,15 @@ def select_columns(table: pa.Table, columns: Mapping[str, str | int], *, where: 
 
     Args:
         table: The table of a file.
-        columns: By our name, the name or the position of each column in the table, from 0.
-        where: The beginning of a message.
+        columns: Our name of each column -> its name in the table, or its position, from 0.
+        where: What messages of errors begin with, such as the path of the file.
 
     Raises:
         DataError: The table lacks a column.
     """
     for key in columns.values():
         if isinstance(key, str):
+            # Raises an error if there is no such column, or several.
             column_position(table.column_names, key, where=where)
         elif not 0 <= key < table.num_columns:
             raise DataError(f"{where}: no column {key} (has {table.num_columns}, counted from 0)")
@@ -354,15 +384,19 @@ def read_training_text(path: Path, *, header: bool, limit: int | None = None) ->
     Raises:
         DataError: The file is missing, empty, cut off, not UTF-8, or not of its type.
     """
-    suffix = Path(path.stem).suffix if path.suffix in OPENERS else path.suffix
+    # Of "text.csv.gz" it is ".csv".
+    is_compressed = path.suffix in COMPRESSED_FILE_OPENERS
+    suffix = Path(path.stem).suffix if is_compressed else path.suffix
     if suffix not in TEXT_FILES:
         raise DataError(
             f"{path}: '{suffix}' is not a kind of training text; known: {', '.join(TEXT_FILES)}, "
-            f"each also {' or '.join(OPENERS)}{suggest(suffix, TEXT_FILES)}"
+            f"each also {' or '.join(COMPRESSED_FILE_OPENERS)}{suggest(suffix, TEXT_FILES)}"
         )
+    # How files of this suffix are parsed, whether they are UTF-8, and whether each line is a row.
     text_file = TEXT_FILES[suffix]
     content = _read_content(path, max_lines=limit if text_file.by_line else None)
     if text_file.is_utf8:
+        # Checked, with line feeds as line ends, and without a byte order mark.
         content = normalise_text(path, content, forbidden=b"\0").removeprefix(BOM.encode())
     # Damaged pages of parquet are an OSError.
     exception_types = (pa.ArrowException, OSError)
@@ -373,21 +407,24 @@ def read_training_text(path: Path, *, header: bool, limit: int | None = None) ->
 
 
 def _read_content(path: Path, max_lines: int | None) -> bytes:
-    """Read and unpack a file.
+    """Return the content of a file, unpacked if it is compressed.
 
     Args:
-        path: The file, packed if its suffix is one of ``OPENERS``.
+        path: The file; by the suffix ``.xz`` or ``.gz`` it is compressed.
         max_lines: The number of first lines to read; None for all.
 
     Raises:
-        DataError: The file is missing, empty, cut off, damaged, or unpacks to too much.
+        DataError: The file is missing, empty, cut off, damaged, or unpacks to more bytes than
+            allowed.
     """
     content = bytearray()
+    open_file = COMPRESSED_FILE_OPENERS.get(path.suffix, open)
     try:
-        with OPENERS.get(path.suffix, open)(path, "rb") as stream:
+        with open_file(path, "rb") as stream:
+            # limit_bytes() raises an error if there are too many bytes.
             for chunk in limit_bytes(chunks(stream), path, where=str(path)):
                 content += chunk
-                # All of the content is counted again only if this chunk can have changed the count.
+                # Lines are counted only if this chunk has ended one: counting takes time.
                 has_line_end = chunk.count(b"\n") > 0
                 if max_lines is not None and has_line_end and content.count(b"\n") >= max_lines:
                     break
@@ -419,13 +456,14 @@ def _parse_lines(path: Path, content: bytes, header: bool) -> pa.Table:
 def _parse_delimited(
     content: bytes, header: bool, delimiter: str, quote: str | Literal[False]
 ) -> pa.Table:
-    """Parse delimited text, all cells as text.
+    """Parse a table whose cells are separated by a character, such as CSV; all cells stay text.
 
     Args:
-        content: The text in UTF-8.
+        content: The table in UTF-8.
         header: Whether the first row names the columns, which otherwise are ``f0``, ``f1``, …
         delimiter: The character between cells.
-        quote: The character around cells; False if cells have no quotes.
+        quote: The character around cells that have the delimiter or a line end in them; False if
+            cells have no quotes.
     """
     from pyarrow import csv
 
@@ -449,7 +487,8 @@ class TextFile(NamedTuple):
     """A type of file with training text."""
 
     parse: Callable[[Path, bytes, bool], pa.Table]
-    """Parse the content, from the path for messages and whether the first row names the columns."""
+    """Parse a content; its arguments are the path, for messages, the content, and whether the first
+    row names the columns."""
     is_utf8: bool = True
     by_line: bool = False
     """Whether each line is a row."""
@@ -557,8 +596,16 @@ class Corpus:
         return np.asarray(self.require(name).table.column(name))
 
     def require(self, *names: str) -> Corpus:
-        """Return the corpus if it has these columns; raises DataError if it lacks one."""
-        if missing := [name for name in names if name not in self.columns]:
+        """Return this corpus if it has all of some columns.
+
+        Args:
+            names: The names of the columns.
+
+        Raises:
+            DataError: It lacks one of them.
+        """
+        missing = [name for name in names if name not in self.columns]
+        if missing:
             raise DataError(
                 f"corpus '{self.name}' has no {' and no '.join(missing)} "
                 f"(has {', '.join(self.columns)}); "
@@ -571,78 +618,58 @@ class Corpus:
         return replace(self, table=self.table.take(pa.array(rows, pa.int64())))
 
     def sentences(self) -> Corpus:
-        """Return the distinct texts of all columns as a corpus with one column, ``text``.
+        """Return a corpus with one column, ``text``, of each distinct text in any column of text.
 
-        They are in the order of their first occurrence, first columns first.
+        They are in the order of their first occurrence: all of the first column, then those of the
+        next one.
         """
         chunks: list[pa.Array] = []
         for name in self.columns:
             if name in TEXT_COLUMNS:
                 chunks += self.table.column(name).chunks
-        text = pc.unique(pa.chunked_array(chunks, pa.large_string()))
-        return replace(self, table=pa.table({"text": text}))
+        distinct_texts = pc.unique(pa.chunked_array(chunks, pa.large_string()))
+        return replace(self, table=pa.table({"text": distinct_texts}))
 
     @cached_property
     def sha256(self) -> str:
-        """The sha256 of columns and rows in order: the same for the same text in any file."""
+        """The sha256 of columns and rows in order: the same for the same text in any file.
+
+        Of each column it hashes the name, between two control characters, then its values: of
+        numbers their bytes, of texts their lengths and then their bytes.
+        """
         sha256 = hashlib.sha256()
         for name in self.columns:
             values = self.table.column(name).combine_chunks()
             sha256.update(f"\x1d{name}\x1f".encode())
-            if not pa.types.is_large_string(values.type):
+            is_text = pa.types.is_large_string(values.type)
+            if not is_text:
                 sha256.update(values.to_numpy(zero_copy_only=False).tobytes())
                 continue
             lengths = pc.binary_length(values).to_numpy(zero_copy_only=False)
             sha256.update(lengths.astype("<i8").tobytes())
-            # The texts of the rows, without a copy: Arrow's buffers are validity, offsets, bytes.
+            # The bytes of all texts, without a copy. Arrow has three buffers for a column of text:
+            # which values are valid, where each text begins and ends, and the bytes. The column may
+            # be a part of them, from row values.offset.
             _, offset_buffer, text_buffer = values.buffers()
-            first = values.offset
-            offsets = np.frombuffer(offset_buffer, "<i8")[first : first + len(values) + 1]
+            first_row = values.offset
+            offsets = np.frombuffer(offset_buffer, "<i8")[first_row : first_row + len(values) + 1]
             sha256.update(memoryview(text_buffer)[offsets[0] : offsets[-1]])
         return sha256.hexdigest()
 
 
 def number_texts(*columns: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Assign a number to each distinct text of equally long columns, in order of occurrence.
+    """Assign a number to each distinct text of some columns of n texts, in order of occurrence.
+
+    Args:
+        columns: The columns, all of the same length n.
 
     Returns:
-        The number of each text, of shape (n_columns, n).
+        The number of each text, (n_columns, n); equal texts have equal numbers.
     """
     chunks: list[pa.Array] = []
     for column in columns:
         chunks += column.values.chunks if isinstance(column, TextColumn) else [pa.array(column)]
     texts = pa.concat_arrays([chunk.cast(pa.large_string()) for chunk in chunks])
+    # Arrow's dictionary holds each distinct text once; the indices refer to it.
     numbers: npt.NDArray[np.int32] = texts.dictionary_encode().indices.to_numpy()
     return numbers.astype(np.int64).reshape(len(columns), -1)
-
-
-_SENTENCE_END = re.compile(r"[.!?]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]?[A-Z0-9])")
-_LAST_WORD = re.compile(r"([\w.]+)\.$")
-_ABBREVIATIONS = frozenset(
-    "adm al approx ave b.c blvd brig ca capt cf cmdr co col corp d.c dept dr e.g ed eds est etc "
-    "fig figs gen gov hon i.e inc jr lt ltd maj mr mrs ms mt no nos op p ph.d pp prof rep rev sen "
-    "sgt sr st u.k u.n u.s v viz vol vols vs".split()
-)
-
-
-def split_sentences(text: str) -> list[str]:
-    """Split text after full stops, question and exclamation marks before a capital or a digit.
-
-    Initials and common abbreviations of English end no sentence. This is a rule, not a model:
-    nothing is lost and no order changed, but some cuts are wrong.
-    """
-    sentences: list[str] = []
-    start = 0
-    for match in _SENTENCE_END.finditer(text):
-        last_word = _LAST_WORD.search(text[start : match.start() + 1])
-        if last_word is not None and _is_abbreviation(last_word[1]):
-            continue
-        sentences.append(text[start : match.end()].strip())
-        start = match.end()
-    sentences.append(text[start:].strip())
-    return list(filter(None, sentences))
-
-
-def _is_abbreviation(word: str) -> bool:
-    """Return whether a word before a full stop is an initial or a common abbreviation."""
-    return (len(word) == 1 and word.isupper()) or word.casefold() in _ABBREVIATIONS

@@ -89,19 +89,25 @@ def make_corpus(
     open_tokenizer: OpenTokenizer,
     progress: FileProgress = lambda done, total: None,
 ) -> MadeCorpus:
-    """Make a corpus's file in a corpora folder, as its card describes.
+    """Make the file of a corpus from another corpus or from a dataset, as its card describes.
 
     Args:
         name: The id of the corpus.
         corpora: The folder for the file.
-        catalogue: The cards.
-        open_tokenizer: Return a tokenizer, for corpora of long documents.
-        progress: Called before each file of the dataset.
+        catalogue: The cards of all corpora.
+        open_tokenizer: Return the tokenizer of a folder, or of a model on the Hub at a revision.
+            Only corpora of long documents need it, to count tokens.
+        progress: Called before each file of a dataset, with the number of files that are done and
+            of all files.
+
+    Returns:
+        The path of the file, and its number of rows.
 
     Raises:
         UnknownName: There is no such corpus.
-        DataError: It cannot be made, its source cannot be fetched or read, or it is made, but its
-            number of rows or its hash is not the card's; then the file stays.
+        DataError: The card does not say how to make it, or its source cannot be fetched or read. Or
+            it is made, but has another number of rows or another hash than the card; then the file
+            stays.
         OutputError: The file already exists, or cannot be written.
     """
     cards = catalogue.corpora()
@@ -112,7 +118,8 @@ def make_corpus(
     path = corpora / card.file
     if path.exists():
         raise OutputError(f"{path}: already exists; remove it to make it again")
-    make = look_up("way of making a corpus", card.make.way, WAYS)
+    # A function that writes the file and returns its number of rows.
+    make_file = look_up("way of making a corpus", card.make.way, FILE_MAKERS)
     request = _CorpusRequest(
         section=card.make,
         path=path,
@@ -121,25 +128,30 @@ def make_corpus(
         open_tokenizer=open_tokenizer,
         on_progress=progress,
     )
-    n_rows = make(request)
+    n_rows = make_file(request)
     if n_rows != card.rows:
         raise DataError(
             f"{path}: made, but of {n_rows:,} rows where the card of '{name}' says "
             f"{card.rows:,}: its source has changed; to train on it anyway, name the file by its "
             "path"
         )
-    # Checks the file's hash.
+    # The file is there, so this only checks its hash.
     fetch_corpus(name, card, corpora=corpora)
     return MadeCorpus(path, n_rows)
 
 
 def _make_first_rows(request: _CorpusRequest) -> int:
-    """Write the first rows of another corpus, and return their number."""
+    """Write the first rows of another corpus to the file of a corpus, and return their number.
+
+    Args:
+        request: The corpus to make. ``section`` is the part of its card that names the other corpus
+            (``of``) and the number of ``rows``; ``path`` is the file to write.
+    """
     section = request.section
     source_card = look_up("corpus", section.of, request.cards)
-    source = fetch_corpus(section.of, source_card, corpora=request.corpora)
+    source_path = fetch_corpus(section.of, source_card, corpora=request.corpora)
     # The other corpus is lines of text: its one column is written as lines again.
-    table = read_training_text(source, header=False, limit=section.rows)
+    table = read_training_text(source_path, header=False, limit=section.rows)
     lines = table.column(0).to_pylist()
     write_atomically(request.path, "".join(f"{line}\n" for line in lines).encode())
     return len(lines)
@@ -163,10 +175,11 @@ def _make_long_documents(request: _CorpusRequest) -> int:
 
     Until it is complete the file is a draft beside its final path. The draft grows by the documents
     of one file of the dataset at a time, and a record stores the progress, so that a run that was
-    stopped and started again writes the same bytes. At the end the record is removed.
+    stopped and started again writes the same bytes. It returns the number of documents.
 
-    Returns:
-        The number of documents.
+    Args:
+        request: The corpus to make. ``section`` is the part of its card with the dataset (``of``),
+            the column, the tokenizer and the limit of ``tokens``; ``path`` is the file to write.
 
     Raises:
         CardError: The card's section lacks the tokenizer or the number of tokens.
@@ -187,7 +200,7 @@ def _make_long_documents(request: _CorpusRequest) -> int:
             f"{repository}: has no parquet file for training; nothing else is read here"
         )
     tokenizer = request.open_tokenizer(section.tokenizer, section.tokenizer_revision)
-    # A draft goes on only with the same files, selection and tokenizer.
+    # An earlier draft is continued only if it is of the same files, selection and tokenizer.
     selection = [section.column, section.tokens, section.lowercase, tokenizer.fingerprint]
     deciding_values = json.dumps([list(hash_by_name.items()), *selection])
     key = hashlib.sha256(deciding_values.encode()).hexdigest()
@@ -197,7 +210,8 @@ def _make_long_documents(request: _CorpusRequest) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         progress = _read_progress(record, draft, key)
         with draft.open("ab") as stream:
-            # What lies beyond is of a file that was not done when the run was stopped.
+            # The bytes behind progress.size are of a file of the dataset that was not done when the
+            # earlier run was stopped.
             stream.truncate(progress.size)
             remaining_names = list(hash_by_name)[progress.files :]
             for name in remaining_names:
@@ -218,12 +232,18 @@ def _make_long_documents(request: _CorpusRequest) -> int:
 
 
 def _read_progress(record: Path, draft: Path, key: str) -> _CorpusProgress:
-    """Read the progress of a draft; it is zero if the draft has another key, or was cut.
+    """Read how far the draft of a corpus is, which an earlier run may have begun.
+
+    The progress is zero if there is no record, if its draft was made from other files or settings,
+    or if the draft has lost bytes since.
 
     Args:
         record: The file with the progress, which need not exist.
         draft: The draft.
-        key: The hash of everything that decides the rows.
+        key: The hash of everything that decides the rows; the record has the one of its draft.
+
+    Returns:
+        The numbers of files of the dataset that are done, and of bytes and rows from them.
     """
     with suppress(OSError, msgspec.DecodeError):
         stored = msgspec.json.decode(record.read_bytes(), type=_CorpusProgress)
@@ -243,9 +263,10 @@ def _append_documents(
 
     Args:
         stream: The draft, open at its end; the documents are on the disk on return.
-        repository: The repository of the dataset.
+        repository: The dataset on the Hub.
         name: The path of the file in it.
-        request: The corpus that is made, with the column and the number of tokens.
+        request: The corpus that is made; ``section`` is the part of its card with the column and
+            the smallest number of tokens of a long document.
         tokenizer: Counts the tokens.
     """
     n_documents = 0
@@ -261,7 +282,7 @@ def _append_documents(
     return n_documents
 
 
-WAYS: Mapping[str, Callable[[_CorpusRequest], int]] = {
+FILE_MAKERS: Mapping[str, Callable[[_CorpusRequest], int]] = {
     "first_rows": _make_first_rows,
     "long_documents": _make_long_documents,
 }
@@ -269,12 +290,16 @@ WAYS: Mapping[str, Callable[[_CorpusRequest], int]] = {
 
 
 def _training_files(names: Iterable[str]) -> list[str]:
-    """Return the parquet files for training; all of them if no name has the word of a split."""
-    words_by_name = {
-        name: set(re.split(r"[/._-]", name)) for name in sorted(names) if name.endswith(".parquet")
-    }
-    if not any(words & SPLIT_WORDS for words in words_by_name.values()):
-        return list(words_by_name)
+    """Return the parquet files for training among the files of a dataset, sorted.
+
+    They are those with the word ``train`` in their path. If no path has the word of any split, such
+    as ``train``, ``dev`` or ``test``, all are for training.
+    """
+    parquet_names = sorted(name for name in names if name.endswith(".parquet"))
+    words_by_name = {name: set(re.split(r"[/._-]", name)) for name in parquet_names}
+    have_splits = any(words & SPLIT_WORDS for words in words_by_name.values())
+    if not have_splits:
+        return parquet_names
     return [name for name, words in words_by_name.items() if "train" in words]
 
 
@@ -287,11 +312,12 @@ def _iter_long_documents(
 
     Args:
         file: A parquet file.
-        where: The beginning of a message.
+        where: What messages of errors begin with: the name of the file on the Hub.
         section: How the card makes the corpus: the column, the limit, and whether in lower case.
-        tokenizer: Counts the tokens of each line.
+        tokenizer: Returns the number of tokens of each line.
     """
     token_limit = section.tokens or 0
+    # Some hundred documents at a time.
     for documents in _iter_documents(file, where, section.column):
         lines: list[str] = []
         for document in documents:
@@ -307,11 +333,11 @@ def _iter_long_documents(
 
 
 def _iter_documents(file: Path, where: str, column: str) -> Iterator[list[str]]:
-    """Yield the texts of a column, some rows at a time; a row without text is an empty one.
+    """Yield the texts of a column, some rows at a time; a row without text is an empty text.
 
     Args:
         file: A parquet file.
-        where: The beginning of a message.
+        where: What messages of errors begin with: the name of the file on the Hub.
         column: The name of the column.
 
     Raises:
@@ -325,6 +351,7 @@ def _iter_documents(file: Path, where: str, column: str) -> Iterator[list[str]]:
     with translate_errors(problem, SourceError, *exception_types, max_length=200):
         for batch in parquet_batches(file, file, where=where):
             texts = batch.column(column_position(batch.schema.names, column, where=where))
+            # A dictionary holds each distinct text once, and the column refers to it.
             is_dictionary = pa.types.is_dictionary(texts.type)
             text_type: Any = texts.type.value_type if is_dictionary else texts.type
             if not (pa.types.is_string(text_type) or pa.types.is_large_string(text_type)):

@@ -16,9 +16,10 @@ import pyarrow as pa
 from stsbench.core.cards import Overlap
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError
-from stsbench.data.corpora.corpus import TEXT_COLUMNS, Corpus, load_corpus, split_sentences
+from stsbench.data.corpora.corpus import TEXT_COLUMNS, Corpus, load_corpus
 from stsbench.data.readers.files import TABLE_SUFFIXES
 from stsbench.data.readers.table import ColumnKey
+from stsbench.data.readers.text import split_sentences
 from stsbench.data.recognition import choose_roles, find_tables, recognise_sentences
 from stsbench.data.splits import LabelledPairSplit, PairSplit, Split
 from stsbench.data.task import Task
@@ -40,14 +41,16 @@ MIN_THRESHOLD = 0.5
 def load_searched_text(
     name: str, *, corpora: Path | None, data: Path | None, catalogue: Catalogue
 ) -> Corpus:
-    """Load training text to search: a corpus, or a file or folder of any tables of sentences.
+    """Load training text that is searched for sentences of tasks.
+
+    It is a corpus, a file with the columns of one, or any tables whose columns of sentences, and of
+    scores or labels if any, can be recognised.
 
     Args:
-        name: The id of a corpus, or a path. A file without the names of columns that training needs
-            is read as a user's data are when a task is made of them.
-        corpora: The folder of corpora; None for the one of the settings.
+        name: The id of a corpus, or the path of a file or of a folder of tables.
+        corpora: The folder of corpora; None for the one in ``STSBENCH_CORPORA``.
         data: The data folder; None if there is none.
-        catalogue: The cards.
+        catalogue: The cards of corpora and tasks.
 
     Raises:
         StsbenchError: The text is missing or broken, or has no column of sentences.
@@ -57,14 +60,16 @@ def load_searched_text(
     try:
         corpus = load_corpus(name, corpora=corpora, data=data, catalogue=catalogue)
     except StsbenchError:
-        if name in catalogue.corpora() or not (path.is_dir() or suffix in TABLE_SUFFIXES):
+        may_be_tables = path.is_dir() or suffix in TABLE_SUFFIXES
+        if name in catalogue.corpora() or not may_be_tables:
             raise
     else:
         # Lines of text with tabs are the rows of a table.
-        if not (suffix == ".txt" and path.is_file() and "\t" in corpus.column("text")[0]):
+        is_table = suffix == ".txt" and path.is_file() and "\t" in corpus.column("text")[0]
+        if not is_table:
             return corpus
-    split_tables = find_tables(path)
-    columns = split_tables.columns()
+    columns = find_tables(path).columns()
+    # A key is the name or the position of a column; the target is its score or label.
     target_keys: tuple[ColumnKey, ...] = ()
     target_names: tuple[str, ...] = ()
     try:
@@ -75,14 +80,14 @@ def load_searched_text(
     else:
         sentence_keys, target_keys = roles.sentences, (roles.target,)
         target_names = ("score",) if roles.is_gold else ("label",)
-    names = ("text",) if len(sentence_keys) == 1 else ("first", "second")
+    sentence_names = ("text",) if len(sentence_keys) == 1 else ("first", "second")
+    our_names = (*sentence_names, *target_names)
+    keys = (*sentence_keys, *target_keys)
     cells_by_key = {column.key: column.cells for column in columns}
     table = pa.table(
         {
             our_name: pa.array(cells_by_key[key], pa.large_string())
-            for our_name, key in zip(
-                (*names, *target_names), (*sentence_keys, *target_keys), strict=True
-            )
+            for our_name, key in zip(our_names, keys, strict=True)
         }
     )
     return Corpus(name=name, table=table)
@@ -98,10 +103,13 @@ class NearIndex:
     """
 
     def __init__(self, keys: Sequence[bytes], threshold: float) -> None:
-        """Index the sentences.
+        """Index sentences, so that those similar to another one are found without comparing all.
+
+        The similarity of two sentences is Jaccard's: the number of runs of three letters (shingles)
+        that both have over that of those that either has.
 
         Args:
-            keys: The sentences, as :func:`text_key` writes them.
+            keys: The letters and digits of each sentence, see :func:`letters_and_digits`.
             threshold: The lowest similarity of near-duplicates, from 0.5 to 1.
 
         Raises:
@@ -119,6 +127,7 @@ class NearIndex:
             ) from error
         self.threshold = threshold
         self.keys = keys
+        # MinHash: sentences with equal hashes in a band are proposed as similar.
         n_bands = choose_n_bands(threshold)
         self._index = RMinHashLSH(threshold=threshold, num_perm=N_HASHES, num_bands=n_bands)
         self._index.insert_many(_minhashes(keys))
@@ -126,25 +135,31 @@ class NearIndex:
     def find_near(self, keys: Sequence[bytes], *, skip_equal: bool = False) -> dict[bytes, bytes]:
         """Find the indexed sentences that have a near-duplicate among others.
 
+        The index, MinHash, proposes pairs of sentences; ``self.threshold`` is the lowest similarity
+        (Jaccard) at which a pair is one of near-duplicates.
+
         Args:
-            keys: The other sentences, as :func:`text_key` writes them.
+            keys: The letters and digits of each of the other sentences.
             skip_equal: Do not count a sentence as a near-duplicate of itself.
 
         Returns:
-            The first near-duplicate of each indexed sentence that has one.
+            Each indexed sentence with a near-duplicate -> the first such one of the others, both as
+            their letters and digits.
         """
         near_by_indexed: dict[bytes, bytes] = {}
-        candidates_by_key = self._index.query_all(_minhashes(keys))
-        for key, candidates in zip(keys, candidates_by_key, strict=True):
-            key_shingles = shingles(key) if candidates else set()
-            for indexed in (self.keys[position] for position in candidates):
-                if indexed in near_by_indexed or (skip_equal and indexed == key):
+        # For each other sentence, the positions in self.keys of the indexed ones that are proposed.
+        positions_by_key = self._index.query_all(_minhashes(keys))
+        for key, positions in zip(keys, positions_by_key, strict=True):
+            key_shingles = shingles(key) if positions else set()
+            for position in positions:
+                indexed_key = self.keys[position]
+                if indexed_key in near_by_indexed or (skip_equal and indexed_key == key):
                     continue
-                # Equal hashes only propose a pair: its similarity (Jaccard) is counted here.
-                indexed_shingles = shingles(indexed)
+                # Equal hashes only propose a pair: its similarity is computed here.
+                indexed_shingles = shingles(indexed_key)
                 n_shared = len(key_shingles & indexed_shingles)
                 if n_shared >= self.threshold * len(key_shingles | indexed_shingles):
-                    near_by_indexed[indexed] = key
+                    near_by_indexed[indexed_key] = key
         return near_by_indexed
 
 
@@ -156,40 +171,51 @@ def shingles(key: bytes) -> set[str]:
 
 
 def choose_n_bands(threshold: float) -> int:
-    """Return the smallest number of bands that proposes nearly all pairs with a similarity.
+    """Return into how many bands MinHash divides the hashes of a sentence.
 
-    With n bands of r hashes a pair of similarity s is proposed with probability 1 - (1 - s^r)^n
-    (Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, section 3.4). Fewer bands propose
+    A pair of sentences is proposed as near-duplicates if all hashes of one band are equal. With n
+    bands of r hashes a pair of similarity s is proposed with probability 1 - (1 - s^r)^n (Leskovec,
+    Rajaraman and Ullman, Mining of Massive Datasets, section 3.4). It is the smallest number n that
+    proposes a pair at the threshold with a probability of ``MIN_RECALL``, 0.99: fewer bands propose
     fewer pairs in vain.
 
     Args:
         threshold: The lowest similarity of near-duplicates, in (0, 1].
     """
-    # The divisors of the number of hashes, in ascending order.
-    candidates = [n_bands for n_bands in range(1, N_HASHES + 1) if N_HASHES % n_bands == 0]
+    # Of the N_HASHES hashes all bands have the same number.
+    divisors = [n_bands for n_bands in range(1, N_HASHES + 1) if N_HASHES % n_bands == 0]
     return next(
-        n_bands for n_bands in candidates if _proposal_probability(threshold, n_bands) >= MIN_RECALL
+        n_bands for n_bands in divisors if _proposal_probability(threshold, n_bands) >= MIN_RECALL
     )
 
 
 def _proposal_probability(similarity: float, n_bands: int) -> float:
-    """Return the probability that bands of hashes propose a pair, see :func:`choose_n_bands`.
+    """Return the probability that MinHash proposes a pair of sentences as near-duplicates.
+
+    With n bands of r hashes and the similarity s it is 1 - (1 - s^r)^n.
 
     Args:
-        similarity: The similarity of the pair.
-        n_bands: The number of bands, a divisor of N_HASHES.
+        similarity: The similarity s of the pair.
+        n_bands: The number n of bands, a divisor of ``N_HASHES``.
     """
     hashes_per_band = N_HASHES // n_bands
     return 1 - (1 - similarity**hashes_per_band) ** n_bands
 
 
 def _minhashes(keys: Sequence[bytes]) -> list[RMinHash]:
-    """Return the MinHash signature of each sentence: N_HASHES numbers, by its shingles."""
+    """Return the MinHash signature of each sentence: ``N_HASHES`` hashes of its shingles.
+
+    Shingles are its runs of three letters. The more shingles two sentences share, the more of their
+    hashes are equal.
+
+    Args:
+        keys: The letters and digits of each sentence.
+    """
     from rensa import RMinHash
 
     # Sorted: a set's order changes from one process to the next.
-    token_sets = map(sorted, map(shingles, keys))
-    minhashes: list[RMinHash] = RMinHash.from_token_sets(token_sets, N_HASHES, HASH_SEED)
+    shingles_by_sentence = map(sorted, map(shingles, keys))
+    minhashes: list[RMinHash] = RMinHash.from_token_sets(shingles_by_sentence, N_HASHES, HASH_SEED)
     return minhashes
 
 
@@ -209,7 +235,7 @@ BLOCK_ROWS = 20_000
 _OMITTED_BYTES = bytes(code for code in range(128) if not chr(code).isalnum())
 """The ASCII characters that are neither letters nor digits: texts are compared without them."""
 PairKeys = frozenset[bytes]
-"""The two sentences of a pair, as :func:`text_key` writes them, in either order."""
+"""The letters and digits of the two sentences of a pair, in either order."""
 
 
 class TaskOverlap(NamedTuple):
@@ -225,7 +251,12 @@ class TaskOverlap(NamedTuple):
 
     @property
     def overlap(self) -> Overlap:
-        """The overlap as results carry it: ``none``, ``text`` (sentences) or ``gold`` (scores)."""
+        """The overlap as results carry it.
+
+        It is ``gold`` if the corpus has pairs of the task with a gold score or label
+        (``self.n_graded`` of them), ``text`` if it has sentences alone (``self.n_found``), else
+        ``none``.
+        """
         if self.n_graded:
             return "gold"
         return "text" if self.n_found else "none"
@@ -242,39 +273,57 @@ class OverlapMatches:
     under ``score`` and ``label``."""
 
     def kinds_by_item(self, split: Split) -> list[tuple[MatchKind | None, ...]]:
-        """Return how the sentences of each item are contained; None for one that is not."""
-        kinds = [[self.kind_by_text.get(text) for text in column] for column in split.sides]
-        return list(zip(*kinds, strict=True))
+        """Return for each item how the training text contains each of its sentences.
 
-    def is_paired(self, split: Split, target: str = "") -> list[bool]:
-        """Return for each item whether it is a pair that one row contains.
+        A kind is ``exact``, ``normalised`` (by letters and digits), ``near`` (a near-duplicate), or
+        None for a sentence that is not contained.
 
         Args:
-            split: The split.
-            target: ``score`` or ``label`` to require that the row has one; empty for any row.
+            split: The items; ``sides`` are the first sentences of all items, then the second ones.
         """
+        kinds_by_side = [[self.kind_by_text.get(text) for text in side] for side in split.sides]
+        return list(zip(*kinds_by_side, strict=True))
+
+    def is_paired(self, split: Split, target: str = "") -> list[bool]:
+        """Return for each item whether one row of the training text contains both its sentences.
+
+        The order of the two does not matter; they are compared by letters and digits.
+
+        Args:
+            split: The items; ``sides`` are the first sentences of all items, then the second ones.
+            target: ``score`` or ``label``: only rows that have one count. Empty: all rows count.
+        """
+        # Each pair is a set of two sentences, as letters and digits.
         pairs = self.pairs_by_target.get(target, set())
         return [
-            len(item) > 1 and frozenset(map(text_key, item)) in pairs
-            for item in zip(*split.sides, strict=True)
+            len(item_sentences) > 1 and frozenset(map(letters_and_digits, item_sentences)) in pairs
+            for item_sentences in zip(*split.sides, strict=True)
         ]
 
     def is_graded(self, split: Split) -> list[bool]:
-        """Return for each item whether it is a pair that one row contains with its target."""
+        """Return for each item whether one row of the text has both its sentences and a target.
+
+        The target is a score for a split of pairs with gold scores, a label for one of labelled
+        pairs. Items of other splits are never graded.
+        """
         return self.is_paired(split, TARGET_COLUMNS.get(type(split), "nothing"))
 
 
 def find_overlap(corpus: Corpus, tasks: Sequence[Task]) -> list[TaskOverlap]:
     """Count the sentences of each task's scored split that a corpus contains.
 
-    Two texts are the same if their letters and digits are, in lower case: SentEval's tokenised
-    files then equal the releases they were made from. Documents are compared sentence by sentence.
-    Pairs are compared, in either order, if the corpus has scores, or labels for a task of labelled
-    pairs.
+    * Two texts are the same if their letters and digits are, in lower case: SentEval's tokenised
+      files then equal the releases that they were made from.
+    * Documents are compared sentence by sentence.
+    * Pairs with their gold score or label are counted too, in either order of the two sentences.
 
     Args:
         corpus: The training text.
         tasks: The tasks; their data are read here.
+
+    Returns:
+        For each task the numbers of distinct sentences, of those that the corpus contains, and of
+        pairs that it contains with a gold score or label.
 
     Raises:
         DataError: The data of a task cannot be read.
@@ -283,18 +332,22 @@ def find_overlap(corpus: Corpus, tasks: Sequence[Task]) -> list[TaskOverlap]:
     texts = [text for split in splits.values() for text in split.texts()]
     matches = find_overlap_matches([corpus], texts)
     overlaps: list[TaskOverlap] = []
-    for name, split in splits.items():
-        key_by_text = {text: text_key(text) for text in split.texts()}
+    for task_name, split in splits.items():
+        key_by_text = {text: letters_and_digits(text) for text in split.texts()}
         # A text of punctuation alone has an empty key, and cannot be found.
         searched_keys = set(key_by_text.values()) - {b""}
+        # matches.kind_by_text has the sentences that the corpus contains.
         found_keys = {key for text, key in key_by_text.items() if text in matches.kind_by_text}
-        pairs = {frozenset(map(text_key, item)) for item in zip(*split.sides, strict=True)}
+        pairs = {
+            frozenset(map(letters_and_digits, item_sentences))
+            for item_sentences in zip(*split.sides, strict=True)
+        }
         # The column that makes a row of the corpus a graded pair: its score or its label.
         target = TARGET_COLUMNS.get(type(split), "")
         graded_pairs = matches.pairs_by_target.get(target, set())
         overlaps.append(
             TaskOverlap(
-                task=name,
+                task=task_name,
                 n_sentences=len(searched_keys),
                 n_found=len(found_keys),
                 n_graded=len(pairs & graded_pairs),
@@ -315,13 +368,19 @@ def find_overlap_matches(
     Args:
         corpora: The training text, which is read in blocks of rows.
         texts: The sentences to find.
-        min_similarity: The lowest similarity of near-duplicates, see :class:`NearIndex`; None to
+        min_similarity: The lowest similarity of near-duplicates (see :class:`NearIndex`); None to
             find no near-duplicates.
         progress: Called with the number of rows that are done, and of all rows.
+
+    Returns:
+        How each sentence that was found is contained: exactly, by its letters and digits, or as a
+        near-duplicate. And the pairs of such sentences that one row has: all of them, those in rows
+        with a score, and those in rows with a label.
     """
+    # The key of a text is its letters and digits.
     key_by_text: dict[str, bytes] = {}
     for text in texts:
-        key = text_key(text)
+        key = letters_and_digits(text)
         # Texts of punctuation alone have an empty key: they would be equal to each other.
         if key:
             key_by_text[text] = key
@@ -337,9 +396,8 @@ def find_overlap_matches(
     n_done = 0
     n_rows = sum(map(len, corpora))
     for block in _iter_blocks(corpora):
-        block_key_by_text = {text: text_key(text) for text in _iter_texts(block)}
+        block_key_by_text = {text: letters_and_digits(text) for text in _iter_texts(block)}
         block_keys = set(block_key_by_text.values())
-        # Texts as they are, and below by their letters and digits alone.
         exact_texts.update(key_by_text.keys() & block_key_by_text.keys())
         same_keys.update(distinct_keys & block_keys)
         if index is not None:
@@ -350,22 +408,24 @@ def find_overlap_matches(
         n_done += len(block)
         progress(n_done, n_rows)
     kind_by_text: dict[str, MatchKind] = {}
-    # The more exact kind replaces the less exact one.
+    # A more exact kind replaces a less exact one.
     kind_by_text |= {text: "near" for text, key in key_by_text.items() if key in near_keys}
     kind_by_text |= {text: "normalised" for text, key in key_by_text.items() if key in same_keys}
     kind_by_text |= dict.fromkeys(exact_texts, "exact")
     return OverlapMatches(kind_by_text=kind_by_text, pairs_by_target=pairs_by_target)
 
 
-def text_key(text: str) -> bytes:
+def letters_and_digits(text: str) -> bytes:
     """Return the letters and digits of a text in lower case, as UTF-8; empty if it has none.
 
-    Texts that differ only in case, blanks and punctuation have the same key, and so have forms of
-    one character that Unicode counts as compatible (NFKC).
+    The result is the same for texts that differ only in case, blanks and punctuation, and for forms
+    of one character that Unicode counts as compatible (NFKC).
     """
+    # The quick way for ASCII: it deletes all bytes that are no letters or digits.
     if text.isascii():
         return text.lower().encode().translate(None, _OMITTED_BYTES)
-    return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", text).casefold())).encode()
+    normalised_text = unicodedata.normalize("NFKC", text).casefold()
+    return "".join(filter(str.isalnum, normalised_text)).encode()
 
 
 def _iter_blocks(corpora: Sequence[Corpus]) -> Iterator[Corpus]:
@@ -376,7 +436,7 @@ def _iter_blocks(corpora: Sequence[Corpus]) -> Iterator[Corpus]:
 
 
 def _iter_texts(corpus: Corpus) -> Iterator[str]:
-    """Yield all texts of a corpus, the sentences of documents."""
+    """Yield all texts of a corpus; of documents, their sentences."""
     for name in corpus.columns:
         if name == "document":
             for document in corpus.column(name):
@@ -387,20 +447,26 @@ def _iter_texts(corpus: Corpus) -> Iterator[str]:
 
 
 def _iter_pairs(corpus: Corpus, keys: Collection[bytes], target: str) -> Iterator[PairKeys]:
-    """Yield the pairs of a corpus of which both sentences have a key among the given ones.
+    """Yield the pairs of sentences in one row of a corpus, if both are among some sentences.
 
     Args:
         corpus: The corpus.
-        keys: The keys of sentences, see :func:`text_key`.
-        target: A column that the corpus must have, or it has no pairs; empty for none.
+        keys: The letters and digits of these sentences, see :func:`letters_and_digits`.
+        target: ``score`` or ``label``: without this column the corpus has no pairs. Empty: no such
+            column is needed.
+
+    Yields:
+        The letters and digits of both sentences, as a set.
     """
     if target and target not in corpus.columns:
         return
+    # Names of two columns whose sentences form pairs, as first and second.
     for first_column, second_column in PAIRED_COLUMNS:
         if not {first_column, second_column} <= set(corpus.columns):
             continue
         rows = zip(corpus.column(first_column), corpus.column(second_column), strict=True)
         for first_text, second_text in rows:
-            first_key, second_key = text_key(first_text), text_key(second_text)
+            first_key = letters_and_digits(first_text)
+            second_key = letters_and_digits(second_text)
             if first_key in keys and second_key in keys:
                 yield frozenset((first_key, second_key))

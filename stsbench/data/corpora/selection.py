@@ -31,36 +31,42 @@ _CONDITION = re.compile(r"\s*(\w+)\s*(!=|>=|<=|=|>|<)\s*(.*?)\s*")
 
 
 def select_rows(corpus: Corpus, condition: str) -> Corpus:
-    """Return the rows of a corpus for which a condition holds.
+    """Return the rows of a corpus for which a condition of a recipe holds.
 
     Args:
         corpus: The corpus.
-        condition: For example ``label = entailment``, ``label != neutral`` or ``score >= 4``.
+        condition: The name of a column, a sign and a value, for example ``label = entailment``,
+            ``label != neutral`` or ``score >= 4``. Text is compared by ``=`` and ``!=`` alone.
 
     Raises:
         CardError: It is no condition, does not fit the corpus, or leaves fewer than two rows.
     """
+    # Messages begin with it.
     subject = f"[data] where '{condition}'"
     match = _CONDITION.fullmatch(condition)
-    name, sign, value = match.groups() if match else ("", "", "")
+    column_name, sign, value = match.groups() if match else ("", "", "")
     if not value:
         raise CardError(f"{subject}: give COLUMN = VALUE, such as label = entailment or score >= 4")
-    if name not in corpus.columns:
+    if column_name not in corpus.columns:
+        suggestion = suggest(column_name, corpus.columns)
         raise CardError(
-            f"{subject}: corpus '{corpus.name}' has no {name}{suggest(name, corpus.columns)}; "
+            f"{subject}: corpus '{corpus.name}' has no {column_name}{suggestion}; "
             f"it has {', '.join(corpus.columns)}"
         )
-    is_number = name in NUMBER_COLUMNS
+    is_number = column_name in NUMBER_COLUMNS
     if not is_number and sign not in TEXT_SIGNS:
-        raise CardError(f"{subject}: {name} is text; compare it by {' or '.join(TEXT_SIGNS)}")
+        raise CardError(
+            f"{subject}: {column_name} is text; compare it by {' or '.join(TEXT_SIGNS)}"
+        )
     try:
         operand = pa.scalar(float(value)) if is_number else pa.scalar(value, pa.large_string())
     except ValueError as error:
-        raise CardError(f"{subject}: {name} is a number, '{value}' is not") from error
-    column = corpus.table.column(name)
-    table = corpus.table.filter(COMPARISONS[sign](column, operand))
+        raise CardError(f"{subject}: {column_name} is a number, '{value}' is not") from error
+    column = corpus.table.column(column_name)
+    is_selected = COMPARISONS[sign](column, operand)
+    table = corpus.table.filter(is_selected)
     if table.num_rows < 2:
-        labels = sorted(column.unique().to_pylist()) if name == "label" else []
+        labels = sorted(column.unique().to_pylist()) if column_name == "label" else []
         hint = f"{suggest(value, labels)}; labels: {', '.join(labels[:10])}" if labels else ""
         raise CardError(f"{subject}: leaves {table.num_rows} of {len(corpus)} rows{hint}")
     return replace(corpus, table=table)
@@ -79,21 +85,25 @@ FORMS: Mapping[str, Mapping[str, str]] = {
 
 
 def to_form(corpus: Corpus, form: str) -> Corpus:
-    """Return labelled pairs as rows of another form.
+    """Return labelled pairs as rows of another form, for contrastive training.
 
-    In ``pairs`` each row is an anchor and a positive, whatever its label. In the other forms there
-    is a row for each distinct first sentence, the anchor. Every further column stands for a label,
-    and has the second sentence of the first pair of the anchor with this label. Anchors without a
-    pair of each label are dropped.
+    * ``pairs``: each pair, whatever its label, is a row with an ``anchor`` and a ``positive``.
+    * ``triplets``: each distinct first sentence is the ``anchor`` of a row; its ``positive`` is a
+      second sentence with the label entailment, its ``negative`` one with contradiction.
+    * ``two_negatives``: as ``triplets``, and ``second_negative`` is one with neutral.
+
+    Of several second sentences with a label the first one counts. An anchor without one for each
+    label is dropped.
 
     Args:
         corpus: A corpus with the columns ``first`` and ``second``, and for most forms ``label``.
-        form: One of :data:`FORMS`.
+        form: ``pairs``, ``triplets`` or ``two_negatives``.
 
     Raises:
         CardError: There is no such form, or fewer than two first sentences have all labels.
         DataError: The corpus lacks a column.
     """
+    # For ``pairs`` it is empty.
     label_by_column = look_up("form of rows", form, FORMS)
     corpus.require("first", "second")
     if label_by_column:
@@ -101,47 +111,50 @@ def to_form(corpus: Corpus, form: str) -> Corpus:
     else:
         pairs = corpus.table.select(["first", "second"]).rename_columns(["anchor", "positive"])
         return replace(corpus, table=pairs)
-    # The second sentence by label, for each first sentence.
+    # For each first sentence: label -> second sentence.
     seconds_by_anchor: dict[str, dict[str, str]] = {}
     for row in corpus.table.select(["first", "second", "label"]).to_pylist():
         second_by_label = seconds_by_anchor.setdefault(row["first"], {})
-        # The first of several second sentences with this label counts.
         second_by_label.setdefault(row["label"], row["second"])
-    labels = set(label_by_column.values())
-    complete = {
+    required_labels = set(label_by_column.values())
+    complete_anchors = {
         anchor: second_by_label
         for anchor, second_by_label in seconds_by_anchor.items()
-        if second_by_label.keys() >= labels
+        if second_by_label.keys() >= required_labels
     }
-    if len(complete) < 2:
+    if len(complete_anchors) < 2:
         raise CardError(
-            f"[data] form '{form}': {len(complete)} first sentences of corpus '{corpus.name}' "
-            f"have {', '.join(label_by_column.values())}"
+            f"[data] form '{form}': {len(complete_anchors)} first sentences of corpus "
+            f"'{corpus.name}' have {', '.join(label_by_column.values())}"
         )
-    columns = {"anchor": pa.array(list(complete), pa.large_string())}
-    for name, label in label_by_column.items():
-        seconds = [second_by_label[label] for second_by_label in complete.values()]
-        columns[name] = pa.array(seconds, pa.large_string())
+    columns = {"anchor": pa.array(list(complete_anchors), pa.large_string())}
+    for column_name, label in label_by_column.items():
+        seconds = [second_by_label[label] for second_by_label in complete_anchors.values()]
+        columns[column_name] = pa.array(seconds, pa.large_string())
     return replace(corpus, table=pa.table(columns))
 
 
 def repeat_rows(corpus: Corpus, max_rows: int) -> Corpus:
-    """Repeat all rows, as often as the number of rows stays within a limit, but at least once.
+    """Return a corpus with all its rows several times, one copy after another.
 
     Args:
         corpus: The corpus.
-        max_rows: The limit; a corpus of more rows stays as it is.
+        max_rows: The largest number of rows; there are as many whole copies as it allows. A corpus
+            of more rows stays as it is.
     """
     n_times = max(1, max_rows // len(corpus))
     return replace(corpus, table=pa.concat_tables([corpus.table] * n_times))
 
 
 def check_unordered(corpus: Corpus, key: str) -> None:
-    """Check that no sentence of a corpus would lose its neighbours if rows were dropped.
+    """Check that rows of a corpus may be dropped.
+
+    They may not if it is ordered text, where each sentence follows the one before it in a document:
+    it has the column ``document_id``.
 
     Args:
         corpus: The corpus.
-        key: The key of a recipe's ``[data]`` that drops rows, for the message.
+        key: The key of a recipe's section ``[data]`` that drops rows, for the message.
 
     Raises:
         CardError: The corpus is ordered text.
@@ -170,7 +183,7 @@ def limit_words(corpus: Corpus, max_words: int) -> Corpus:
         if name not in TEXT_COLUMNS:
             continue
         texts = pc.utf8_trim_whitespace(corpus.table.column(name))
-        # n words have n - 1 gaps between them, so n is within the limit if the gaps are fewer.
+        # A text of n words has n - 1 gaps: n <= max_words is the same as n_gaps < max_words.
         n_gaps = pc.count_substring_regex(texts, r"\s+")
         is_short = pc.and_(is_short, pc.less(n_gaps, max_words))
     short = replace(corpus, table=corpus.table.filter(is_short))

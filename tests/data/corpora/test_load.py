@@ -19,7 +19,8 @@ from stsbench.core import settings
 from stsbench.core.cards import CorpusSection
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, SourceError, UnknownName
-from stsbench.data.corpora.corpus import Corpus, load_corpus, read_training_text, split_sentences
+from stsbench.data.corpora.corpus import Corpus, load_corpus, read_training_text
+from stsbench.data.readers.text import split_sentences
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
 from stsbench.recipes.train_plan import TrainPlan, load_text, summarise_plan
