@@ -21,7 +21,7 @@ from stsbench.core.files import strip_folders
 from stsbench.core.provenance import add_texts, copy_factory, encoder_identity, is_own_class
 from stsbench.core.wording import format_count, format_repr, format_some
 from stsbench.data.corpora.corpus import TEXT_COLUMNS, load_corpus
-from stsbench.data.corpora.overlap import text_key
+from stsbench.data.corpora.overlap import letters_and_digits
 from stsbench.data.task import Task, load_task
 from stsbench.encoders.base import (
     Embed,
@@ -194,9 +194,9 @@ def load_fitting_texts(
                     return {}
                 on_failure(task.name, error)
                 continue
-            sentence_keys = set(map(text_key, sentences))
+            sentence_keys = set(map(letters_and_digits, sentences))
             digest = digest_texts(sentences)
-        has_task_sentences = not sentence_keys.isdisjoint(map(text_key, task.texts()))
+        has_task_sentences = not sentence_keys.isdisjoint(map(letters_and_digits, task.texts()))
         texts_by_task[task.name] = FittingTexts(
             sentences=sentences, digest=digest, has_task_sentences=has_task_sentences
         )

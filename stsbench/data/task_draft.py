@@ -24,7 +24,7 @@ from stsbench.core.files import file_sha256
 from stsbench.core.names import split_names
 from stsbench.core.toml import toml_tables
 from stsbench.data.card_draft import UNKNOWN, CardLocation, Draft, relative_path
-from stsbench.data.hub.rows import COLUMNS, HubDataset, read_dataset
+from stsbench.data.hub.rows import PAIR_COLUMNS, HubDataset, read_dataset
 from stsbench.data.quality import DataToCheck, check_data
 from stsbench.data.readers.columns import ColumnRoles, plain_name
 from stsbench.data.readers.table import ColumnKey, column_position, format_names
@@ -396,7 +396,7 @@ def _hub_source(
     if recognised.roles.is_gold:
         # A card of gold scores need not name a column that is called as usual.
         column_by_role = {
-            role: name for role, name in column_by_role.items() if name != COLUMNS.get(role)
+            role: name for role, name in column_by_role.items() if name != PAIR_COLUMNS.get(role)
         }
     return msgspec.structs.replace(
         source,

@@ -13,7 +13,7 @@ from stsbench.data.hub.repository import HubPath, Repository
 
 
 def fetch_checkpoint(repo: str, *, revision: str, extra_names: Sequence[str] = ()) -> HubPath:
-    """Fetch the files of an encoder, never code, and return the folder of the snapshot.
+    """Fetch the weights, configuration and tokenizer of an encoder from the Hub, but no code.
 
     Each file is checked each time, so that a damaged one in the cache is fetched again.
 
@@ -21,6 +21,9 @@ def fetch_checkpoint(repo: str, *, revision: str, extra_names: Sequence[str] = (
         repo: The id of the repository.
         revision: A commit, branch or tag; ``unpinned`` is the main branch.
         extra_names: Names of further files, which are fetched if the repository has them.
+
+    Returns:
+        The folder with the files, and the commit that they are from.
 
     Raises:
         SourceError: The repository has no weights, a file cannot be fetched, or the list of files
@@ -37,7 +40,8 @@ def fetch_checkpoint(repo: str, *, revision: str, extra_names: Sequence[str] = (
             "choose another checkpoint"
         )
     extra_files = [name for name in extra_names if name in files]
-    # Weights come last: a folder that has them has the rest, should the network be gone next time.
+    # Weights are fetched last, so that a folder with weights has all other files too, in case the
+    # network is gone the next time.
     return repository.fetch_all([*configuration, *extra_files, *weights])
 
 
@@ -47,13 +51,18 @@ def fetch_tokenizer(repo: str, *, revision: str, offline_hint: str | None = None
     Args:
         repo: The id of the repository.
         revision: A commit, branch or tag; ``unpinned`` is the main branch.
-        offline_hint: What to do without the Hub, see :class:`Repository`.
+        offline_hint: Advice in errors for a user who cannot reach the Hub; None for the usual one.
+
+    Returns:
+        The folder with the files, and the commit that they are from.
 
     Raises:
         SourceError: The repository has no such files, or one cannot be fetched.
     """
     repository = Repository(repo, revision=revision, kind="model", offline_hint=offline_hint)
-    names = [name for name in choose_files(repository.files).configuration if "/" not in name]
+    configuration_names = choose_files(repository.files).configuration
+    # Those of the top folder; others are of single modules.
+    names = [name for name in configuration_names if "/" not in name]
     if not names:
         raise SourceError(f"{repository}: no files of a tokenizer; choose another model")
     return repository.fetch_all(names)
@@ -81,30 +90,41 @@ class CheckpointFiles(NamedTuple):
 
 
 def choose_files(names: Iterable[str]) -> CheckpointFiles:
-    """Choose the files of a checkpoint from those of its repository.
+    """Choose the files of a checkpoint from those of its repository; code is excluded.
 
-    Of several formats of weights in a folder the preferred one is chosen; code is excluded.
+    Args:
+        names: The paths of all files in the repository.
+
+    Returns:
+        ``configuration``: the files of the configuration and the tokenizer. ``weights``: those of
+        each folder, in the preferred format if a folder has several; those of the top folder last.
     """
-    names = sorted(names)
-    names_by_folder = group_by(names, lambda name: PurePosixPath(name).parent)
-    # The weights of the top folder come last.
+    sorted_names = sorted(names)
+    names_by_folder = group_by(sorted_names, lambda name: PurePosixPath(name).parent)
+    # The deepest folders first.
     folders = sorted(names_by_folder, key=lambda folder: (-len(folder.parts), str(folder)))
     weights: list[str] = []
     for folder in folders:
         weights += _preferred_weights(names_by_folder[folder])
     configuration = [
         name
-        for name in names
+        for name in sorted_names
         if _CONFIGURATION_FILE.fullmatch(name) and not name.endswith(".index.json")
     ]
     return CheckpointFiles(configuration, weights)
 
 
 def _preferred_weights(names: Sequence[str]) -> list[str]:
-    """Return the weights in a folder, in the preferred format; empty if there are none."""
+    """Return the files of weights in a folder, in the preferred format; empty if there are none.
+
+    Args:
+        names: The paths of all files in the folder.
+    """
+    # Patterns of names of weights that can be read, preferred formats first.
     for pattern in _READABLE_WEIGHTS:
-        matches = [name for name in names if re.fullmatch(pattern, PurePosixPath(name).name)]
-        # An index alone is no weights.
-        if any(not name.endswith(".json") for name in matches):
-            return matches
+        matching_names = [name for name in names if re.fullmatch(pattern, PurePosixPath(name).name)]
+        # A JSON file is the index of weights in several files; it is nothing without them.
+        has_weights = any(not name.endswith(".json") for name in matching_names)
+        if has_weights:
+            return matching_names
     return []

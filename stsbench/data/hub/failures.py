@@ -160,28 +160,33 @@ def http_status(error: BaseException) -> int | None:
 
 
 def call_with_retries(request: Callable[[], ResponseT]) -> ResponseT:
-    """Send a request, and repeat it twice after an error of the Hub.
+    """Send a request to the Hub, and repeat it up to twice after an error of the server.
 
-    It is not repeated after a timeout, which has been waited for already.
+    Such errors have the HTTP status 408 or one from 500 (``RETRIED_STATUSES``). A request without
+    any response is not repeated: its timeout has been waited for already.
 
     Args:
         request: Send the request and return the response.
 
+    Returns:
+        The response.
+
     Raises:
         OfflineModeIsEnabled: The settings forbid requests; nothing is sent.
-        Exception: That of the last request.
+        Exception: The error of the last request.
     """
     from huggingface_hub.errors import OfflineModeIsEnabled
 
     if settings.hub_is_offline():
         raise OfflineModeIsEnabled("offline mode")
-    for wait in RETRY_WAITS:
+    for seconds in RETRY_WAITS:
         try:
             return request()
         except Exception as error:
             if http_status(error) not in RETRIED_STATUSES:
                 raise
-        time.sleep(wait)
+        time.sleep(seconds)
+    # The last time, an error is raised.
     return request()
 
 
@@ -193,12 +198,13 @@ def describe_exception(error: BaseException) -> str:
 
 @contextmanager
 def silence_library(library: Literal["huggingface_hub", "datasets"]) -> Iterator[None]:
-    """Keep a library's progress bars, warnings and log off the terminal.
+    """Keep a library's progress bars, warnings and log off the terminal within a ``with`` block.
 
-    Its errors are printed as one line by this package.
+    Behind the block its settings are as before. Its errors are raised; this package prints them as
+    one line.
     """
     utils = import_module(f"{library}.utils")
-    level = utils.logging.get_verbosity()
+    earlier_verbosity = utils.logging.get_verbosity()
     had_progress_bars = not utils.are_progress_bars_disabled()
     with warnings.catch_warnings():
         # For example that the disk may be too small: if it is, the error says so.
@@ -211,6 +217,6 @@ def silence_library(library: Literal["huggingface_hub", "datasets"]) -> Iterator
         try:
             yield
         finally:
-            utils.logging.set_verbosity(level)
+            utils.logging.set_verbosity(earlier_verbosity)
             if had_progress_bars:
                 utils.enable_progress_bars()

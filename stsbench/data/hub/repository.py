@@ -77,28 +77,31 @@ class Repository:
     def __init__(
         self, repo: str, *, revision: str, kind: RepoKind, offline_hint: str | None = None
     ) -> None:
-        """Store the names; no request is sent yet.
+        """Check and store the names; no request is sent yet.
 
         Args:
-            repo: The id of the repository.
+            repo: The id of the repository, such as ``owner/name``.
             revision: A commit, branch or tag; ``unpinned`` is the main branch.
-            kind: A model or a dataset.
-            offline_hint: What to do without the Hub, for errors; empty for no advice, None for the
-                usual advice.
+            kind: ``model`` or ``dataset``.
+            offline_hint: Advice in errors for a user who cannot reach the Hub; empty for none, None
+                for the usual one.
 
         Raises:
             SourceError: No repository, or no revision, can have this name.
         """
+        # Raises an error if the settings of the Hub are not valid.
         settings.check_hub()
         self.repo = repo
         self.kind = kind
         self.revision = "main" if revision in ("", "unpinned") else revision
         self.offline_hint = OFFLINE_HINTS[kind] if offline_hint is None else offline_hint
-        # A commit, which never changes, or the beginning of one; else a branch or tag.
+        # Whether it is a commit, which never changes, or the beginning of one; else it is a branch
+        # or tag.
         self.is_pinned = re.fullmatch(r"[0-9a-f]{7,40}", self.revision) is not None
         self.page = f"https://huggingface.co/{'datasets/' if kind == 'dataset' else ''}{repo}"
+        # What messages begin with; [1:-1] omits the quotes.
         where = f"{kind} {ascii(repo):.99} (revision {ascii(self.revision)[1:-1]:.99})"
-        # Both become parts of paths in the cache.
+        # Both names become parts of paths in the cache.
         if not _REPO_ID_PATTERN.fullmatch(repo):
             hint = "; a revision is named apart, by 'revision'" if "@" in repo else ""
             raise SourceError(
@@ -120,15 +123,17 @@ class Repository:
 
     @contextmanager
     def translate_failures(self, where: str = "") -> Iterator[None]:
-        """Raise exceptions of the Hub's library as one clear line; a bug keeps its traceback.
+        """Raise the Hub library's exceptions in a ``with`` block as errors of one clear line.
+
+        An exception of a kind that is not known is a bug, and is raised as it is.
 
         Args:
-            where: The beginning of the line; by default the repository.
+            where: What the line begins with; empty for the name of the repository.
 
         Raises:
             HubUnreachable: A failure that may pass: no network, no response, a Hub out of order,
                 offline mode.
-            SourceError: Any other failure.
+            SourceError: Any other known failure.
         """
         try:
             yield
@@ -144,38 +149,43 @@ class Repository:
             failure = next((kind for kind in FAILURES if signs.intersection(kind.signs)), None)
             if failure is None:
                 raise
-            words = {
+            # What the texts of a kind of failure have in braces.
+            text_fields = {
                 "page": self.page,
                 "kind": self.kind,
                 "status": http_status(cause),
                 "detail": describe_exception(cause),
             }
-            hints = [failure.hint.format_map(words), self.offline_hint]
+            hints = [failure.hint.format_map(text_fields), self.offline_hint]
             error_type = HubUnreachable if failure.is_temporary else SourceError
             raise error_type(
-                f"{where or self}: {failure.reason.format_map(words)}",
+                f"{where or self}: {failure.reason.format_map(text_fields)}",
                 hint="; or ".join(filter(None, hints)),
             ) from error
 
     @cached_property
     def listing(self) -> FileListing:
-        """Its commit, and its files as far as they are known.
+        """The commit of the repository, and the hashes of its files by name.
 
-        The response for a commit never changes, so it is requested once and stored. A branch is
-        requested each time. If the Hub cannot be reached, the last response holds, or the list that
-        the Hub's library stored when it fetched the whole repository. Without either, the files
-        that the library's cache happens to have are listed, and ``unreached`` says why.
+        * The list of a commit never changes, so it is requested once and stored.
+        * The list of a branch is requested each time.
+        * If the Hub cannot be reached, it is the stored one, or that which the Hub's library stored
+          when it fetched the whole repository.
+        * Without these it has the files that are in the library's cache, and ``unreached`` is the
+          reason.
 
         Raises:
-            SourceError: There is no such repository or revision, or no response and no files of it
-                in the cache.
+            SourceError: There is no such repository or revision; or the Hub cannot be reached and
+                the cache has no files of it.
         """
         # No repository's name contains an '@'.
         name = f"{self.kind}s--{self.repo.replace('/', '--')}@{quote(self.revision, safe='')}.json"
         path = settings.cache_folder() / "hub" / name
         stored: FileListing | None = None
+        # Without a valid file there is no stored list.
         with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             stored = msgspec.json.decode(path.read_bytes(), type=FileListing)
+        # A pinned revision is a commit.
         if stored and self.is_pinned:
             return stored
         try:
@@ -191,7 +201,7 @@ class Repository:
         return listing
 
     def request_listing(self) -> FileListing:
-        """Request the commit and the files from the Hub, whether or not they are stored.
+        """Request the commit of the repository and the hashes of its files from the Hub.
 
         Raises:
             SourceError: There is no such repository or revision, or no valid response; the message
@@ -211,15 +221,17 @@ class Repository:
                         timeout=timeout,
                     )
                 )
+                # Of large files (LFS) the Hub has the sha256, of others git's hash.
                 hash_by_name: dict[str, Any] = {}
                 for file in info.siblings or []:
                     hash_by_name[file.rfilename] = file.lfs.sha256 if file.lfs else file.blob_id
-                # The cache has paths with the hash in them, so no other text than a hash may pass.
+                # Hashes become parts of paths in the cache, so any other text becomes empty.
                 files = {
                     name: file_hash if file_hash and _FILE_HASH_PATTERN.fullmatch(file_hash) else ""
                     for name, file_hash in hash_by_name.items()
                 }
                 listing = msgspec.convert({"commit": info.sha, "files": files}, FileListing)
+            # Failures of the network, which translate_failures() names; some are ValueErrors too.
             except (OSError, UnicodeEncodeError):
                 raise
             except (TypeError, AttributeError, LookupError, ValueError, RecursionError) as error:
@@ -231,12 +243,15 @@ class Repository:
         return listing
 
     def _cached_listing(self, problem: str) -> FileListing | None:
-        """Return the files in the Hub's cache, whoever put them there; None if there are none.
+        """Return the commit and the files of the repository in the cache of the Hub's library.
 
         Other programs (transformers, ``hf download``) use the same cache.
 
         Args:
-            problem: Why the Hub could not be asked.
+            problem: Why the Hub could not be reached; an incomplete list has it as ``unreached``.
+
+        Returns:
+            None if the cache has no files of the revision.
         """
         from huggingface_hub import get_cached_repo_tree, snapshot_download
         from huggingface_hub.errors import CachedRepoTreeNotFoundError, LocalEntryNotFoundError
@@ -247,10 +262,11 @@ class Repository:
             "revision": self.revision,
         }
         try:
-            # No file is requested: whether the right ones exist is decided elsewhere.
+            # Without patterns of files it only returns the folder of the commit.
             snapshot = snapshot_download(**arguments, local_files_only=True, allow_patterns=[])
         except LocalEntryNotFoundError:
             return None
+        # The folder has the name of the commit.
         folder = Path(snapshot)
         with suppress(CachedRepoTreeNotFoundError):
             # The library stores this list when it fetches a whole repository. It has no hashes, but
@@ -268,13 +284,14 @@ class Repository:
 
     @property
     def files(self) -> dict[str, str]:
-        """The hashes of all its files by name.
+        """All files of the repository: name -> hash, which is empty if it is not known.
 
         Raises:
-            SourceError: The list cannot be had, or may be incomplete: a missing file might change a
-                score.
+            SourceError: There is no such list, or it may be incomplete: a missing file might change
+                a score.
         """
         listing = self.listing
+        # Why the Hub could not be reached; the list is then of the files in the cache.
         if listing.unreached:
             some_files = format_some(sorted(listing.files), max_items=4)
             raise SourceError(
@@ -285,16 +302,17 @@ class Repository:
         return listing.files
 
     def fetch(self, name: str, *, into: Path | None = None) -> Path:
-        """Return the path of a downloaded file with the bytes of the Hub; replace a damaged copy.
+        """Return the path of a file of the repository on this machine; download it if needed.
 
-        A file that comes damaged is removed again.
+        A copy in the cache is checked against the Hub's hash. A damaged copy is downloaded again; a
+        file that is damaged after the download is removed.
 
         Args:
-            name: The name of the file in the repository.
-            into: The folder for a file that the cache lacks; by default the cache.
+            name: The path of the file in the repository.
+            into: The folder for a file that the cache lacks; None for the cache itself.
 
         Raises:
-            SourceError: The repository has no such file, it cannot be fetched, or came damaged.
+            SourceError: The repository has no such file, or it cannot be fetched undamaged.
         """
         from huggingface_hub import try_to_load_from_cache
 
@@ -323,7 +341,8 @@ class Repository:
         with self.translate_failures(where), silence_library("huggingface_hub"):
             is_replacement = cached_path is not None
             path = self._download(name, force_download=is_replacement, local_dir=into)
-        if damage := self._describe_damage(name, path):
+        damage = self._describe_damage(name, path)
+        if damage:
             # Other programs that read this cache would take it for complete. In the cache, the path
             # is a link to the file.
             damaged_file = path.parent / path.readlink() if path.is_symlink() else path
@@ -332,7 +351,7 @@ class Repository:
         return path
 
     def _download(self, name: str, *, force_download: bool, local_dir: Path | None) -> Path:
-        """Download a file to the library's cache, or to a folder if there is one.
+        """Download a file to the cache of the Hub's library, or to a folder; return its path.
 
         Args:
             name: The path of the file in the repository.
@@ -340,17 +359,18 @@ class Repository:
             local_dir: The folder; None for the cache.
 
         Raises:
-            UnexpectedResponse: The Hub answers for another commit, or with a hash that is none.
+            UnexpectedResponse: The Hub's response is about another commit, or its hash of the file
+                has characters that no hash has.
         """
         from huggingface_hub import constants, get_hf_file_metadata, hf_hub_download, hf_hub_url
 
         arguments: dict[str, Any] = {"repo_type": self.kind, "revision": self.commit}
         url = hf_hub_url(self.repo, name, **arguments)
         timeout = float(constants.HF_HUB_ETAG_TIMEOUT)
-        # The library asks a Hub that hangs for over six minutes before it gives up; so it is asked
-        # here first, once.
+        # The library waits over six minutes for a Hub that does not respond. This first request
+        # fails after the timeout.
         metadata = call_with_retries(lambda: get_hf_file_metadata(url, timeout=timeout))
-        # Both become parts of paths in the library's cache.
+        # The commit and the hash (etag) become parts of paths in the library's cache.
         if metadata.commit_hash != self.commit or not _BLOB_NAME_PATTERN.fullmatch(
             metadata.etag or ""
         ):
@@ -368,31 +388,31 @@ class Repository:
         return HubPath(paths[-1].parents[names[-1].count("/")], self.commit)
 
     def _describe_damage(self, name: str, path: Path) -> str:
-        """Return how a file's bytes differ from the Hub's; empty if they do not, or it is unknown.
+        """Return text that says how a file's hash differs from the Hub's.
 
-        The listing of the repository has the Hub's hash of the file: the sha256 of a large file,
-        git's hash of a small one. Without it the Hub's cache tells it, in which the file is a link
-        to a blob that is named by its hash.
+        It is empty if the hashes are equal, or if the Hub's is not known. The Hub has the sha256 of
+        a large file and git's hash of a small one. It is in the list of the repository's files. If
+        that lacks it, it is the name of the file that a link in the Hub's cache refers to.
 
         Args:
             name: The path of the file in the repository.
-            path: Its copy on this machine.
+            path: Its copy on this machine, in the cache a link.
         """
         from huggingface_hub.utils.sha import git_hash
 
-        expected = self.listing.files[name]
-        if not expected and path.is_symlink():
-            # This link alone is followed: the blob may itself be a link into a store that
+        expected_hash = self.listing.files[name]
+        if not expected_hash and path.is_symlink():
+            # This link alone is followed: the next file may itself be a link into a store that
             # repositories share, which names files by hashes of another kind.
-            expected = path.readlink().name
-        if SHA256.fullmatch(expected):
+            expected_hash = path.readlink().name
+        if SHA256.fullmatch(expected_hash):
             hash_name = "sha256"
-            actual = file_sha256(path)
-        elif GIT_HASH.fullmatch(expected):
+            actual_hash = file_sha256(path)
+        elif GIT_HASH.fullmatch(expected_hash):
             hash_name = "git hash"
-            actual = git_hash(path.read_bytes())
+            actual_hash = git_hash(path.read_bytes())
         else:
             return ""
-        if actual == expected:
+        if actual_hash == expected_hash:
             return ""
-        return f"damaged ({hash_name} {actual[:12]}, the Hub says {expected[:12]})"
+        return f"damaged ({hash_name} {actual_hash[:12]}, the Hub says {expected_hash[:12]})"

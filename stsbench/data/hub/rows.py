@@ -35,11 +35,11 @@ from stsbench.data.readers.sentence_tables import TableRows, to_contrasts, to_sp
 from stsbench.data.readers.table import TextTable, format_names
 from stsbench.data.splits import MAX_NEGATIVES, PairSplit, Split
 
-COLUMNS = {"sentence1": "sentence1", "sentence2": "sentence2", "gold": "score"}
+PAIR_COLUMNS = {"sentence1": "sentence1", "sentence2": "sentence2", "gold": "score"}
 """The columns of a pair dataset by role, if a card does not give others."""
 NEGATIVES = ("negative", *(f"negative{number}" for number in range(2, MAX_NEGATIVES + 1)))
 """The roles of columns of less similar sentences."""
-ROLES = (*COLUMNS, "subset", "sentence", "label", "anchor", "positive", *NEGATIVES)
+ROLES = (*PAIR_COLUMNS, "subset", "sentence", "label", "anchor", "positive", *NEGATIVES)
 """The roles of columns in a card; one with ``label`` or ``anchor`` gives all columns to read."""
 _DESCRIPTION_FILES = ("README.md", ".huggingface.yaml", "dataset_infos.json")
 _DATA_FILE = re.compile(r".*\.(json|jsonl|ndjson|csv|tsv|parquet)(\.(gz|bz2|xz))?")
@@ -65,12 +65,15 @@ class HubRows(NamedTuple):
 
 
 def read_dataset(source: HubSource) -> HubDataset:
-    """Fetch and read all splits of a dataset.
+    """Fetch and read all splits of a dataset on the Hub.
 
     Files are JSON, CSV or parquet; a script is never run.
 
     Args:
         source: The dataset; only its repository, revision and configuration are used.
+
+    Returns:
+        The commit, the table of each split, and the languages and licences that the README names.
 
     Raises:
         SourceError: It cannot be fetched, or cannot be read.
@@ -80,53 +83,56 @@ def read_dataset(source: HubSource) -> HubDataset:
     repository = _repository(source)
     with _open_builder(repository, source.config) as builder:
         tables = {name: _read_splits(repository, builder, [name]) for name in builder.info.splits}
-    readme = _readme(repository)
+    readme = _read_readme_metadata(repository)
+    # Without empty texts.
     languages = list(filter(None, _iter_texts(readme.get("language"))))
     licenses = filter(None, _iter_texts(readme.get("license")))
     return HubDataset(repository.commit, tables, languages, license=", ".join(licenses))
 
 
 def fetch_rows(source: HubSource, split: str) -> HubRows:
-    """Fetch one split of pairs with gold scores, or of sentences or pairs with labels.
+    """Fetch one split of a task from a dataset on the Hub.
 
-    Gold scores are multiplied by the card's ``scale``.
+    Its items are pairs with gold scores, sentences or pairs with labels, or an anchor with a more
+    similar sentence (the positive) and less similar ones (negatives). Gold scores are multiplied by
+    the card's ``scale``.
 
     Args:
-        source: The dataset, its splits and its columns.
-        split: The name of the split in the card.
+        source: The part of a task's card about the Hub: the dataset, its configurations, the splits
+            and the columns.
+        split: Our name of the split.
 
     Raises:
         CardError: The columns of the source are not valid.
         SourceError: The data cannot be fetched, or cannot be read.
-        DataError: A split, configuration or column is missing, or a row has no gold score or none
-            of the classes.
+        DataError: A split, configuration or column is missing, or a row has no valid score or label.
     """
     repository = _repository(source)
+    # Role, such as sentence1 or label -> the name of the column.
     column_by_role = _source_columns(source, str(repository))
     # Several splits of the Hub may make one of ours: "train+validation".
     hub_splits = source.splits[split]
-    names = [name.strip() for name in re.split(r"[+,]", hub_splits)]
+    split_names = [name.strip() for name in re.split(r"[+,]", hub_splits)]
     where = f"{repository}, split '{hub_splits}'"
-    parts = []
+    rows_by_config = []
     for config in source.configs or [source.config]:
         with _open_builder(repository, config) as builder:
-            _check_names(names, builder.info.splits, where, noun="split")
-            table = _read_splits(repository, builder, names, column_by_role, source.draw)
+            _check_names(split_names, builder.info.splits, where, noun="split")
+            table = _read_splits(repository, builder, split_names, column_by_role, source.draw)
         # Of several configurations, each is a subset by its name.
         subset = config if source.configs else ""
-        parts.append(TableRows(table, positions=range(len(table.rows)), subset=subset))
+        rows_by_config.append(TableRows(table, positions=range(len(table.rows)), subset=subset))
     if "anchor" in column_by_role:
-        negatives = [column_by_role[role] for role in NEGATIVES if role in column_by_role]
         contrasts = to_contrasts(
-            [part.table for part in parts],
+            [rows.table for rows in rows_by_config],
             column_by_role["anchor"],
             column_by_role["positive"],
-            negatives,
+            [column_by_role[role] for role in NEGATIVES if role in column_by_role],
         )
         return HubRows(contrasts, repository.commit)
     is_gold = "label" not in column_by_role
     sentence_columns = [
-        name for role, name in column_by_role.items() if role.startswith("sentence")
+        column for role, column in column_by_role.items() if role.startswith("sentence")
     ]
     roles = ColumnRoles(
         sentences=tuple(sentence_columns),
@@ -134,11 +140,11 @@ def fetch_rows(source: HubSource, split: str) -> HubRows:
         is_gold=is_gold,
     )
     split_data = to_split(
-        parts,
+        rows_by_config,
         roles,
         subset=column_by_role.get("subset"),
         classes=source.classes,
-        clean_text=str,
+        clean_text=str,  # texts stay as they are
     )
     if isinstance(split_data, PairSplit):
         split_data = replace(split_data, gold=split_data.gold * source.scale)
@@ -151,15 +157,17 @@ def _repository(source: HubSource) -> Repository:
 
 @contextmanager
 def _open_builder(repository: Repository, config: str) -> Iterator[Any]:
-    """Fetch the files of one configuration, and yield the library's builder that has read them.
+    """Fetch the files of one configuration of a dataset, and read them with ``datasets``.
+
+    It is for a ``with`` block, which gets the library's builder. The builder has the rows of all
+    splits, but within the block alone: it stores them in a temporary folder.
 
     Args:
-        repository: The repository of the dataset.
+        repository: The dataset on the Hub.
         config: The name of the configuration; empty for the default one.
     """
     folder = _fetch_data_files(repository, config)
-    # The library writes to a cache. It is a temporary one here, as a lasting one may hold rows of
-    # an earlier, damaged copy.
+    # A lasting folder might hold rows of an earlier, damaged copy.
     with (
         repository.translate_failures(),
         tempfile.TemporaryDirectory(prefix="stsbench-") as cache_folder,
@@ -170,10 +178,10 @@ def _open_builder(repository: Repository, config: str) -> Iterator[Any]:
 
 
 def _fetch_data_files(repository: Repository, config: str) -> Path:
-    """Fetch the data files of one configuration, and return their folder.
+    """Fetch the data files of one configuration of a dataset, and return their folder.
 
     Args:
-        repository: The repository of the dataset.
+        repository: The dataset on the Hub.
         config: The name of the configuration; empty for the default one. If the README declares
             no files for it, all data files are fetched.
 
@@ -182,21 +190,24 @@ def _fetch_data_files(repository: Repository, config: str) -> Path:
             than is allowed.
     """
     files = repository.files
-    # They tell the library which files belong to which split.
-    descriptions = [name for name in _DESCRIPTION_FILES if name in files]
-    names = sorted(
+    # The README and others tell the library which files belong to which split.
+    description_names = [name for name in _DESCRIPTION_FILES if name in files]
+    data_names = sorted(
         name for name in files if _DATA_FILE.fullmatch(name) and name not in _DESCRIPTION_FILES
     )
-    if patterns := _file_patterns(repository, config):
-        names = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
-    if not names:
+    patterns = _read_file_patterns(repository, config)
+    if patterns:
+        data_names = [
+            name for name in data_names if any(fnmatchcase(name, pattern) for pattern in patterns)
+        ]
+    if not data_names:
         has_script = any(name.endswith(".py") for name in files)
         script = ", only a script, which is never run" if has_script else ""
         raise SourceError(
             f"{repository}: no data files in JSON, CSV or parquet{script}; see {repository.page}"
         )
-    folder = repository.fetch_all([*descriptions, *names]).path
-    for name in names:
+    folder = repository.fetch_all([*description_names, *data_names]).path
+    for name in data_names:
         where = repository.describe_file(name)
         if not (folder / name).stat().st_size:
             raise SourceError(f"{where}: the file is empty; see {repository.page}")
@@ -213,7 +224,7 @@ def _prepare_builder(
     """Read the files of a folder with the ``datasets`` library, and return its builder.
 
     Args:
-        repository: The repository, for messages.
+        repository: The dataset on the Hub, for messages.
         folder: The folder with the data files.
         config: The name of the configuration; empty for the default one.
         cache_folder: The folder that the library writes the rows to.
@@ -236,12 +247,14 @@ def _prepare_builder(
     try:
         builder.download_and_prepare(verification_mode="no_checks")
     except Exception as error:
+        # The library raises general errors; the first one in their chain has the reason.
         cause: BaseException = error
-        # The library wraps a reader's own error in general ones.
-        while (inner := cause.__cause__ or cause.__context__) is not None:
-            cause = inner
+        earlier_error = cause.__cause__ or cause.__context__
+        while earlier_error is not None:
+            cause = earlier_error
+            earlier_error = cause.__cause__ or cause.__context__
         if getattr(cause, "errno", None):
-            # The disk's fault (full, not writable), not the data's.
+            # The disk is full or cannot be written; the data may be fine.
             raise cause from error
         raise SourceError(
             f"{repository}: cannot be read: {describe_exception(cause)}; "
@@ -262,11 +275,13 @@ def _read_splits(
     The fields of a column of records are columns too, such as ``labels.label``.
 
     Args:
-        repository: The repository, for messages.
-        builder: The builder of the ``datasets`` library.
+        repository: The dataset on the Hub, for messages.
+        builder: The builder of the ``datasets`` library, which has the rows.
         names: The splits as the Hub calls them.
-        column_by_role: The columns to read by role; None for all columns.
-        draw: The sample of the rows to read; None for all rows.
+        column_by_role: Role, such as ``sentence1`` or ``gold`` -> the column to read; None to read
+            all columns.
+        draw: The sample of the rows to read: their number, a seed, and the column of classes whose
+            proportions it keeps. None for all rows.
 
     Raises:
         DataError: There is no row, a column is missing, a column of sentences holds no text, or
@@ -282,18 +297,17 @@ def _read_splits(
         n_rows = draw.rows
     table = dataset.flatten().with_format("arrow")[:]
     if column_by_role is not None:
+        # A column of lists becomes a column for each position: "texts.0", "texts.1".
         table = expand_lists(table)
         columns = list(dict.fromkeys(column_by_role.values()))
         _check_names(columns, table.column_names, where, noun="column")
         table = table.select(columns)
-    for role, name in (column_by_role or {}).items():
-        column_type = str(table.schema.field(name).type)
-        if role not in ("gold", "label", "subset") and column_type not in (
-            "string",
-            "large_string",
-        ):
-            raise DataError(f"{where}: column '{name}' holds {column_type}, not text")
-    return to_text_table(where, table, numbers=range(1, n_rows + 1), unit="row")
+    for role, column in (column_by_role or {}).items():
+        must_be_text = role not in ("gold", "label", "subset")
+        column_type = str(table.schema.field(column).type)
+        if must_be_text and column_type not in ("string", "large_string"):
+            raise DataError(f"{where}: column '{column}' holds {column_type}, not text")
+    return to_text_table(where, table, row_numbers=range(1, n_rows + 1), unit="row")
 
 
 def _draw_rows(
@@ -301,12 +315,15 @@ def _draw_rows(
     draw: DrawSection,
     where: str,
 ) -> Any:  # noqa: ANN401
-    """Return a sample of a dataset with the classes of a column in its proportions.
+    """Return a sample of a dataset in which each class has the same share as in the dataset.
 
     Args:
         dataset: A dataset of the ``datasets`` library with more rows than the sample.
-        draw: The sample.
-        where: The beginning of a message.
+        draw: The sample: its number of ``rows``, its ``seed``, and the column of classes (``by``).
+        where: What messages of errors begin with.
+
+    Returns:
+        The sample, a dataset of the library.
 
     Raises:
         DataError: There is no such column, or a class of it has a single row.
@@ -317,7 +334,8 @@ def _draw_rows(
     if not isinstance(dataset.features[draw.by], datasets.ClassLabel):
         dataset = dataset.class_encode_column(draw.by)
     try:
-        parts = dataset.train_test_split(
+        # It divides the rows into the sample, "test", and the rest.
+        divided_rows = dataset.train_test_split(
             test_size=draw.rows, seed=draw.seed, stratify_by_column=draw.by
         )
     except ValueError as error:
@@ -325,11 +343,14 @@ def _draw_rows(
             f"{where}: no {draw.rows} rows can be drawn by column '{draw.by}': "
             f"{describe_exception(error)}"
         ) from error
-    return parts["test"]
+    return divided_rows["test"]
 
 
-def _readme(repository: Repository) -> dict[str, Any]:
-    """Return the metadata at the top of a dataset's README; empty if it has no README.
+def _read_readme_metadata(repository: Repository) -> dict[str, Any]:
+    """Read the metadata at the top of a dataset's README, such as ``license`` and ``configs``.
+
+    Returns:
+        Key -> value, plain data from YAML; empty if there is no README.
 
     Raises:
         SourceError: The README cannot be fetched, or its metadata are not valid.
@@ -349,59 +370,70 @@ def _readme(repository: Repository) -> dict[str, Any]:
         ) from error
 
 
-def _file_patterns(repository: Repository, config: str) -> list[str]:
-    """Return the patterns of the data files to fetch for a configuration, by the README.
+def _read_file_patterns(repository: Repository, config: str) -> list[str]:
+    """Return the patterns of the data files of a configuration, as the README declares them.
+
+    * For a named configuration they are its own patterns, and those of the first configuration.
+    * For the default configuration they are those of all configurations.
+    * If the README declares no configurations, or lacks the files of one of these, there are none.
 
     Args:
-        repository: The repository of the dataset.
+        repository: The dataset on the Hub.
         config: The name of the configuration; empty for the default one.
 
     Returns:
-        The patterns of its files and, for a named configuration, those of the first one; without a
-        name, those of all. Empty if the README declares none, or lacks those of one of them.
+        Patterns such as ``data/train-*.parquet``; empty if there are none.
 
     Raises:
         DataError: There is no such configuration, or there are several and none is the default.
     """
-    declared = _readme(repository).get("configs") or []
-    configs: dict[str, Any] = {
-        str(entry["config_name"]): entry for entry in declared if "config_name" in entry
+    declarations = _read_readme_metadata(repository).get("configs") or []
+    declaration_by_name: dict[str, Any] = {
+        str(declaration["config_name"]): declaration
+        for declaration in declarations
+        if "config_name" in declaration
     }
-    if not configs:
+    if not declaration_by_name:
         return []
     if config:
-        _check_names([config], configs, str(repository), noun="configuration")
-    elif len(configs) > 1 and not _has_default(configs):
+        _check_names([config], declaration_by_name, str(repository), noun="configuration")
+    elif len(declaration_by_name) > 1 and not _has_default(declaration_by_name):
         raise DataError(
-            f"{repository}: has several configurations ({format_names([*configs])}); "
+            f"{repository}: has several configurations ({format_names([*declaration_by_name])}); "
             "the card must name one"
         )
-    used_configs = list(configs.values())
+    used_declarations = list(declaration_by_name.values())
     if config:
         # The library finds the format of every configuration from the files of the first.
-        used_configs = [configs[config], used_configs[0]]
-    if not all("data_files" in entry for entry in used_configs):
+        used_declarations = [declaration_by_name[config], used_declarations[0]]
+    if not all("data_files" in declaration for declaration in used_declarations):
         return []
     patterns: list[str] = []
-    for entry in used_configs:
-        patterns += [text.removeprefix("./") for text in _iter_texts(entry["data_files"])]
+    for declaration in used_declarations:
+        patterns += [text.removeprefix("./") for text in _iter_texts(declaration["data_files"])]
     return patterns
 
 
-def _has_default(configs: Mapping[str, Any]) -> bool:
-    """Return whether one of several configurations is the default.
+def _has_default(declaration_by_name: Mapping[str, Any]) -> bool:
+    """Return whether one of several configurations of a dataset is the default.
+
+    It has the name ``default``, or its declaration says so.
 
     Args:
-        configs: The declaration of each configuration in the README, by its name.
+        declaration_by_name: Name of a configuration -> its declaration in the README.
     """
-    return "default" in configs or any(entry.get("default") for entry in configs.values())
+    if "default" in declaration_by_name:
+        return True
+    return any(declaration.get("default") for declaration in declaration_by_name.values())
 
 
 def _iter_texts(value: object) -> Iterator[str]:
-    """Yield the texts in a declaration of a README, such as that of data files.
+    """Yield all texts in a value of a README's metadata, such as the paths of data files.
 
-    The declaration is a text, a list of declarations, or a mapping with a split and its path; the
-    names of splits are skipped.
+    * A text is yielded itself.
+    * Of a list, the texts of all its values are yielded.
+    * So are those of a mapping, but for the key ``split``, whose value is the name of a split.
+    * Any other value has no texts.
     """
     if isinstance(value, str):
         yield value
@@ -419,43 +451,54 @@ def _check_names(names: Sequence[str], choices: Iterable[str], where: str, noun:
 
     Args:
         names: The names that a card gives.
-        choices: Those of the dataset.
-        where: The beginning of the message.
-        noun: What they name, in the message.
+        choices: The names that the dataset has.
+        where: What the message begins with.
+        noun: What they are names of, for the message: ``split``, ``column``, ``configuration``.
 
     Raises:
         DataError: A name is not among the choices.
     """
-    choices = list(choices)
+    valid_names = list(choices)
     for name in names:
-        if name not in choices:
+        if name not in valid_names:
             raise DataError(
-                f"{where}: there is no {noun} '{name}' (has {format_names(choices)})"
-                f"{suggest(name, choices)}"
+                f"{where}: there is no {noun} '{name}' (has {format_names(valid_names)})"
+                f"{suggest(name, valid_names)}"
             )
 
 
 def _source_columns(source: HubSource, where: str) -> dict[str, str]:
-    """Return the columns to read by role: the card's, and for gold scores the usual ones.
+    """Return which columns of a dataset are read, and for what.
+
+    * With an anchor, the card names all columns: ``anchor``, ``positive`` and ``negative``, perhaps
+      further negatives.
+    * With labels, it names all too: ``label`` and ``sentence``, or ``sentence1`` and ``sentence2``.
+    * Else they are the two sentences and the gold score, with usual names (``PAIR_COLUMNS``) unless
+      the card gives others.
 
     Args:
-        source: The section of the card on the Hub.
-        where: The beginning of a message.
+        source: The part of a task's card about the Hub; ``columns`` is role -> name of the column.
+        where: What messages of errors begin with.
+
+    Returns:
+        Role -> name of the column.
 
     Raises:
-        CardError: The card's columns are of no role, or do not suffice for labels.
+        CardError: The card names a role that does not exist, or too few or too many roles.
     """
     for role in source.columns:
         if role not in ROLES:
             raise CardError(f"{where}: unknown key '{role}' in [hub.columns]{suggest(role, ROLES)}")
-    if "anchor" in source.columns:
-        if not {"positive", "negative"} <= {*source.columns} <= {"anchor", "positive", *NEGATIVES}:
+    card_roles = set(source.columns)
+    if "anchor" in card_roles:
+        has_needed_roles = {"positive", "negative"} <= card_roles
+        if not has_needed_roles or not card_roles <= {"anchor", "positive", *NEGATIVES}:
             raise CardError(f"{where}: anchor needs positive and negative in [hub.columns] alone")
         return dict(source.columns)
-    if "label" not in source.columns:
-        return COLUMNS | source.columns
+    if "label" not in card_roles:
+        return PAIR_COLUMNS | source.columns
     valid_roles = ({"sentence", "label"}, {"sentence1", "sentence2", "label"})
-    if {*source.columns} not in valid_roles or not source.classes:
+    if card_roles not in valid_roles or not source.classes:
         raise CardError(
             f"{where}: labels need sentence, or sentence1 and sentence2, in [hub.columns], "
             "and 'classes'"
@@ -464,22 +507,29 @@ def _source_columns(source: HubSource, where: str) -> dict[str, str]:
 
 
 def fetch_archive(source: HubSource) -> HubPath:
-    """Fetch and unpack a dataset's archive; return its folder, and the commit of the archive.
+    """Fetch and unpack the archive of a dataset, a tar file.
 
     The folder is named after the archive's hash and appears only when it is complete. After that
     neither the archive nor, for a pinned revision, the network is needed again.
 
+    Args:
+        source: The dataset on the Hub; ``archive`` is the path of the tar file in it.
+
+    Returns:
+        The folder with the contents, and the commit of the archive.
+
     Raises:
-        SourceError: The archive cannot be fetched, is damaged, or leads out of its folder.
+        SourceError: The archive cannot be fetched, is damaged, or has files outside its folder.
     """
     repository = _repository(source)
     where = repository.describe_file(source.archive)
-    digest = repository.listing.files.get(source.archive)
-    if not digest:
-        # The Hub's hash may be unknown, as offline.
-        digest = file_sha256(repository.fetch(source.archive))
-    name = f"{PurePosixPath(source.archive).name.split('.')[0]}-{digest[:12]}"
-    folder = settings.cache_folder() / "archives" / name
+    archive_hash = repository.listing.files.get(source.archive)
+    if not archive_hash:
+        # The Hub's hash may be unknown, for example without a network.
+        archive_hash = file_sha256(repository.fetch(source.archive))
+    name_without_suffix = PurePosixPath(source.archive).name.split(".")[0]
+    folder_name = f"{name_without_suffix}-{archive_hash[:12]}"
+    folder = settings.cache_folder() / "archives" / folder_name
     if not folder.is_dir():
         archive = repository.fetch(source.archive)
         with repository.translate_failures(where):
@@ -488,12 +538,14 @@ def fetch_archive(source: HubSource) -> HubPath:
 
 
 def _unpack_atomically(archive: Path, folder: Path, where: str) -> None:
-    """Unpack an archive to a scratch folder, and rename that, so that no folder is incomplete.
+    """Unpack an archive to a folder that appears only when it is complete.
+
+    The contents go to a temporary folder first, which then gets the name of the folder.
 
     Args:
         archive: The tar file.
         folder: The folder for its contents.
-        where: The beginning of a message.
+        where: The name of the archive, which messages of errors begin with.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = make_scratch_path(folder)
@@ -506,7 +558,8 @@ def _unpack_atomically(archive: Path, folder: Path, where: str) -> None:
                 os.fsync(stream.fileno())
         scratch.replace(folder)
     except OSError:
-        # Another run was faster: its folder is as good, for the name holds the hash.
+        # If the folder exists, another run was faster. It has the same contents, as its name has
+        # the hash of the archive.
         if not folder.is_dir():
             raise
     finally:
@@ -542,34 +595,40 @@ class _ChunkedTarFile(FileIO):
 
 
 def _iter_plain_members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """Yield the files and folders of an archive; links, devices and sparse files are skipped."""
+    """Yield the files and folders of an archive; links, devices and sparse files are skipped.
+
+    Raises:
+        ReadError: A member claims a negative size.
+    """
     previous_offset = -1
     for member in tar:
-        # tarfile stores the headers of all members in memory, and each may be as long as the
+        # tarfile keeps the headers of all members in memory, and each may be as long as the
         # archive.
         member.pax_headers = {}
         # tarfile accepts a negative size, and would return to the same member without end.
         if member.offset <= previous_offset:
             raise tarfile.ReadError("a size in it leads back")
         previous_offset = member.offset
-        # A sparse file may hold far more than the archive.
-        if member.isdir() or (member.isfile() and not member.issparse()):
-            # With the usual time and permissions of a file in the cache.
+        # A sparse file may be far larger than the archive.
+        is_plain_file = member.isfile() and not member.issparse()
+        if member.isdir() or is_plain_file:
+            # None: the time and permissions are those of a new file.
             yield member.replace(mode=None, mtime=None, deep=False)  # type: ignore[arg-type]
 
 
 def unpack_archive(archive: Path, into: Path, *, where: str) -> None:
-    """Unpack the files and folders of a plain tar file.
+    """Unpack the files and folders of a tar file without compression.
 
     Args:
         archive: The tar file.
         into: The folder for its contents.
-        where: The name of the archive for messages.
+        where: The name of the archive, which messages of errors begin with.
 
     Raises:
-        SourceError: The archive is damaged, or leads out of its folder.
+        SourceError: The archive is damaged, or a path in it is outside the folder.
     """
     try:
+        # _ChunkedTarFile refuses long headers; the filter "data" refuses paths outside the folder.
         with _ChunkedTarFile(archive) as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
             tar.extractall(into, _iter_plain_members(tar), filter="data")
     except tarfile.FilterError as error:

@@ -55,87 +55,103 @@ def find_roles(
     prefer_label: bool,
     where: str,
 ) -> ColumnRoles:
-    """Return the columns to read: those that the card gives, else those with usual names.
+    """Find the columns of sentences, and that of gold scores or labels, in a table.
+
+    A card may give some of them. The others are found by their usual names, such as ``score``.
 
     Args:
         header: The names of all columns.
-        column_by_role: The columns that the card gives, by parameter of :func:`read_any_table`.
-        prefer_label: Take a label if the names of columns fit both a label and a score.
-        where: The beginning of a message.
+        column_by_role: The columns that the card gives, as names or positions, by role:
+            ``sentence``, ``sentence1``, ``sentence2``, ``gold``, ``label``.
+        prefer_label: Take the column of labels if the table has one of gold scores too.
+        where: What messages of errors begin with, such as the path of the file.
+
+    Returns:
+        The column of the sentence or the two of a pair, the column of the target, and whether the
+        target is a gold score or else a label.
 
     Raises:
-        CardError: A role is not clear; the message names the parameters that make it so.
+        CardError: A role is not clear; the message names the parameters of the card that decide it.
     """
     if "gold" in column_by_role and "label" in column_by_role:
         raise CardError(f"{where}: 'gold' and 'label' are both given; a table has scores or labels")
-    sentences = find_sentences(header, column_by_role, where=where)
+    sentence_columns = find_sentences(header, column_by_role, where=where)
     # The columns that may hold the gold score, or the label.
-    golds: list[ColumnKey] = [*columns_called(header, GOLD_NAMES)]
-    labels: list[ColumnKey] = [*columns_called(header, LABEL_NAMES)]
+    gold_columns: list[ColumnKey] = [*columns_called(header, GOLD_NAMES)]
+    label_columns: list[ColumnKey] = [*columns_called(header, LABEL_NAMES)]
     if "gold" in column_by_role:
-        golds = [column_by_role["gold"]]
-        labels = []
+        gold_columns = [column_by_role["gold"]]
+        label_columns = []
     elif "label" in column_by_role:
-        golds = []
-        labels = [column_by_role["label"]]
-    elif prefer_label or len(sentences) == 1:
-        # A single sentence has no similarity.
-        golds = []
-    targets = golds + labels
-    if len(targets) != 1:
+        gold_columns = []
+        label_columns = [column_by_role["label"]]
+    elif prefer_label or len(sentence_columns) == 1:
+        # A gold score is the similarity of two sentences.
+        gold_columns = []
+    target_columns = gold_columns + label_columns
+    if len(target_columns) != 1:
         problem = (
-            f"{' and '.join(map(str, targets))} may be the scores or labels"
-            if targets
+            f"{' and '.join(map(str, target_columns))} may be the scores or labels"
+            if target_columns
             else "none has a usual name of the scores or labels"
         )
         raise _unclear_roles(where, header, f"{problem}; give gold or label in params")
-    if golds and len(sentences) == 1:
+    if gold_columns and len(sentence_columns) == 1:
         raise CardError(
             f"{where}: one sentence has no gold score; give sentence1 and sentence2, or a label"
         )
-    return ColumnRoles(sentences, targets[0], is_gold=bool(golds))
+    return ColumnRoles(sentence_columns, target_columns[0], is_gold=bool(gold_columns))
 
 
 def find_sentences(
     header: Sequence[str], column_by_role: Mapping[str, ColumnKey], *, where: str
 ) -> tuple[ColumnKey, ...]:
-    """Find the columns of the sentences, one or two.
+    """Find the columns of the sentences of a table: one column, or the two of pairs.
+
+    Those that a card gives count. If it gives none, columns with usual names are looked for: first
+    two of a pair, such as ``premise`` and ``hypothesis``, then one of single sentences.
 
     Args:
         header: The names of all columns.
-        column_by_role: The columns that are given, by role: ``sentence``, or ``sentence1`` and
-            ``sentence2``. If none is, usual names count, those of a pair before a single one.
-        where: The beginning of a message.
+        column_by_role: The columns that the card gives, as names or positions, by role:
+            ``sentence``, or ``sentence1`` and ``sentence2``; other roles are not used.
+        where: What messages of errors begin with, such as the path of the file.
+
+    Returns:
+        The name or position of each column.
 
     Raises:
-        CardError: The given columns contradict each other, or no names or several are usual ones.
+        CardError: The card's columns contradict each other; or no columns, or too many, have usual
+            names.
     """
-    pair = tuple(
+    pair_of_card = tuple(
         column_by_role[role] for role in ("sentence1", "sentence2") if role in column_by_role
     )
-    if "sentence" in column_by_role and pair:
+    if "sentence" in column_by_role and pair_of_card:
         raise CardError(
             f"{where}: 'sentence' is given beside 'sentence1' or 'sentence2'; "
             "give one sentence or two"
         )
-    if len(pair) == 2:
-        return pair
+    if len(pair_of_card) == 2:
+        return pair_of_card
     if "sentence" in column_by_role:
         return (column_by_role["sentence"],)
-    if pair:
+    if pair_of_card:
         raise CardError(f"{where}: one sentence of the pair is given; give sentence1 and sentence2")
-    pairs: list[tuple[ColumnKey, ColumnKey]] = []
+    # Columns of the table with usual names.
+    usual_pairs: list[tuple[ColumnKey, ColumnKey]] = []
     for first_name, second_name in PAIR_NAMES:
         first_columns = columns_called(header, [first_name])
         second_columns = columns_called(header, [second_name])
         if first_columns and second_columns:
-            pairs.append((first_columns[0], second_columns[0]))
-    singles = columns_called(header, SENTENCE_NAMES)
-    if len(pairs) == 1:
-        return pairs[0]
-    if not pairs and len(singles) == 1:
-        return (singles[0],)
-    problem = "several columns may be" if pairs or singles else "no columns have usual names of"
+            usual_pairs.append((first_columns[0], second_columns[0]))
+    usual_singles = columns_called(header, SENTENCE_NAMES)
+    if len(usual_pairs) == 1:
+        return usual_pairs[0]
+    if not usual_pairs and len(usual_singles) == 1:
+        return (usual_singles[0],)
+    has_several = usual_pairs or usual_singles
+    problem = "several columns may be" if has_several else "no columns have usual names of"
     raise _unclear_roles(
         where,
         header,

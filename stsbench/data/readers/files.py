@@ -42,14 +42,14 @@ PARQUET_SUFFIX = ".parquet"
 EXCEL_SUFFIX = ".xlsx"
 TABLE_SUFFIXES = (*TEXT_SUFFIXES, *JSON_SUFFIXES, PARQUET_SUFFIX, EXCEL_SUFFIX)
 """The suffixes of files that hold tables."""
-PACKED_FILES = {
+PACKED_FILE_STARTS = {
     b"PK\x03\x04": "a zip archive or a spreadsheet",
     b"\xd0\xcf\x11\xe0": "a spreadsheet of Excel before 2007",
     b"\x1f\x8b": "packed by gzip",
     b"\xfd7zXZ": "packed by xz",
 }
-"""Files that are no tables, by their first bytes."""
-READ_ROWS = 65_536
+"""The first bytes of files that are no tables -> what such a file is."""
+JSON_ROWS_AT_ONCE = 65_536
 """The number of JSON lines that are held as Python objects at the same time."""
 
 
@@ -60,14 +60,16 @@ def read_table(
     by_name: bool,
     with_lists: bool = False,
 ) -> TextTable:
-    """Read a file of any kind as a table of text.
+    """Read a file of any kind as a table of text: Excel, parquet, lines of JSON, or CSV and alike.
 
     Args:
         path: The file.
-        layout: The layout of a text file; for other files it must be empty.
+        layout: How a card says that a text file is laid out: its delimiter, its quotes, whether it
+            has a header. For other files it must be empty.
         by_name: Whether columns are addressed by name. The first row of a text file then holds
-            their names, unless the layout states otherwise.
-        with_lists: Whether the texts in lists are columns too, see :func:`expand_lists`.
+            their names, unless the layout says otherwise.
+        with_lists: Whether the texts in lists, in parquet or JSON, become columns too, see
+            :func:`expand_lists`.
 
     Raises:
         DataError: The file is broken, or has no row.
@@ -75,7 +77,7 @@ def read_table(
     """
     content = read_bytes(path)
     is_excel = path.suffix.lower() == EXCEL_SUFFIX and zipfile.is_zipfile(path)
-    for first_bytes, description in PACKED_FILES.items():
+    for first_bytes, description in PACKED_FILE_STARTS.items():
         if not is_excel and content.startswith(first_bytes):
             raise DataError(f"{path}: is {description}; unpack it, or save it as CSV in UTF-8")
     is_parquet = path.suffix.lower() == PARQUET_SUFFIX or content.startswith(b"PAR1")
@@ -95,13 +97,13 @@ def read_table(
 def _read_typed_table(
     path: Path, content: bytes, *, is_parquet: bool, with_lists: bool
 ) -> TextTable:
-    """Read parquet or lines of JSON as a table of text.
+    """Read parquet or lines of JSON, whose cells have types, as a table of text.
 
     Args:
         path: The file, for messages.
         content: Its bytes.
         is_parquet: Whether the file is parquet, not JSON.
-        with_lists: Whether the texts in lists are columns too, see :func:`expand_lists`.
+        with_lists: Whether the texts in lists become columns too, see :func:`expand_lists`.
 
     Raises:
         DataError: The file is broken, or has no row.
@@ -114,12 +116,13 @@ def _read_typed_table(
     with translate_errors(problem, DataError, *exception_types, max_length=150):
         if is_parquet:
             arrow_table = read_parquet(path, content)
-            numbers: Sequence[int] = range(1, arrow_table.num_rows + 1)
+            row_numbers: Sequence[int] = range(1, arrow_table.num_rows + 1)
         else:
-            arrow_table, numbers = _read_json_table(path, content)
+            arrow_table, row_numbers = _read_json_table(path, content)
         if with_lists:
             arrow_table = expand_lists(arrow_table)
-        return to_text_table(path, arrow_table, numbers, unit="row" if is_parquet else "line")
+        unit: Literal["line", "row"] = "row" if is_parquet else "line"
+        return to_text_table(path, arrow_table, row_numbers, unit)
 
 
 def _check_no_layout(path: Path, layout: FileLayout, file_kind: str) -> None:
@@ -130,11 +133,13 @@ def _check_no_layout(path: Path, layout: FileLayout, file_kind: str) -> None:
 
 
 def _read_excel_table(path: Path, *, by_name: bool) -> TextTable:
-    """Read the sheet of a workbook as a table, whose rows may be none below a header.
+    """Read the first sheet with rows of an Excel workbook as a table of text.
+
+    The table may have a header and no rows.
 
     Args:
         path: The workbook.
-        by_name: Whether the first row names the columns.
+        by_name: Whether the first row names the columns, as a header.
 
     Raises:
         DataError: openpyxl is not installed, or the workbook is damaged or has no row.
@@ -142,24 +147,28 @@ def _read_excel_table(path: Path, *, by_name: bool) -> TextTable:
     """
     sheet = read_sheet(path)
     n_header_rows = int(by_name)
+    # What a user is told about the part of the workbook that was read.
     reading = f"sheet '{sheet.title}' of {sheet.n_sheets}"
     if sheet.n_title_rows:
-        reading = f"{reading} below its title, from row {sheet.numbers[0]} on"
+        reading = f"{reading} below its title, from row {sheet.row_numbers[0]} on"
     return TextTable(
         path=path,
         header=sheet.rows[0] if by_name else [],
         rows=sheet.rows[n_header_rows:],
-        numbers=sheet.numbers[n_header_rows:],
+        row_numbers=sheet.row_numbers[n_header_rows:],
         unit="row",
         reading=reading,
     )
 
 
 def _is_json_lines(path: Path, content: bytes) -> bool:
-    """Return whether a file is lines of JSON, by its suffix, or else by its first line.
+    """Return whether a file has a JSON object on each line.
+
+    A suffix of text or of JSON, such as ``.csv`` or ``.jsonl``, decides it. For a file with another
+    suffix it depends on the first line.
 
     Args:
-        path: The file; a suffix of text or of JSON decides alone.
+        path: The file.
         content: Its bytes.
     """
     suffix = path.suffix.lower()
@@ -173,47 +182,52 @@ def _is_json_lines(path: Path, content: bytes) -> bool:
 
 
 def read_parquet(path: Path, content: bytes) -> pa.Table:
-    """Read a parquet file, which may not unpack to far more than its size.
+    """Read a parquet file as an Arrow table.
 
     Args:
         path: The file, for messages and its size.
         content: The bytes of the file.
 
     Raises:
-        SourceError: The rows take more memory than they may.
+        SourceError: The rows would take far more memory than the file has bytes.
         pyarrow.ArrowException, OSError: The file is damaged.
     """
     from pyarrow import parquet
 
+    # Raises the SourceError, before the rows are read.
     check_parquet(io.BytesIO(content), path, where=str(path))
     return parquet.read_table(io.BytesIO(content))
 
 
 def _read_json_table(path: Path, content: bytes) -> tuple[pa.Table, list[int]]:
-    """Read lines of JSON as a table; also return the number of each row's line.
+    """Read a file with a JSON object on each line; empty lines are skipped.
 
     Args:
         path: The file, for messages.
         content: Its bytes.
 
+    Returns:
+        The table, and for each of its rows the number of the line in the file, from 1.
+
     Raises:
         DataError: The file is one JSON list, has no row, or a line is not valid.
     """
+    # Checked, with line feeds as line ends, and without a byte order mark.
     text = normalise_text(path, content, mixed_ends=True).removeprefix(BOM.encode())
     if text.lstrip().startswith(b"["):
         raise DataError(
             f"{path}: is one JSON list; write each of its objects on a line of its own (.jsonl)"
         )
-    # Empty lines are no rows.
-    numbers = [number for number, line in enumerate(text.split(b"\n"), 1) if line.strip()]
-    return read_json_lines(path, text), numbers
+    line_numbers = [number for number, line in enumerate(text.split(b"\n"), 1) if line.strip()]
+    return read_json_lines(path, text), line_numbers
 
 
 def expand_lists(table: pa.Table) -> pa.Table:
-    """Return a table with a further column for each text in the lists of a column.
+    """Return a table in which the texts of a column of lists are columns too.
 
-    Those of ``options`` are ``options.0``, ``options.1`` and so on. A column whose lists differ in
-    length, hold other values than text, or more than ``MAX_LISTED`` stays as it is.
+    The first texts of the lists in column ``options`` are the new column ``options.0``, the second
+    ones ``options.1``, and so on. There are no new columns for lists of different lengths, of other
+    values than text, or of more than ``MAX_LISTED`` texts.
     """
     import pyarrow as pa
     from pyarrow import compute
@@ -222,24 +236,28 @@ def expand_lists(table: pa.Table) -> pa.Table:
         column = table.column(name)
         if not pa.types.is_list(column.type) or not pa.types.is_string(column.type.value_type):
             continue
-        lengths = compute.unique(compute.list_value_length(column)).to_pylist()
-        if len(lengths) == 1 and lengths[0] is not None and lengths[0] <= MAX_LISTED:
-            for position in range(lengths[0]):
+        distinct_lengths = compute.unique(compute.list_value_length(column)).to_pylist()
+        if len(distinct_lengths) != 1:
+            continue
+        # None if each row lacks its list.
+        (length,) = distinct_lengths
+        if length is not None and length <= MAX_LISTED:
+            for position in range(length):
                 texts = compute.list_element(column, position)
                 table = table.append_column(f"{name}.{position}", texts)
     return table
 
 
 def to_text_table(
-    path: Path | str, table: pa.Table, numbers: Sequence[int], unit: Literal["line", "row"]
+    path: Path | str, table: pa.Table, row_numbers: Sequence[int], unit: Literal["line", "row"]
 ) -> TextTable:
-    """Convert the cells of an Arrow table to text.
+    """Convert the cells of an Arrow table to text; None stands for a cell of another type.
 
     Args:
         path: The file, or the dataset's name, for messages.
         table: The table.
-        numbers: The number of each row in the file.
-        unit: The unit that ``numbers`` count.
+        row_numbers: For messages, the number of each row in the file.
+        unit: What these numbers count, lines or rows.
 
     Raises:
         DataError: The table has no rows.
@@ -248,11 +266,13 @@ def to_text_table(
     rows = list(zip(*columns, strict=True))
     if not rows:
         raise DataError(f"{path}: the file holds no row")
-    return TextTable(path=path, header=table.column_names, rows=rows, numbers=numbers, unit=unit)
+    return TextTable(
+        path=path, header=table.column_names, rows=rows, row_numbers=row_numbers, unit=unit
+    )
 
 
 def _cell_text(value: Any) -> str | None:  # noqa: ANN401 - the values of a column have any type
-    """Return a cell as text, a number or truth value as JSON writes it; None for anything else."""
+    """Return a cell as text; a number or truth value is as in JSON. None for any other value."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -261,11 +281,14 @@ def _cell_text(value: Any) -> str | None:  # noqa: ANN401 - the values of a colu
 
 
 def read_json_lines(path: Path, content: bytes) -> pa.Table:
-    """Read one JSON object per line; its keys are the columns, and a missing key is null.
+    """Read one JSON object per line as a table; its keys are the columns.
 
-    Lists and objects inside are no training text: they cannot be read as a column of text. Lists
-    of a few texts are kept, see :func:`expand_lists`; others become empty lists. Arrow's own reader
-    is not used, as it ends the process on deep nesting, and reads dates as times.
+    * A key that a line lacks is null in its row; empty lines are skipped.
+    * A list of at most ``MAX_LISTED`` texts stays a list.
+    * Any other list, or an object, becomes an empty list, as it cannot be read as text.
+
+    Arrow's own reader is not used, as it ends the process on deep nesting, and reads dates as
+    times.
 
     Args:
         path: The file, for messages.
@@ -279,27 +302,31 @@ def read_json_lines(path: Path, content: bytes) -> pa.Table:
     import pyarrow as pa
 
     lines = content.split(b"\n")
+    # A table per block of lines: the values of all rows as Python objects take much more memory.
     tables = []
-    for start in range(0, len(lines), READ_ROWS):
-        numbered_lines = enumerate(lines[start : start + READ_ROWS], start + 1)
+    for start in range(0, len(lines), JSON_ROWS_AT_ONCE):
+        numbered_lines = enumerate(lines[start : start + JSON_ROWS_AT_ONCE], start + 1)
         rows = [
             _parse_json_row(f"{path}: line {number}", line)
             for number, line in numbered_lines
             if line.strip()
         ]
-        names = dict.fromkeys(name for row in rows for name in row)
+        keys = dict.fromkeys(key for row in rows for key in row)
         if rows:
-            # A table per block: the values of all rows as Python's would take much more memory.
-            columns = {name: pa.array([row.get(name) for row in rows]) for name in names}
+            columns = {key: pa.array([row.get(key) for row in rows]) for key in keys}
             tables.append(pa.table(columns))
+    # "permissive": tables may lack columns, and a column of whole numbers may have floats later.
     return pa.concat_tables(tables, promote_options="permissive")
 
 
 def _parse_json_row(where: str, line: bytes) -> dict[str, Any]:
-    """Parse one line; objects in it, and lists except of a few texts, become empty lists.
+    """Parse one line of JSON as a row: key -> value.
+
+    An object within it becomes an empty list, and so does a list, unless it is of at most
+    ``MAX_LISTED`` texts.
 
     Args:
-        where: The file and the line, for messages.
+        where: The file and the line, which messages of errors begin with.
         line: One JSON object in UTF-8.
 
     Raises:
@@ -333,54 +360,63 @@ class _SplitText(NamedTuple):
 
     rows: list[list[str]]
     """The cells of each row."""
-    numbers: list[int]
+    row_numbers: list[int]
     """The line in which each row begins, counted from 1."""
 
 
 def read_delimited(
     path: Path, layout: FileLayout, *, by_name: bool, encoding: str | None = None
 ) -> TextTable:
-    """Read a file of delimited text as a table; a table may have a header and no rows below it.
+    """Read a text file whose cells are separated by a delimiter, such as CSV, as a table.
 
-    Without a delimiter in its layout, each possible one is tried.
+    The table may have a header and no rows.
 
     Args:
         path: The file.
-        layout: The layout in its card.
-        by_name: Whether columns are named, so that there is a header unless the layout denies it.
+        layout: What a card says of the file: its delimiter, its quotes, whether it has a header.
+            What it does not say is found in the file.
+        by_name: Whether columns are addressed by name, so that there is a header unless the layout
+            says that there is none.
         encoding: The encoding of the text; None to find it.
 
     Raises:
         CardError: The layout's delimiter cannot separate cells.
         DataError: The file is missing, broken, or holds no row at all.
     """
-    content = read_bytes(path)
-    encoding = encoding or find_encoding(content)
-    content = normalise_text(path, to_utf8(path, content, encoding), mixed_ends=True)
-    delimiter, (rows, numbers) = _split_text(path, content.decode().removeprefix(BOM), layout)
+    file_content = read_bytes(path)
+    encoding = encoding or find_encoding(file_content)
+    # Checked, in UTF-8, with line feeds as line ends.
+    content = normalise_text(path, to_utf8(path, file_content, encoding), mixed_ends=True)
+    text = content.decode().removeprefix(BOM)
+    delimiter, (rows, row_numbers) = _split_text(path, text, layout)
     if not rows:
         raise DataError(f"{path}: the file holds no row")
-    n_header_rows = int(by_name if layout.header is None else layout.header)
+    has_header = by_name if layout.header is None else layout.header
+    n_header_rows = int(has_header)
     return TextTable(
         path=path,
-        header=rows[0] if n_header_rows else [],
+        header=rows[0] if has_header else [],
         rows=rows[n_header_rows:],
-        numbers=numbers[n_header_rows:],
+        row_numbers=row_numbers[n_header_rows:],
         delimiter=delimiter,
         reading="" if encoding == "utf-8" else f"text in {encoding}",
     )
 
 
 def _split_text(path: Path, text: str, layout: FileLayout) -> tuple[str, _SplitText]:
-    """Return the best delimiter of a text, and the text split into rows at it.
+    """Find the delimiter of a text, and split the text into rows of cells.
 
-    A delimiter by which all rows have the same length is best. Of several such, a tab is preferred,
-    then the delimiter with most cells in a row. Rows without any text in their cells are omitted.
+    A delimiter by which all rows have the same number of cells is best. Of several such, a tab is
+    preferred, then the delimiter with most cells in the first row. Rows without any text in their
+    cells are omitted.
 
     Args:
         path: The file, for messages.
         text: Its text, with line ends of one kind.
-        layout: The layout in its card; only its delimiter is tried if it has one.
+        layout: What a card says of the file; if it has a delimiter, only that is tried.
+
+    Returns:
+        The delimiter; then the cells of each row, and the line in which each row begins.
 
     Raises:
         CardError: The layout's delimiter cannot separate cells.
@@ -390,25 +426,26 @@ def _split_text(path: Path, text: str, layout: FileLayout) -> tuple[str, _SplitT
     failures: list[DataError] = []
     for delimiter in _possible_delimiters(path, text, layout):
         try:
-            splits[delimiter] = _split_at(path, text, delimiter, layout)
+            splits[delimiter] = _split_at_delimiter(path, text, delimiter, layout)
         except DataError as error:
             failures.append(error)
 
     def preference_key(delimiter: str) -> tuple[bool, bool, int]:
         """Return the key that orders delimiters: the greatest is the best."""
         split_rows = splits[delimiter].rows
-        return _is_even(split_rows), delimiter == "\t", _width(split_rows)
+        return _have_equal_widths(split_rows), delimiter == "\t", _first_row_width(split_rows)
 
     best_delimiter = max(splits, key=preference_key, default="")
-    rows, numbers = splits.get(best_delimiter, _SplitText(rows=[], numbers=[]))
+    rows, row_numbers = splits.get(best_delimiter, _SplitText(rows=[], row_numbers=[]))
     # A delimiter that failed separates cells more likely than one that separates none.
-    if failures and _width(rows) < 2:
+    if failures and _first_row_width(rows) < 2:
         raise failures[0]
-    if _width(rows) > 1:
+    if _first_row_width(rows) > 1:
         # A row of delimiters alone is an empty row of a spreadsheet.
         is_filled = [any(map(str.strip, cells)) for cells in rows]
-        rows, numbers = list(compress(rows, is_filled)), list(compress(numbers, is_filled))
-    return best_delimiter, _SplitText(rows, numbers)
+        rows = list(compress(rows, is_filled))
+        row_numbers = list(compress(row_numbers, is_filled))
+    return best_delimiter, _SplitText(rows, row_numbers)
 
 
 def _possible_delimiters(path: Path, text: str, layout: FileLayout) -> Sequence[str]:
@@ -417,8 +454,8 @@ def _possible_delimiters(path: Path, text: str, layout: FileLayout) -> Sequence[
     Args:
         path: The file, for messages.
         text: Its text.
-        layout: The layout in its card. Its delimiter is returned alone; a number of fields stands
-            for tabs.
+        layout: What a card says of the file. If it has a delimiter, that is the only one; if it has
+            a number of fields a line, that is the tab.
 
     Raises:
         CardError: The layout's delimiter cannot separate cells.
@@ -441,45 +478,51 @@ def _possible_delimiters(path: Path, text: str, layout: FileLayout) -> Sequence[
         return [delimiter]
     if layout.fields:
         return ["\t"]
-    # A quoted cell may continue after the first line, and the first delimiter stand there.
     first_line = text.lstrip("\n").partition("\n")[0]
     in_first_line = [delimiter for delimiter in ("\t", *DELIMITERS) if delimiter in first_line]
-    # Even one that is absent splits the text into rows of a single cell.
+    # If the first line has none, a quoted first cell may continue on later lines, behind which
+    # there is a delimiter. A delimiter that the text lacks makes rows of a single cell.
     return in_first_line or DELIMITERS
 
 
-def _width(rows: Sequence[Sequence[str]]) -> int:
+def _first_row_width(rows: Sequence[Sequence[str]]) -> int:
+    """Return the number of cells in the first row; 0 without rows."""
     return len(rows[0]) if rows else 0
 
 
-def _is_even(rows: Sequence[Sequence[str]]) -> bool:
+def _have_equal_widths(rows: Sequence[Sequence[str]]) -> bool:
     """Return whether all rows have the same number of cells, and more than one."""
-    return _width(rows) > 1 and len(set(map(len, rows))) == 1
+    return _first_row_width(rows) > 1 and len(set(map(len, rows))) == 1
 
 
-def _split_at(path: Path, text: str, delimiter: str, layout: FileLayout) -> _SplitText:
-    """Split a text into rows at one delimiter.
+def _split_at_delimiter(path: Path, text: str, delimiter: str, layout: FileLayout) -> _SplitText:
+    """Split a text into rows of cells at one delimiter; empty lines are no rows.
 
-    Quotes hold cells together if the layout states so or, without a statement, the content shows
-    it. Empty lines are no rows.
+    Quotes hold a cell together, with the delimiters and line ends in it, if the layout says so, or
+    if it does not say and the content shows it.
 
     Args:
         path: The file, for messages.
         text: Its text, with line ends of one kind.
         delimiter: The delimiter.
-        layout: The layout in its card, with the number of fields and whether there are quotes.
+        layout: What a card says of the file: ``quoting`` is whether quotes hold cells together,
+            None if it does not say; ``fields`` is the number of cells of a line, of which the last
+            one keeps its delimiters.
+
+    Returns:
+        The cells of each row, and the line in which each row begins.
 
     Raises:
         DataError: Quotes are not closed, or there is text beside a quoted cell.
     """
     numbered_lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line]
-    numbers = [number for number, _ in numbered_lines]
+    line_numbers = [number for number, _ in numbered_lines]
     if layout.fields:
         n_cuts = layout.fields - 1
         cut_rows = [line.strip().split(delimiter, n_cuts) for _, line in numbered_lines]
-        return _SplitText(cut_rows, numbers)
+        return _SplitText(cut_rows, line_numbers)
     # Split at every delimiter, whether or not quotes are around it.
-    unquoted = _SplitText([line.split(delimiter) for _, line in numbered_lines], numbers)
+    unquoted = _SplitText([line.split(delimiter) for _, line in numbered_lines], line_numbers)
     can_have_quotes = '"' in text and len(delimiter) == 1 and delimiter != '"'
     if layout.quoting is False or (layout.quoting is None and not can_have_quotes):
         return unquoted
@@ -487,31 +530,40 @@ def _split_at(path: Path, text: str, delimiter: str, layout: FileLayout) -> _Spl
         quoted = _split_quoted(path, text, delimiter)
     except DataError:
         # A quotation mark may be a character of the text; then the lines are the rows.
-        if layout.quoting is None and (delimiter == "\t" or _is_even(unquoted.rows)):
+        lines_are_rows = delimiter == "\t" or _have_equal_widths(unquoted.rows)
+        if layout.quoting is None and lines_are_rows:
             return unquoted
         raise
     if layout.quoting or delimiter != "\t":
         return quoted
     # In tab-separated text quotes are characters, unless the content shows that they quote cells.
-    is_quoted = _is_even(quoted.rows) and _shows_quoting(unquoted.rows)
+    is_quoted = _have_equal_widths(quoted.rows) and _shows_quoting(unquoted.rows)
     return quoted if is_quoted else unquoted
 
 
 def _split_quoted(path: Path, text: str, delimiter: str) -> _SplitText:
     """Split a text into rows as CSV, in which quotes hold cells together; omit empty rows.
 
+    Args:
+        path: The file, for messages.
+        text: Its text.
+        delimiter: The character between cells.
+
+    Returns:
+        The cells of each row, and the line in which each row begins.
+
     Raises:
         DataError: Quotes are not closed, or there is text beside a quoted cell.
     """
-    quoted = _SplitText(rows=[], numbers=[])
-    # A row may span several lines; its number is that of the first.
+    quoted = _SplitText(rows=[], row_numbers=[])
+    # A row may span several lines.
     first_line = 1
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         for cells in reader:
             if cells:
                 quoted.rows.append(cells)
-                quoted.numbers.append(first_line)
+                quoted.row_numbers.append(first_line)
             first_line = reader.line_num + 1
     except csv.Error as error:
         raise DataError(
@@ -521,17 +573,20 @@ def _split_quoted(path: Path, text: str, delimiter: str) -> _SplitText:
 
 
 def _shows_quoting(rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether rows that were split at every delimiter show that quotes hold cells together.
+    """Return whether the cells of a text show that its quotes hold cells together.
 
-    They do by different numbers of fields, by a quote that is doubled within a cell, or by a column
-    that is quoted throughout.
+    One of three things shows it: rows of different numbers of cells, a quoted cell in which a quote
+    is doubled, or a column of which all cells are quoted.
+
+    Args:
+        rows: The cells of each row, split at every delimiter, also within quotes.
     """
 
-    def is_wrapped(cell: str) -> bool:
+    def is_in_quotes(cell: str) -> bool:
         return len(cell) > 1 and cell[0] == cell[-1] == '"'
 
-    if not _is_even(rows):
+    if not _have_equal_widths(rows):
         return True
-    if any(is_wrapped(cell) and '""' in cell[1:-1] for cells in rows for cell in cells):
+    if any(is_in_quotes(cell) and '""' in cell[1:-1] for cells in rows for cell in cells):
         return True
-    return any(all(map(is_wrapped, column)) for column in zip(*rows, strict=True))
+    return any(all(map(is_in_quotes, column)) for column in zip(*rows, strict=True))

@@ -59,7 +59,8 @@ def read_any_table(
 ) -> PairSplit | Labelled:
     """Read pairs with scores, or sentences or pairs with labels, from tables of any kind.
 
-    Columns that the card does not give are found by their usual names, see ``columns.py``.
+    Its parameters are those that a task's card may give. A column is its name or its position;
+    those that the card does not give are found by their usual names, see ``columns.py``.
 
     Args:
         files: The files, read in turn as one split (the Hub's SICK-R is train, trial and test).
@@ -97,16 +98,16 @@ def read_any_table(
     used_columns = (*roles.sentences, roles.target, subset, split_column)
     by_name = any(isinstance(key, str) for key in used_columns)
     split_value = (split_values or {}).get(split, split)
-    parts: list[TableRows] = []
+    row_groups: list[TableRows] = []
     for file in files:
         table = read_table(file.path, layout, by_name=by_name)
-        # A delimiter too many shifts columns.
+        # A delimiter too many shifts columns. Pinned: the card has the sha256 of the file.
         table.check_row_lengths(with_longer=roles.is_gold and file.pinned)
-        positions = _split_rows(table, split_column, split_value)
+        positions = _split_positions(table, split_column, split_value)
         if drop_unscored:
-            positions = _scored_rows(table, roles, positions)
-        parts.append(TableRows(table, positions, subset=file.subset))
-    return to_split(parts, roles, subset=subset, classes=classes)
+            positions = _scored_positions(table, roles, positions)
+        row_groups.append(TableRows(table, positions, subset=file.subset))
+    return to_split(row_groups, roles, subset=subset, classes=classes)
 
 
 def _find_file_roles(
@@ -116,21 +117,28 @@ def _find_file_roles(
     classes: Sequence[str] | None,
     subset: ColumnKey | None,
 ) -> ColumnRoles:
-    """Find the columns to read in a file; it is read only if the card does not give them all.
+    """Find the columns of sentences, and of gold scores or labels, in a file.
+
+    The file is read only if the card does not give all of these columns.
 
     Args:
         path: The file.
-        layout: Its layout in the card.
-        column_by_role: The columns that the card gives, by role.
+        layout: What the card says of a text file: its delimiter, its quotes, its header.
+        column_by_role: The columns that the card gives, as names or positions, by role:
+            ``sentence``, ``sentence1``, ``sentence2``, ``gold``, ``label``.
         classes: The labels in the card, with which a column of labels is preferred; None if there
             are none.
         subset: The column of subsets in the card, for gold scores only; None if there is none.
+
+    Returns:
+        The column of the sentence or the two of a pair, that of the target, and whether the target
+        is a gold score (``is_gold``) or else a label.
 
     Raises:
         CardError: A role is not clear, or a parameter has no effect.
     """
     header: Sequence[str] = ()
-    if not _is_complete(column_by_role):
+    if not _has_all_roles(column_by_role):
         header = read_table(path, layout, by_name=True).header
     roles = find_roles(header, column_by_role, prefer_label=classes is not None, where=str(path))
     if roles.is_gold and classes is not None:
@@ -140,23 +148,26 @@ def _find_file_roles(
     return roles
 
 
-def _is_complete(column_by_role: Mapping[str, ColumnKey]) -> bool:
+def _has_all_roles(column_by_role: Mapping[str, ColumnKey]) -> bool:
     """Return whether a card gives the columns of both the sentences and the target.
 
     Args:
         column_by_role: The columns that the card gives, by role: ``sentence``, ``gold`` and so on.
     """
-    has_sentences = "sentence" in column_by_role or {"sentence1", "sentence2"} <= {*column_by_role}
-    return has_sentences and bool({"gold", "label"} & {*column_by_role})
+    card_roles = set(column_by_role)
+    has_sentences = "sentence" in card_roles or {"sentence1", "sentence2"} <= card_roles
+    has_target = "gold" in card_roles or "label" in card_roles
+    return has_sentences and has_target
 
 
-def _split_rows(table: TextTable, column: ColumnKey | None, split_value: str) -> Sequence[int]:
-    """Return the positions of the rows of a split.
+def _split_positions(table: TextTable, column: ColumnKey | None, split_value: str) -> Sequence[int]:
+    """Return the positions of the rows of a split in a table, from 0.
 
     Args:
         table: The table.
-        column: The column with the split of each row; None if the whole table is the split.
-        split_value: The value of the split in that column.
+        column: The name or position of the column with the split of each row; None if the whole
+            table is the split.
+        split_value: The value in that column that means the split.
 
     Raises:
         DataError: The column is missing, or no row has this value.
@@ -171,13 +182,14 @@ def _split_rows(table: TextTable, column: ColumnKey | None, split_value: str) ->
     return positions
 
 
-def _scored_rows(table: TextTable, roles: ColumnRoles, positions: Sequence[int]) -> list[int]:
-    """Return those of some rows that have a score.
+def _scored_positions(table: TextTable, roles: ColumnRoles, positions: Sequence[int]) -> list[int]:
+    """Return the positions of those rows that have a gold score.
 
     Args:
         table: The table.
-        roles: The columns to read.
-        positions: The positions of the rows in the table.
+        roles: The columns of the table: ``target`` is that of the gold scores if ``is_gold``, else
+            that of the labels.
+        positions: The positions of the rows in the table to choose from.
 
     Raises:
         CardError: The target is a label.
@@ -185,15 +197,16 @@ def _scored_rows(table: TextTable, roles: ColumnRoles, positions: Sequence[int])
     """
     if not roles.is_gold:
         raise CardError(f"{table.path}: 'drop_unscored' has no effect with labels; leave it out")
-    targets = table.column(roles.target)
-    scored = [position for position in positions if not is_missing(targets[position])]
-    if not scored:
+    scores = table.column(roles.target)
+    # A missing score is an empty cell, or a word for it such as "NA".
+    scored_positions = [position for position in positions if not is_missing(scores[position])]
+    if not scored_positions:
         raise DataError(f"{table.path}: no row has a score in column {roles.target!r}")
-    return scored
+    return scored_positions
 
 
 def to_split(
-    parts: Sequence[TableRows],
+    row_groups: Sequence[TableRows],
     roles: ColumnRoles,
     *,
     subset: ColumnKey | None = None,
@@ -203,13 +216,14 @@ def to_split(
     """Make a split of pairs with gold scores, or of sentences or pairs with labels.
 
     Args:
-        parts: The rows of each table; they follow each other in the split.
-        roles: The columns of the tables to read.
+        row_groups: The rows of each table; they follow each other in the split.
+        roles: The columns of the tables to read: ``sentences``, one or two, and ``target``, that of
+            gold scores if ``is_gold``, else that of labels.
         subset: The column with the subset of each pair; None if each table is of one subset. It is
             not used for labels.
         classes: The labels in the order of the classes; not used for gold scores.
-        clean_text: Changes each sentence that has a label; sentences of pairs with gold scores stay
-            as they are.
+        clean_text: Return a changed sentence, for sentences with labels; those of pairs with gold
+            scores stay as they are.
 
     Raises:
         CardError: There are labels, and no classes.
@@ -217,21 +231,21 @@ def to_split(
     """
     rows: list[SentenceRow] = []
     subsets: list[str] = []
-    for part in parts:
-        rows += _iter_rows(part, roles)
+    for group in row_groups:
+        rows += _iter_rows(group, roles)
         if subset is None:
-            subsets += [part.subset] * len(part.positions)
+            subsets += [group.subset] * len(group.positions)
         else:
-            names = part.table.column(subset)
-            subsets += [names[position] for position in part.positions]
+            subset_cells = group.table.column(subset)
+            subsets += [subset_cells[position] for position in group.positions]
     if roles.is_gold:
         return _to_pair_split(rows, subsets)
     if classes is None:
         labels = sorted({row.target for row in rows})
         raise CardError(
-            f"{parts[0].table.path}: the card must give the classes of column {roles.target!r} in "
-            f"params, such as classes = {labels[:6]}, or say gold = {roles.target!r} if it holds "
-            "scores"
+            f"{row_groups[0].table.path}: the card must give the classes of column "
+            f"{roles.target!r} in params, such as classes = {labels[:6]}, "
+            f"or say gold = {roles.target!r} if it holds scores"
         )
     return to_labelled(rows, classes, clean_text)
 
@@ -247,22 +261,23 @@ class SentenceRow(NamedTuple):
     """One sentence, or the two of a pair."""
 
 
-def _iter_rows(part: TableRows, roles: ColumnRoles) -> Iterator[SentenceRow]:
-    """Yield the items in rows of a table.
+def _iter_rows(row_group: TableRows, roles: ColumnRoles) -> Iterator[SentenceRow]:
+    """Yield each row of a table with its label or gold score as text, and its sentences.
 
     Args:
-        part: A table, and the positions of the rows to read.
-        roles: The columns to read. If both sentences are of one column, they are two lines of its
-            cell.
+        row_group: A table, and the positions of the rows to read.
+        roles: The columns to read: ``sentences``, one or two, and ``target``. If both sentences are
+            of one column, they are two lines of its cell.
 
     Raises:
         DataError: A cell of two sentences has another number of lines.
     """
-    table = part.table
+    table = row_group.table
     sentence_columns = [table.column(key) for key in roles.sentences]
     targets = table.column(roles.target)
     is_pair_in_one_cell = len(roles.sentences) == 2 and len(set(roles.sentences)) == 1
-    for position in part.positions:
+    for position in row_group.positions:
+        # The file and the line, for messages.
         where = table.locate_row(position)
         sentences = [column[position] for column in sentence_columns]
         if is_pair_in_one_cell:
@@ -282,7 +297,7 @@ def _to_pair_split(rows: Sequence[SentenceRow], subsets: Sequence[str]) -> PairS
     """Make a split of pairs with gold scores, which may be written with decimal commas.
 
     Args:
-        rows: The pairs with their scores as text, at least one.
+        rows: The pairs, at least one; ``target`` is the score as text.
         subsets: The subset of each pair.
 
     Raises:
@@ -291,8 +306,8 @@ def _to_pair_split(rows: Sequence[SentenceRow], subsets: Sequence[str]) -> PairS
     has_commas = has_decimal_commas([row.target for row in rows])
     gold = []
     for row in rows:
-        number = row.target.replace(",", ".") if has_commas else row.target
-        gold.append(parse_number(number, where=row.where, name="gold score"))
+        score_text = row.target.replace(",", ".") if has_commas else row.target
+        gold.append(parse_number(score_text, where=row.where, name="gold score"))
     first_sentences, second_sentences = zip(*(row.sentences for row in rows), strict=True)
     return PairSplit(
         sentences1=list(first_sentences),
@@ -310,9 +325,10 @@ def to_labelled(
     """Make a split of labelled sentences, or labelled pairs if the rows have two sentences.
 
     Args:
-        rows: The items, at least one; all have one sentence, or all have two.
-        classes: The labels in the order of the classes, which become the numbers 0..c-1.
-        clean_text: Changes each sentence; by default its blanks.
+        rows: The items, at least one; all have one sentence, or all have two. ``target`` is the
+            label, ``where`` the file and the line for messages.
+        classes: The labels in the order of the classes, which become the numbers 0 to c - 1.
+        clean_text: Return a changed sentence; by default, each run of white space is one blank.
 
     Raises:
         DataError: A label is of no class.
@@ -333,13 +349,12 @@ def to_labelled(
         "labels": np.array(class_numbers, dtype=np.int64),
         "classes": list(classes),
     }
-    # One column of sentences, or the two columns of pairs.
-    first_sentences, *second_sentences = (
-        list(map(clean_text, column)) for column in zip(*sentences_by_row, strict=True)
-    )
-    if not second_sentences:
-        return LabelledSplit(sentences=first_sentences, **targets)
-    return LabelledPairSplit(sentences1=first_sentences, sentences2=second_sentences[0], **targets)
+    # One list of sentences, or the two lists of pairs.
+    sides = [list(map(clean_text, side)) for side in zip(*sentences_by_row, strict=True)]
+    if len(sides) == 1:
+        return LabelledSplit(sentences=sides[0], **targets)
+    first_sentences, second_sentences = sides
+    return LabelledPairSplit(sentences1=first_sentences, sentences2=second_sentences, **targets)
 
 
 def read_contrast_table(
@@ -353,6 +368,8 @@ def read_contrast_table(
     quoting: bool | None = None,
 ) -> ContrastSplit:
     """Read anchors with a more similar and with less similar sentences from tables of any kind.
+
+    A column is its name or its position.
 
     Args:
         files: The files, read in turn as one split.
@@ -380,9 +397,16 @@ def to_contrasts(
     positive: ColumnKey,
     negatives: Sequence[ColumnKey],
 ) -> ContrastSplit:
-    """Make a split of the rows of tables; columns are those of :func:`read_contrast_table`."""
-    anchors, positives, *columns = (
+    """Make a split of anchors, each with a more similar and with less similar sentences.
+
+    Args:
+        tables: The tables, whose rows follow each other in the split.
+        anchor: The column of anchors, as its name or position.
+        positive: The column of the more similar sentences.
+        negatives: The columns of less similar sentences.
+    """
+    anchors, positives, *negatives_by_column = (
         [text for table in tables for text in table.column(key)]
         for key in (anchor, positive, *negatives)
     )
-    return ContrastSplit(anchors=anchors, positives=positives, negatives=columns)
+    return ContrastSplit(anchors=anchors, positives=positives, negatives=negatives_by_column)

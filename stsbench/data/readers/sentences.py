@@ -39,13 +39,14 @@ def read_semeval(
     """Read SemEval's pairs with gold scores from pairs of files.
 
     The input file of a subset has two sentences per line, its gold file the score of each line. A
-    blank gold line marks a pair without a gold score; its sentences are returned as ungraded (STS15
-    and STS16 hold thousands).
+    blank gold line means that the pair has no gold score. STS15 and STS16 have thousands of these;
+    their sentences are not in the pairs of the split, but in its list ``ungraded``.
 
     Args:
-        files: The input file, then the gold file of each subset.
+        files: The input file and the gold file of the first subset, then those of the next one, and
+            so on.
         first_rows: The number of lines to read of each input file, for releases whose input
-            continues after the graded part (STS17 track 6); 0 for all.
+            continues after the pairs with scores (STS17 track 6); 0 for all.
 
     Raises:
         CardError: An input file has no gold file.
@@ -69,14 +70,15 @@ def read_semeval(
                 f"{input_file.path}: {len(pairs)} pairs, "
                 f"but {gold_file.path.name} has {len(gold_lines)} lines"
             )
-        for number, (pair, line) in enumerate(zip(pairs, gold_lines, strict=True), start=1):
-            if not line.strip():
-                ungraded += pair
+        for index, (first_sentence, second_sentence) in enumerate(pairs):
+            gold_line = gold_lines[index]
+            if not gold_line.strip():
+                ungraded += [first_sentence, second_sentence]
                 continue
-            where = f"{gold_file.path}: line {number}"
-            gold.append(parse_number(line, where=where, name="gold score"))
-            first_sentences.append(pair[0])
-            second_sentences.append(pair[1])
+            where = f"{gold_file.path}: line {index + 1}"
+            gold.append(parse_number(gold_line, where=where, name="gold score"))
+            first_sentences.append(first_sentence)
+            second_sentences.append(second_sentence)
             subsets.append(input_file.subset)
     if not gold:
         raise DataError(f"{files[1].path}: no pair has a gold score")
@@ -90,19 +92,21 @@ def read_semeval(
 
 
 def _read_semeval_pairs(input_file: DataFile, first_rows: int) -> list[tuple[str, str]]:
-    """Return the sentence pairs of an input file, the first cells of its lines.
+    """Return the sentence pairs of an input file: the first two cells of each line.
 
     Args:
-        input_file: Tab-separated lines without a header.
+        input_file: The file, with tab-separated lines without a header. ``pinned`` is whether the
+            card has its sha256.
         first_rows: The number of first lines to return; 0 for all.
 
     Raises:
-        DataError: The file is broken, or it is not pinned and its lines differ in length.
+        DataError: The file is broken; or it is not pinned, and its lines have different numbers of
+            cells.
     """
     layout = FileLayout("\t", header=False, quoting=False)
     table = read_delimited(input_file.path, layout, by_name=False, encoding="utf-8")
     pairs = list(zip(table.column(0), table.column(1), strict=True))
-    # The irregular lines of a pinned file are those of the release itself.
+    # If the sha256 is right, irregular lines are those of the release itself.
     if not input_file.pinned:
         table.check_row_lengths()
     return pairs[:first_rows] if first_rows else pairs
@@ -115,8 +119,8 @@ def read_class_files(files: Sequence[DataFile], *, classes: Sequence[str]) -> La
     sentence.
 
     Args:
-        files: The files; the card gives the label of each.
-        classes: The labels in the order of the classes.
+        files: The files; each has a ``label``, which the card gives.
+        classes: The labels in the order of the classes, which become the numbers 0, 1, ….
 
     Raises:
         CardError: The label of a file is of no class.
@@ -142,12 +146,14 @@ def read_trec(files: Sequence[DataFile], *, classes: Sequence[str]) -> Labelled:
 
     Args:
         files: The files.
-        classes: The coarse labels in the order of the classes; the fine ones are not used.
+        classes: The coarse labels in the order of the classes, which become the numbers 0, 1, ….
+            The fine labels are not used.
 
     Raises:
         DataError: A line has another form, or a label of no class.
     """
     rows: list[SentenceRow] = []
+    # Messages begin with the file and the number of the line, where.
     for where, line in _iter_lines(files, encoding="latin-1"):
         # As SentEval's trec.py: the fine label ends at the first blank.
         coarse_label, colon, rest = line.strip().partition(":")
@@ -165,8 +171,8 @@ def read_snli(files: Sequence[DataFile], *, classes: Sequence[str]) -> Labelled:
     end at ``\n`` alone, so that no byte within a character can shift sentences against labels.
 
     Args:
-        files: The three files.
-        classes: The labels in the order of the classes.
+        files: The three files, in this order.
+        classes: The labels in the order of the classes, which become the numbers 0, 1, ….
 
     Raises:
         CardError: There are more or fewer than three files.
@@ -177,6 +183,7 @@ def read_snli(files: Sequence[DataFile], *, classes: Sequence[str]) -> Labelled:
             f"reader 'snli' takes three files a split (s1, s2, labels), the card names {len(files)}"
         )
     *sentence_files, label_file = files
+    # For each line: the file and the number of the line for messages, and its text, the label.
     label_lines = list(_iter_lines([label_file]))
     sentence_columns = [read_lines(file.path, encoding="latin-1") for file in sentence_files]
     for file, sentences in zip(sentence_files, sentence_columns, strict=True):
@@ -197,13 +204,16 @@ _PROBING_TAG_BY_SPLIT = {"train": "tr", "validation": "va", "test": "te"}
 
 
 def read_probing(files: Sequence[DataFile], *, split: str, classes: Sequence[str] = ()) -> Labelled:
-    """Read one split of a probing file: lines of tag, label, …, sentence (the last field).
+    """Read one split of SentEval's probing files, which have all splits in one file.
+
+    The tab-separated fields of a line are a tag of the split (``tr``, ``va`` or ``te``), the label,
+    perhaps others, and at last the sentence.
 
     Args:
         files: The files.
-        split: The split to read.
-        classes: The labels in the order of the classes; by default the labels of the train rows in
-            sorted order, as SentEval numbers them.
+        split: The split to read: ``train``, ``validation`` or ``test``.
+        classes: The labels in the order of the classes, which become the numbers 0, 1, …. If it is
+            empty, they are the labels of the train rows in sorted order, as in SentEval.
 
     Raises:
         CardError: The format has no such split.
@@ -224,12 +234,12 @@ def read_probing(files: Sequence[DataFile], *, split: str, classes: Sequence[str
                 f"{where}: unknown split tag {format_field(tag)} (known: {', '.join(rows_by_tag)})"
             )
         rows_by_tag[tag].append(SentenceRow(label, where, [sentence]))
-    rows = rows_by_tag[_PROBING_TAG_BY_SPLIT[split]]
+    split_tag = _PROBING_TAG_BY_SPLIT[split]
+    rows = rows_by_tag[split_tag]
     if not rows:
-        raise DataError(
-            f"{files[0].path}: no row is tagged '{_PROBING_TAG_BY_SPLIT[split]}' ({split})"
-        )
-    return to_labelled(rows, classes=classes or sorted({row.target for row in rows_by_tag["tr"]}))
+        raise DataError(f"{files[0].path}: no row is tagged '{split_tag}' ({split})")
+    train_labels = sorted({row.target for row in rows_by_tag["tr"]})
+    return to_labelled(rows, classes or train_labels)
 
 
 def _iter_lines(files: Sequence[DataFile], *, encoding: str = "utf-8") -> Iterator[tuple[str, str]]:
@@ -246,16 +256,17 @@ def read_captions(
     captions_per_image: Annotated[int, Meta(ge=1)] = 5,
     suffix: str = " .",
 ) -> CaptionSplit:
-    """Read one split of an image-caption task: a file of image features, then one of captions.
+    """Read one split of images and their captions: a file of image features, then one of captions.
 
-    As in SentEval, only the first captions of each image are used, and each ends in a suffix.
+    As in SentEval, only the first captions of each image are used, and a full stop is added to each
+    of them.
 
     Args:
         files: A ``.safetensors`` file, and a JSON list that holds the list of captions of each
             image in turn.
         features: The name of the array of features, of shape (n_images, n_features).
         captions_per_image: The number of captions to use per image.
-        suffix: The text at the end of each caption.
+        suffix: The text that is added to each caption.
 
     Raises:
         CardError: There are more or fewer than two files.
@@ -266,23 +277,24 @@ def read_captions(
             "reader 'captions' takes a features and a captions file, "
             f"the card names {len(files)} files"
         )
-    image_features = _read_features(files[0].path, features)
-    path = files[1].path
+    features_path, captions_path = (file.path for file in files)
+    image_features = _read_features(features_path, features)
     n_images = len(image_features)
     try:
-        captions_by_image = msgspec.json.decode(read_text(path), type=list[list[str]])
+        captions_by_image = msgspec.json.decode(read_text(captions_path), type=list[list[str]])
     except (msgspec.DecodeError, RecursionError) as error:
         problem = describe_type_problem(as_one_line(str(error)))[:150]
-        raise DataError(f"{path}: not a list of lists of captions: {problem}") from error
+        raise DataError(f"{captions_path}: not a list of lists of captions: {problem}") from error
     if len(captions_by_image) != n_images:
         raise DataError(
-            f"{path}: captions of {len(captions_by_image)} images, but features of {n_images}"
+            f"{captions_path}: captions of {len(captions_by_image)} images, "
+            f"but features of {n_images}"
         )
     used_captions: list[str] = []
     for image, captions in enumerate(captions_by_image):
         if len(captions) < captions_per_image:
             raise DataError(
-                f"{path}: image {image} has {len(captions)} captions, "
+                f"{captions_path}: image {image} has {len(captions)} captions, "
                 f"{captions_per_image} are needed"
             )
         used_captions += [
@@ -312,7 +324,7 @@ def _read_features(path: Path, name: str) -> npt.NDArray[np.float32]:
             f"{path}: image features come as .safetensors, not as '{path.suffix}'",
             remedy=Remedy("convert-coco") if path.suffix == ".pkl" else None,
         )
-    # Types that numpy lacks, such as bfloat16, are a TypeError or an AttributeError.
+    # Types of numbers that numpy lacks, such as bfloat16, raise a TypeError or an AttributeError.
     exception_types = (OSError, SafetensorError, TypeError, AttributeError)
     problem = f"{path}: cannot be read as .safetensors"
     with (
@@ -330,6 +342,6 @@ def _read_features(path: Path, name: str) -> npt.NDArray[np.float32]:
             f"{path}: '{name}' must be a float array (images, size), "
             f"it is {array.dtype} {array.shape}"
         )
-    # A number too large for float32 becomes infinite, which is refused later.
+    # A number too large for float32 becomes infinite, which the check of the split refuses.
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(array, dtype=np.float32)

@@ -41,10 +41,10 @@ class TextTable:
     """The names of the columns; empty if the file has none."""
     rows: Sequence[Sequence[str | None]]
     """The cells of each row; None for a cell that holds neither text nor a number."""
-    numbers: Sequence[int]
+    row_numbers: Sequence[int]
     """The number of each row in the file."""
     unit: Literal["line", "row"] = "line"
-    """The unit that ``numbers`` count."""
+    """The unit that ``row_numbers`` count."""
     delimiter: str = ""
     """The character or text between the cells of a text file; empty for other files."""
     reading: str = ""
@@ -52,13 +52,13 @@ class TextTable:
 
     def locate_row(self, row: int) -> str:
         """Return the file and the line of a row, for a message; ``row`` is its position."""
-        return f"{self.path}: {self.unit} {self.numbers[row]}"
+        return f"{self.path}: {self.unit} {self.row_numbers[row]}"
 
     def column(self, key: ColumnKey) -> list[str]:
-        """Return the cells of one column.
+        """Return the cells of one column as text.
 
         Args:
-            key: The column by header name or by position.
+            key: The name of the column in the header, or its position, from 0.
 
         Raises:
             CardError: The position is negative.
@@ -66,12 +66,12 @@ class TextTable:
         """
         position = self.column_position(key)
         column_cells = []
-        for row, cells in enumerate(self.rows):
-            if position >= len(cells):
+        for row, row_cells in enumerate(self.rows):
+            if position >= len(row_cells):
                 raise DataError(
-                    f"{self.locate_row(row)}: {len(cells)} columns, column {key!r} is missing"
+                    f"{self.locate_row(row)}: {len(row_cells)} columns, column {key!r} is missing"
                 )
-            cell = cells[position]
+            cell = row_cells[position]
             if cell is None:
                 raise DataError(
                     f"{self.locate_row(row)}: column {key!r} holds neither text nor a number"
@@ -80,17 +80,21 @@ class TextTable:
         return column_cells
 
     def describe_rows(self, notes: Mapping[int, str]) -> str:
-        """Return the file's name with notes on rows, the first ones alone if there are many.
+        """Return a message with notes on rows, such as ``a.csv: line 3: 2 fields``.
+
+        It has the first ``MAX_LISTED`` notes, and the number of the others.
 
         Args:
-            notes: A note on each row, by its position.
+            notes: Position of a row -> note. For people, ``self.row_numbers`` has the number of
+                each row in the file.
         """
-        texts = [
-            f"{self.unit} {self.numbers[row]}: {note}"
+        note_texts = [
+            f"{self.unit} {self.row_numbers[row]}: {note}"
             for row, note in islice(notes.items(), MAX_LISTED)
         ]
-        more = f" and {len(notes) - MAX_LISTED:,} more" if len(notes) > MAX_LISTED else ""
-        return f"{self.path}: {', '.join(texts)}{more}"
+        n_more = len(notes) - MAX_LISTED
+        more = f" and {n_more:,} more" if n_more > 0 else ""
+        return f"{self.path}: {', '.join(note_texts)}{more}"
 
     @property
     def width(self) -> int:
@@ -102,7 +106,9 @@ class TextTable:
         return {row: len(cells) for row, cells in enumerate(self.rows) if len(cells) != self.width}
 
     def describe_uneven_rows(self, *, with_longer: bool = False) -> str:
-        """Return a message on the rows that are longer or shorter than the header.
+        """Return a message on the rows with more or fewer fields than the header.
+
+        Without a header, the first row takes its place; ``self.width`` is its number of fields.
 
         Args:
             with_longer: Let rows of tab-separated text without a header be longer: STS-B as
@@ -112,28 +118,36 @@ class TextTable:
             The message, or an empty string if there are no such rows.
         """
         may_be_longer = with_longer and self.delimiter == "\t" and not self.header
-        widths = self.uneven_rows()
+        # Position of a row -> its number of fields.
+        width_by_row = self.uneven_rows()
         if may_be_longer:
-            widths = {row: width for row, width in widths.items() if width < self.width}
-        if not widths:
+            width_by_row = {row: width for row, width in width_by_row.items() if width < self.width}
+        if not width_by_row:
             return ""
-        notes = {row: f"{width} fields" for row, width in widths.items()}
+        notes = {row: f"{width} fields" for row, width in width_by_row.items()}
         message = f"{self.describe_rows(notes)}, expected {self.width}"
-        if max(widths.values()) > self.width and self.delimiter in DELIMITERS:
+        if max(width_by_row.values()) > self.width and self.delimiter in DELIMITERS:
             message += f"; put a cell that holds '{self.delimiter}' in double quotes"
         return message
 
     def check_row_lengths(self, *, with_longer: bool = False) -> None:
-        """Raise DataError if rows are longer or shorter than the header.
+        """Check that all rows have as many fields as the header, or else as the first row.
 
         Args:
-            with_longer: Accept longer rows, as in :meth:`describe_uneven_rows`.
+            with_longer: Accept longer rows of tab-separated text without a header.
+
+        Raises:
+            DataError: A row is longer or shorter.
         """
-        if message := self.describe_uneven_rows(with_longer=with_longer):
+        message = self.describe_uneven_rows(with_longer=with_longer)
+        if message:
             raise DataError(message)
 
     def column_position(self, key: ColumnKey) -> int:
-        """Return the position of a column.
+        """Return the position of a column, from 0.
+
+        Args:
+            key: The name of the column in the header, or its position.
 
         Raises:
             CardError: The position is negative.
@@ -147,22 +161,22 @@ class TextTable:
 
 
 def column_position(header: Sequence[str], name: str, *, where: str) -> int:
-    """Return the position of a column.
+    """Return the position of the only column with a name, from 0.
 
     Args:
         header: The names of all columns.
         name: The name of the column.
-        where: The beginning of a message.
+        where: What messages of errors begin with, such as the path of the file.
 
     Raises:
         DataError: No column, or more than one, has this name.
     """
-    count = list(header).count(name)
-    if count > 1:
+    n_columns = list(header).count(name)
+    if n_columns > 1:
         raise DataError(
-            f"{where}: {count} columns are called '{name}'; give its position, or rename one"
+            f"{where}: {n_columns} columns are called '{name}'; give its position, or rename one"
         )
-    if not count:
+    if not n_columns:
         suggestion = suggest(name, header[:MAX_LISTED])
         columns = format_names(header) or "no names"
         raise DataError(f"{where}: no column '{name}' (has {columns}){suggestion}")
@@ -196,15 +210,21 @@ class Sheet(NamedTuple):
     """The number of rows above the table that hold a single cell: left out."""
     rows: Sequence[Sequence[str]]
     """The cells of each row, all of the same number."""
-    numbers: Sequence[int]
+    row_numbers: Sequence[int]
     """The number of each row in the sheet, counted from 1."""
 
 
 def read_sheet(path: Path) -> Sheet:
-    """Read the first sheet of a workbook that has at least two rows, of several columns if any has.
+    """Read the sheet of an Excel workbook that holds its table.
+
+    It is the first sheet with at least two rows and at least two columns. If there is none, it is
+    the first one with at least two rows.
 
     Args:
         path: The workbook.
+
+    Returns:
+        The rows of the sheet as texts, without titles and without empty rows and columns.
 
     Raises:
         DataError: openpyxl is not installed, or the workbook is damaged or has no such sheet.
@@ -219,10 +239,12 @@ def read_sheet(path: Path) -> Sheet:
         ) from error
     # openpyxl raises errors of many types for a damaged workbook.
     with translate_errors(f"{path}: not a valid Excel file", DataError, max_length=150):
+        # The workbook is a zip archive. limit_bytes() counts the bytes that it unpacks to, and
+        # raises the SourceError.
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-            parts = chain.from_iterable(chunks(archive.open(name)) for name in names)
-            for _ in limit_bytes(parts, path, where=str(path)):
+            unpacked_chunks = chain.from_iterable(chunks(archive.open(name)) for name in names)
+            for _ in limit_bytes(unpacked_chunks, path, where=str(path)):
                 pass
         # Formulas count by the values that Excel has stored.
         workbook = openpyxl.load_workbook(path, read_only=True, data_only=True)
@@ -249,18 +271,24 @@ def _fill_rows(title: str, n_sheets: int, values_by_row: Any) -> Sheet:  # noqa:
         title: The name of the sheet.
         n_sheets: The number of sheets of the workbook.
         values_by_row: The values of each row; a row may lack values at its end.
+
+    Returns:
+        The rows, all of the same number of cells, with their numbers in the sheet, from 1.
     """
-    cells_by_number: dict[int, list[str]] = {}
-    for number, values in enumerate(values_by_row, 1):
+    # Only rows with text.
+    cells_by_row_number: dict[int, list[str]] = {}
+    for row_number, values in enumerate(values_by_row, 1):
         cells = list(map(_cell_text, values))
         if any(cells):
-            cells_by_number[number] = cells
-    widths = [sum(map(bool, cells)) for cells in cells_by_number.values()]
-    n_title_rows = next((index for index, width in enumerate(widths) if width > 1), 0)
-    numbers = list(cells_by_number)[n_title_rows:]
-    columns = zip_longest(*(cells_by_number[number] for number in numbers), fillvalue="")
-    rows = list(zip(*filter(any, columns), strict=True))
-    return Sheet(title, n_sheets, n_title_rows, rows, numbers)
+            cells_by_row_number[row_number] = cells
+    filled_cells_by_row = [sum(map(bool, cells)) for cells in cells_by_row_number.values()]
+    n_title_rows = next((index for index, n in enumerate(filled_cells_by_row) if n > 1), 0)
+    row_numbers = list(cells_by_row_number)[n_title_rows:]
+    table_rows = [cells_by_row_number[row_number] for row_number in row_numbers]
+    columns = zip_longest(*table_rows, fillvalue="")
+    filled_columns = filter(any, columns)
+    rows = list(zip(*filled_columns, strict=True))
+    return Sheet(title, n_sheets, n_title_rows, rows, row_numbers)
 
 
 def _cell_text(value: Any) -> str:  # noqa: ANN401 - the values of a sheet have any type

@@ -29,7 +29,7 @@ _UTF8_CHARACTER = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}
 _NOT_CP1252 = re.compile(
     r"[\x80-\x9f¤¦¨¬¯¸¹ˆ˜ŠšŸŽžƒ‡†ÐðÝýÞþÿ×÷]|[À-ÿŒœ]{3}|[a-zß-ÿ][À-ÞŒ]|õ(?!e)|[^\W\d_][³¿¡¥º£]\w"
 )
-_LATIN_LETTER = re.compile(r"[^\W\d_]")
+_LETTER = re.compile(r"[^\W\d_]")
 MAX_ACCENTED_SHARE = 0.25
 """Texts in the languages that cp1252 is for have fewer accented letters, as a share of all."""
 
@@ -37,8 +37,10 @@ MAX_ACCENTED_SHARE = 0.25
 def find_encoding(content: bytes) -> str:
     """Return the encoding of a table's text: ``utf-8``, ``utf-16`` or ``cp1252``.
 
-    UTF-16 has a byte order mark. Text is in cp1252 if it is not UTF-8, no part of it is, and it has
-    only the letters and marks of Western Europe as words have them. All else counts as UTF-8.
+    * A text that begins with a byte order mark of UTF-16 is UTF-16.
+    * A text is in cp1252, the encoding of Windows in Western Europe, if it is not valid UTF-8, has
+      no letter in UTF-8, and its accented letters are as words of these languages have them.
+    * All else counts as UTF-8.
 
     Args:
         content: The bytes of the file.
@@ -53,16 +55,23 @@ def find_encoding(content: bytes) -> str:
 
 
 def _is_surely_cp1252(content: bytes) -> bool:
-    """Return whether bytes that are not UTF-8 can be nothing but cp1252."""
+    """Return whether bytes that are not valid UTF-8 can be nothing but cp1252.
+
+    cp1252 is the encoding of Windows in Western Europe. Against it speak an accented letter in
+    UTF-8, symbols or capitals where words have none, and many accented letters.
+    """
     if _UTF8_CHARACTER.search(content):
         return False
     try:
         text = content.decode("cp1252")
     except UnicodeDecodeError:
         return False
-    letters = _LATIN_LETTER.findall(text)
+    # What the bytes of another encoding become if they are read as cp1252.
+    if _NOT_CP1252.search(text):
+        return False
+    letters = _LETTER.findall(text)
     n_accented = sum(not letter.isascii() for letter in letters)
-    return not _NOT_CP1252.search(text) and n_accented <= MAX_ACCENTED_SHARE * len(letters)
+    return n_accented <= MAX_ACCENTED_SHARE * len(letters)
 
 
 def to_utf8(path: Path, content: bytes, encoding: str) -> bytes:
@@ -87,20 +96,20 @@ def to_utf8(path: Path, content: bytes, encoding: str) -> bytes:
 
 
 def has_decimal_commas(numbers: Sequence[str]) -> bool:
-    """Return whether numbers are written with decimal commas: some are, and none with a point.
+    """Return whether the numbers of a column are written with decimal commas, as in ``2,5``.
 
-    If each comma may be one between thousands, that is not sure, and the answer is no.
+    They are if some have a comma, each of these is a number with one comma, and no number has a
+    point. If each comma may be one between thousands, as in ``2,500``, it is not sure, and the
+    answer is no.
 
     Args:
-        numbers: The cells of a column.
+        numbers: The cells of the column; some may be missing, such as "NA".
     """
     with_comma = [text for text in numbers if "," in text]
-    return (
-        bool(with_comma)
-        and all(map(DECIMAL_COMMA.fullmatch, with_comma))
-        and not all(map(_GROUPED_DIGITS.fullmatch, with_comma))
-        and not any("." in text for text in numbers if not is_missing(text))
-    )
+    if not with_comma or any("." in text for text in numbers if not is_missing(text)):
+        return False
+    may_be_thousands = all(map(_GROUPED_DIGITS.fullmatch, with_comma))
+    return all(map(DECIMAL_COMMA.fullmatch, with_comma)) and not may_be_thousands
 
 
 def is_missing(text: str) -> bool:
@@ -124,10 +133,10 @@ def normalise_text(
     mixed_ends: bool = False,
     forbidden: bytes = b"\0\r",
 ) -> bytes:
-    r"""Check the bytes of a text, and return them with ``\n`` for each ``\r\n``.
+    r"""Check the bytes of a text, and return them with ``\n`` as line ends.
 
-    That is done only if every line ends in ``\r\n``, as in SICK's test file, or if ``mixed_ends``
-    is set. Otherwise line ends stay as they are.
+    The line end ``\r\n`` is replaced only if all lines have it, as in SICK's test file, or if
+    ``mixed_ends`` is set. Otherwise line ends stay as they are.
 
     Args:
         path: The file, for messages.
@@ -135,11 +144,11 @@ def normalise_text(
         encoding: The encoding of the text.
         mixed_ends: Accept both line ends in one file, as rows of a table may end in one, and lines
             within its quoted cells in the other.
-        forbidden: The characters that the text may not contain, of NUL and the carriage return.
+        forbidden: The bytes that the text may not contain: NUL, the carriage return, or both.
 
     Raises:
-        DataError: The text is UTF-16, contains a forbidden character, or bytes that are not valid
-            in the encoding; the message names the line.
+        DataError: The text is UTF-16, contains a forbidden byte, or bytes that are not valid in the
+            encoding; the message names the line.
     """
     if content.startswith(UTF16_MARKS):
         raise DataError(f"{path}: is UTF-16; save it as UTF-8")
@@ -148,17 +157,17 @@ def normalise_text(
     for byte in forbidden:
         position = content.find(byte)
         if position >= 0:
-            line = content.count(b"\n", 0, position) + 1
+            line_number = content.count(b"\n", 0, position) + 1
             is_nul = byte == 0
             problem = "a NUL byte" if is_nul else "a carriage return (mixed line ends?)"
-            raise DataError(f"{path}: line {line}: {problem}; mend it, or restore the file")
+            raise DataError(f"{path}: line {line_number}: {problem}; mend it, or restore the file")
     try:
         content.decode(encoding)
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
+        line_number = content.count(b"\n", 0, error.start) + 1
         encoding_name = encoding.upper()
         raise DataError(
-            f"{path}: line {line}: not valid {encoding_name} "
+            f"{path}: line {line_number}: not valid {encoding_name} "
             f"(byte 0x{content[error.start]:02x}); "
             f"is it Latin-1 or another encoding? save the file as {encoding_name}"
         ) from error
@@ -166,7 +175,7 @@ def normalise_text(
 
 
 def read_text(path: Path, *, encoding: str = "utf-8") -> str:
-    """Return a file's text, with its line ends as :func:`normalise_text` leaves them.
+    r"""Return the text of a file; ``\r\n`` becomes ``\n`` if all its lines end in it.
 
     Args:
         path: The file.
@@ -186,19 +195,20 @@ def read_lines(path: Path, *, encoding: str = "utf-8") -> list[str]:
 
 
 def parse_number(text: str, *, where: str, name: str) -> float:
-    """Parse a number between -1e300 and 1e300.
+    """Return the number that a text is, between -1e300 and 1e300.
 
     Args:
         text: The number as written.
-        where: The file and the line, with which the message begins.
-        name: The number as the message calls it, for example ``gold score``.
+        where: The file and the line, which the message of an error begins with.
+        name: What the message calls the number, for example ``gold score``.
 
     Raises:
-        DataError: The text is no number, or a larger one.
+        DataError: The text is no number, or one beyond that range.
     """
     value = math.nan
     # Python would accept underscores between digits.
     if "_" not in text:
+        # If it raises an error, the value stays NaN.
         with suppress(ValueError):
             value = float(text)
     # NaN is not in the range either.
@@ -209,12 +219,14 @@ def parse_number(text: str, *, where: str, name: str) -> float:
 
 
 def format_field(text: str) -> str:
-    """Return a number or tag for a message.
+    """Return a number or tag in quotes, for a message.
 
-    Longer text may be confidential, so only its length is given.
+    Text of more than 16 characters may be confidential: only its length is returned.
     """
-    text = text.strip()
-    return f"'{text}'" if len(text) <= 16 else f"of {len(text)} characters"
+    stripped_text = text.strip()
+    if len(stripped_text) > 16:
+        return f"of {len(stripped_text)} characters"
+    return f"'{stripped_text}'"
 
 
 _SENTENCE_END = re.compile(r"[.!?]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]?[A-Z0-9])")
