@@ -33,12 +33,12 @@ def fetch_command(
     Example: stsbench data fetch sts transfer
     """
     from stsbench.data.task import expand_names
-    from stsbench.data.task_names import find_ids, known_names
+    from stsbench.data.task_names import find_task_or_suite_ids, known_names
 
     catalogue = opt.read_cards(cards)
     corpora = catalogue.corpora()
     for name in names:
-        if name not in corpora and not find_ids(name, catalogue):
+        if name not in corpora and not find_task_or_suite_ids(name, catalogue):
             raise UnknownName("task, suite or corpus", name, [*known_names(catalogue), *corpora])
     # A corpus that is made of tasks needs their evaluation data.
     needs_data = any(name not in corpora or corpora[name].tasks for name in names)

@@ -282,11 +282,13 @@ def _print_bare_score(plan: RunPlan) -> int:
     from stsbench.bench.run import run
     from stsbench.cli.progress import run_progress
     from stsbench.data.task import expand_names
-    from stsbench.data.task_names import find_ids
+    from stsbench.data.task_names import find_task_or_suite_ids
     from stsbench.results.groups import seed_means
 
     tasks = expand_names(str(plan.tasks), plan.catalogue)
-    suite = plan.catalogue.suites().get("".join(find_ids(str(plan.tasks), plan.catalogue)))
+    suite = plan.catalogue.suites().get(
+        "".join(find_task_or_suite_ids(str(plan.tasks), plan.catalogue))
+    )
     has_one_score = len(tasks) == 1 or (suite is not None and suite.average)
     if len(plan.encoders) != 1 or not has_one_score:
         raise StsbenchError(

@@ -98,9 +98,9 @@ def _resolve_name(name: str, catalogue: Catalogue) -> str:
     Raises:
         StsbenchError: The name stands for several tasks.
     """
-    from stsbench.data.task_names import find_ids
+    from stsbench.data.task_names import find_task_or_suite_ids
 
-    ids = find_ids(name, catalogue)
+    ids = find_task_or_suite_ids(name, catalogue)
     if len(ids) > 1:
         raise StsbenchError(f"'{name}' is {len(ids)} tasks; choose one: {', '.join(ids)}")
     return ids[0] if ids else resolve_spec(name, catalogue)

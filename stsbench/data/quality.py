@@ -131,7 +131,7 @@ class CheckedSplit:
 
 
 def load_local_splits(task: Task) -> dict[str, Split]:
-    """Load the splits of a task whose files are on this machine.
+    """Load those splits of a task whose files are on this machine or in the package: name -> split.
 
     Raises:
         DataError: The data are broken, or differ from the card.
@@ -149,7 +149,7 @@ def _group_positions(items: Sequence[ItemTexts]) -> list[list[int]]:
     return [positions for positions in positions_by_item.values() if len(positions) > 1]
 
 
-class Found(NamedTuple):
+class Objection(NamedTuple):
     """The items of a split that a check objects to."""
 
     items: Sequence[int]
@@ -158,145 +158,186 @@ class Found(NamedTuple):
     """What else to say of them; begins with a comma or the like."""
 
 
-def find_leaks(split: CheckedSplit) -> Found:
-    """Find the items whose texts are, in either order, those of an item of another split."""
+def find_leaks(checked: CheckedSplit) -> Objection:
+    """Find the items whose texts are, in either order, those of an item of another split.
+
+    Returns:
+        The positions of these items in the split, and how many each other split has.
+    """
     counts: list[str] = []
-    leaked: set[int] = set()
-    for other_split in split.other_splits:
-        others = set(other_split.sorted_items)
-        positions = [index for index, item in enumerate(split.sorted_items) if item in others]
+    leaked_positions: set[int] = set()
+    for other_split in checked.other_splits:
+        # The texts of each item, sorted, so that the order of a pair does not matter.
+        other_items = set(other_split.sorted_items)
+        positions = [
+            position for position, item in enumerate(checked.sorted_items) if item in other_items
+        ]
         if positions:
-            leaked.update(positions)
+            leaked_positions.update(positions)
             counts.append(f"{other_split.name} {len(positions):,}")
-    return Found(sorted(leaked), f": {', '.join(counts)}")
+    return Objection(sorted(leaked_positions), f": {', '.join(counts)}")
 
 
-def find_fold_copies(split: CheckedSplit) -> Found:
+def find_fold_copies(checked: CheckedSplit) -> Objection:
     """Find the items of a cross-validated split that have a copy in it: mostly in another fold."""
-    is_divided = split.task.is_cross_validated
-    return Found(sorted(chain.from_iterable(split.copies)) if is_divided else [])
+    is_divided = checked.task.is_cross_validated
+    return Objection(sorted(chain.from_iterable(checked.copies)) if is_divided else [])
 
 
-def _find_repeated(split: CheckedSplit, *, swapped: bool) -> Found:
-    """Find the items that repeat an earlier one of their split.
+def _find_repeated(checked: CheckedSplit, *, swapped: bool) -> Objection:
+    """Find the items whose texts are, in either order, those of an earlier item of the split.
 
     Args:
-        split: The split.
-        swapped: Find those with their texts in another order than the first of them; otherwise
-            those in the same order.
+        checked: The split; ``copies`` are the positions of such items, in one list for each text or
+            pair of texts.
+        swapped: Find the items with their texts in another order than the first item of the list;
+            else those with them in the same order.
+
+    Returns:
+        The positions of the items in the split.
     """
-    items = split.items
-    return Found(
-        sorted(
-            position
-            for first, *others in split.copies
-            for position in others
-            if (items[position] != items[first]) == swapped
-        )
-    )
+    items = checked.items
+    repeated_positions = [
+        position
+        for first, *later_positions in checked.copies
+        for position in later_positions
+        if (items[position] != items[first]) == swapped
+    ]
+    return Objection(sorted(repeated_positions))
 
 
-def find_contradicting(split: CheckedSplit) -> Found:
-    """Find the items with the same texts and different targets.
+def find_contradicting(checked: CheckedSplit) -> Objection:
+    """Find the items with the same texts and different targets (gold scores or labels).
 
-    Gold scores are of a pair in either order; labels of a pair, such as entailment, in one.
+    A gold score is of a pair in either order of its sentences. A label of a pair, such as
+    entailment, is of one order.
+
+    Returns:
+        The positions of the items in the split, and how far gold scores are apart.
     """
-    targets = split.targets
-    groups = split.copies if split.is_gold else _group_positions(split.items)
-    contradicting = [group for group in groups if len(targets) and np.ptp(targets[group])]
-    widest = max((np.ptp(targets[group]) for group in contradicting), default=0)
-    detail = f", up to {widest:g} points apart" if split.is_gold else ""
-    return Found(sorted(chain.from_iterable(contradicting)), detail)
+    targets = checked.targets
+    # Lists of the positions of items with the same texts.
+    groups = checked.copies if checked.is_gold else _group_positions(checked.items)
+    if not len(targets):
+        return Objection([])
+    # The range of the targets, ptp() (peak to peak), is 0 if they are equal.
+    contradicting = [positions for positions in groups if np.ptp(targets[positions])]
+    widest = max((np.ptp(targets[positions]) for positions in contradicting), default=0)
+    detail = f", up to {widest:g} points apart" if checked.is_gold else ""
+    return Objection(sorted(chain.from_iterable(contradicting)), detail)
 
 
-def find_shared(split: CheckedSplit) -> Found:
-    """Find the scored pairs of which another split has a sentence, but not the pair."""
-    if len(split.split.sides) < 2 or not split.is_scored:
-        return Found([])
-    other_items = chain.from_iterable(other.items for other in split.other_splits)
-    texts = set(chain.from_iterable(other_items))
-    return Found(
-        [
-            position
-            for position, item in enumerate(split.items)
-            if position not in split.copied and not texts.isdisjoint(item)
-        ]
-    )
+def find_shared(checked: CheckedSplit) -> Objection:
+    """Find the pairs of the scored split of which another split has a sentence, but not the pair.
+
+    Returns:
+        The positions of the pairs in the split; none for single sentences or another split.
+    """
+    if len(checked.split.sides) < 2 or not checked.is_scored:
+        return Objection([])
+    other_items = chain.from_iterable(other_split.items for other_split in checked.other_splits)
+    other_texts = set(chain.from_iterable(other_items))
+    # checked.copied are the positions of items with a copy in this or another split.
+    shared_positions = [
+        position
+        for position, item in enumerate(checked.items)
+        if position not in checked.copied and not other_texts.isdisjoint(item)
+    ]
+    return Objection(shared_positions)
 
 
-def find_near(split: CheckedSplit) -> Found:
-    """Find the scored items with a near-duplicate in their split or another, but no copy."""
-    min_similarity = split.task.min_similarity
-    if min_similarity is None or not split.is_scored:
-        return Found([])
+def find_near(checked: CheckedSplit) -> Objection:
+    """Find the items of the scored split with a near-duplicate in any split, but no copy.
+
+    Two items are near-duplicates if their texts, joined, are as similar as the user has set
+    (``min_similarity``); None of that finds none.
+
+    Returns:
+        The positions of the items in the split.
+    """
+    min_similarity = checked.task.min_similarity
+    if min_similarity is None or not checked.is_scored:
+        return Objection([])
+    # The joined texts of each item, sorted, so that the order of a pair does not matter.
     keys_by_split = {
-        name: ["".join(item).encode() for item in checked.sorted_items]
-        for name, checked in split.task.checked_splits.items()
+        name: ["".join(item).encode() for item in checked_split.sorted_items]
+        for name, checked_split in checked.task.checked_splits.items()
     }
-    keys = keys_by_split[split.name]
+    keys = keys_by_split[checked.name]
+    all_keys: set[bytes] = set().union(*keys_by_split.values())
     index = NearIndex(sorted(set(keys)), min_similarity)
-    near_keys = index.find_near(sorted(set().union(*keys_by_split.values())), skip_equal=True)
-    return Found(
-        [
-            position
-            for position, key in enumerate(keys)
-            if key in near_keys and position not in split.copied
-        ],
-        f" (similarity {min_similarity:g} or more)",
-    )
+    near_keys = index.find_near(sorted(all_keys), skip_equal=True)
+    # checked.copied are the positions of items with a copy in this or another split.
+    near_positions = [
+        position
+        for position, key in enumerate(keys)
+        if key in near_keys and position not in checked.copied
+    ]
+    return Objection(near_positions, f" (similarity {min_similarity:g} or more)")
 
 
-def find_constant(split: CheckedSplit) -> Found:
+def find_constant(checked: CheckedSplit) -> Objection:
     """Find all items of a split if their gold scores, or their classes, are the same."""
-    return Found(range(split.split.n) if len(np.unique(split.targets)) == 1 else [])
+    return Objection(range(checked.split.n) if len(np.unique(checked.targets)) == 1 else [])
 
 
-def find_degenerate(split: CheckedSplit) -> Found:
-    """Find all items of a split whose targets hardly tell encoders apart.
+def find_degenerate(checked: CheckedSplit) -> Objection:
+    """Find all items of a split if its gold scores or classes hardly tell encoders apart.
 
-    Of n similarities without ties the Spearman correlation with gold scores of which t share each
-    value is sqrt(1 - sum of (t^3 - t) / (n^3 - n)) at most: by the variance of tied ranks over that
-    of untied ones (Kendall 1945, Biometrika 33). Classes are degenerate if one has nearly all
-    items.
+    * Gold scores with many ties bound Spearman's correlation. Let t be the number of items that
+      share a score, for each score. With n similarities without ties, the correlation is at most
+      sqrt(1 - sum of (t³ - t) / (n³ - n)), the deviation of tied ranks over that of untied ones
+      (Kendall 1945, Biometrika 33). They are degenerate if that is less than ``MIN_CEILING``.
+    * Classes are degenerate if one has more than ``MAX_MAJORITY`` of the items.
+
+    Returns:
+        The positions of all items, or none, with the reason.
     """
-    values, counts = np.unique(split.targets, return_counts=True)
+    values, counts = np.unique(checked.targets, return_counts=True)
     if len(values) < 2:
-        return Found([])
-    n = split.split.n
+        return Objection([])
+    n = checked.split.n
     ceiling = np.sqrt(1 - (counts**3.0 - counts).sum() / (n**3.0 - n))
-    majority = counts.max() / n
-    if split.is_gold:
+    majority_share = counts.max() / n
+    if checked.is_gold:
         is_degenerate = ceiling < MIN_CEILING
         detail = f": their {len(values)} values let Spearman reach {100 * ceiling:.1f} at most"
     else:
-        is_degenerate = majority > MAX_MAJORITY
-        detail = f": {100 * majority:.1f}% are of one class"
-    return Found(range(n) if is_degenerate else [], detail)
+        is_degenerate = majority_share > MAX_MAJORITY
+        detail = f": {100 * majority_share:.1f}% are of one class"
+    return Objection(range(n) if is_degenerate else [], detail)
 
 
-def _find_texts(split: CheckedSplit, is_bad: Callable[[str], object]) -> Found:
-    """Find the items with a text for which a function returns something true."""
-    rows = zip(*split.split.sides, strict=True)
-    return Found([index for index, texts in enumerate(rows) if any(map(is_bad, texts))])
+def _find_texts(checked: CheckedSplit, is_bad: Callable[[str], object]) -> Objection:
+    """Find the items of a split with a text for which a function returns something true."""
+    texts_by_item = zip(*checked.split.sides, strict=True)
+    return Objection(
+        [position for position, texts in enumerate(texts_by_item) if any(map(is_bad, texts))]
+    )
 
 
-def find_empty(split: CheckedSplit) -> Found:
+def find_empty(checked: CheckedSplit) -> Objection:
     """Find the items with a text that has neither letters nor digits."""
-    return _find_texts(split, lambda text: not any(map(str.isalnum, text)))
+    return _find_texts(checked, lambda text: not any(map(str.isalnum, text)))
 
 
-def find_long(split: CheckedSplit) -> Found:
+def find_long(checked: CheckedSplit) -> Objection:
     """Find the items with a text that most encoders cut."""
-    return _find_texts(split, lambda text: len(text) > MAX_CHARACTERS)
+    return _find_texts(checked, lambda text: len(text) > MAX_CHARACTERS)
 
 
-def find_cut(split: CheckedSplit) -> Found:
-    """Find the items with a text of the greatest length, if so many have it that it is a limit."""
-    lengths = Counter(len(text) for text in set(split.split.texts()))
-    limit = max(lengths, default=0)
-    is_limit = limit >= MIN_CUT_CHARACTERS and lengths[limit] >= MIN_CUT_TEXTS
-    found = _find_texts(split, lambda text: is_limit and len(text) == limit)
-    return found._replace(detail=f", {limit:,} characters")
+def find_cut(checked: CheckedSplit) -> Objection:
+    """Find the items with a text that was probably cut at a limit of characters.
+
+    There is such a limit if many distinct texts (``MIN_CUT_TEXTS``) have exactly the greatest
+    length, and if that is not short (``MIN_CUT_CHARACTERS``).
+    """
+    n_texts_by_length = Counter(len(text) for text in set(checked.split.texts()))
+    greatest_length = max(n_texts_by_length, default=0)
+    has_many_texts = n_texts_by_length[greatest_length] >= MIN_CUT_TEXTS
+    is_limit = has_many_texts and greatest_length >= MIN_CUT_CHARACTERS
+    objection = _find_texts(checked, lambda text: is_limit and len(text) == greatest_length)
+    return objection._replace(detail=f", {greatest_length:,} characters")
 
 
 _NUMBERED = re.compile(r"\W*(?:\w+[-_#:])?\d+\b")
@@ -307,29 +348,42 @@ _ID = re.compile(
 )
 
 
-def find_ids(split: CheckedSplit) -> Found:
-    """Find the items with an id in a text, or all if a column begins with the numbers of rows."""
-    for texts in split.split.sides:
-        numbers = [match[0] for text in texts if (match := _NUMBERED.match(text))]
-        if len(texts) > 2 and len(set(numbers)) >= MIN_NUMBERED_SHARE * len(texts):
-            return Found(range(len(texts)), ": each text of a column begins with another number")
-    return _find_texts(split, _ID.search)
+def find_ids(checked: CheckedSplit) -> Objection:
+    """Find the items with an id in a text, such as a UUID.
+
+    If the texts of one side begin with a number each, all different (at least
+    ``MIN_NUMBERED_SHARE`` of them), these number the rows, and all items are found.
+    """
+    for texts in checked.split.sides:
+        number_matches = filter(None, map(_NUMBERED.match, texts))
+        distinct_numbers = {match[0] for match in number_matches}
+        if len(texts) > 2 and len(distinct_numbers) >= MIN_NUMBERED_SHARE * len(texts):
+            return Objection(
+                range(len(texts)), ": each text of a column begins with another number"
+            )
+    return _find_texts(checked, _ID.search)
 
 
-def find_foreign(split: CheckedSplit) -> Found:
-    """Find all items of a split if a column is surely in a language that it should not be in."""
-    columns = split.split.sides if split.task.languages else ()
-    languages = [language for column in columns for language in find_languages([column])]
-    foreign = sorted(set(languages) - set(split.task.languages))
-    expected = ", ".join(split.task.languages)
-    detail = f" in {', '.join(foreign)}, not in {expected}"
-    return Found(range(split.split.n) if foreign else [], detail)
+def find_foreign(checked: CheckedSplit) -> Objection:
+    """Find all items of a split if one side is surely in a language that it should not be in.
+
+    The languages that it should be in are ``checked.task.languages``; without these, none is found.
+
+    Returns:
+        The positions of all items, or none, with the names of the languages.
+    """
+    expected_languages = checked.task.languages
+    sides = checked.split.sides if expected_languages else ()
+    languages = [language for texts in sides for language in find_languages([texts])]
+    foreign_languages = sorted(set(languages) - set(expected_languages))
+    detail = f" in {', '.join(foreign_languages)}, not in {', '.join(expected_languages)}"
+    return Objection(range(checked.split.n) if foreign_languages else [], detail)
 
 
-def _matching(pattern: str) -> Callable[[CheckedSplit], Found]:
+def _find_matching(pattern: str) -> Callable[[CheckedSplit], Objection]:
     """Return a check that finds the items with a text that matches a regular expression."""
     search = re.compile(pattern).search
-    return lambda split: _find_texts(split, search)
+    return lambda checked: _find_texts(checked, search)
 
 
 Level = Literal["warning", "note"]
@@ -343,7 +397,7 @@ class Check:
     name: str
     level: Level
     """The level of what it finds in the scored split; in other splits all is a note."""
-    find: Callable[[CheckedSplit], Found]
+    find: Callable[[CheckedSplit], Objection]
     message: str
     """What is said of the items that it finds."""
     is_quick: bool = True
@@ -367,18 +421,18 @@ CHECKS: tuple[Check, ...] = (
     Check(
         "mojibake",
         "warning",
-        _matching(
+        _find_matching(
             "(?<![A-ZÀ-Þ])[ÂÃ][\x80-¿ŒœŠšŽžŸƒˆ˜–—‘-„†-•…‰‹›€™]|â€[\x80-¿œ™“”\u02dc¦¢]"  # noqa: RUF001
             "|(?:[ÐÑ][\x80-¿‚-„†-•…‰‹›€™ŠŒŽšœžŸˆ˜]){2}"  # noqa: RUF001
         ),
         "have letters of another encoding (mojibake)",
     ),
-    Check("replaced", "warning", _matching("\ufffd"), "have a replacement character (U+FFFD)"),
-    Check("bom", "warning", _matching("\ufeff"), "have a byte order mark"),
+    Check("replaced", "warning", _find_matching("\ufffd"), "have a replacement character (U+FFFD)"),
+    Check("bom", "warning", _find_matching("\ufeff"), "have a byte order mark"),
     Check(
         "control",
         "warning",
-        _matching("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"),
+        _find_matching("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"),
         "have control characters",
     ),
     Check("language", "warning", find_foreign, "have a column", is_quick=False),
@@ -389,7 +443,7 @@ CHECKS: tuple[Check, ...] = (
     Check(
         "entities",
         "note",
-        _matching(r"&(?:#\d+|#x[\da-fA-F]+|amp|lt|gt|quot|apos|nbsp);|<br ?/?>"),
+        _find_matching(r"&(?:#\d+|#x[\da-fA-F]+|amp|lt|gt|quot|apos|nbsp);|<br ?/?>"),
         "have HTML in a text",
     ),
     Check("long", "note", find_long, f"have a text of more than {MAX_CHARACTERS:,} characters"),
@@ -422,33 +476,40 @@ class Finding:
 def check_data(
     data: DataToCheck, *, only_quick: bool = False, ignored: Sequence[str] = ()
 ) -> list[Finding]:
-    """Check all splits, and return what is found, in the order of splits and checks.
+    """Check the quality of all splits of a task.
+
+    A finding is a warning if it is about the scored split and the check is one of warnings; else it
+    is a note.
 
     Args:
         data: The splits.
-        only_quick: Make only the checks of the scored split that every run makes.
+        only_quick: Make only the quick checks for warnings about the scored split, as every run
+            does.
         ignored: The names of checks that are not made.
 
+    Returns:
+        What was found, in the order of splits and checks.
+
     Raises:
-        StsbenchError: Near-duplicates are wanted, and rensa is not installed.
+        StsbenchError: Near-duplicates are wanted, and the library rensa is not installed.
     """
     findings: list[Finding] = []
-    for split in data.checked_splits.values():
+    for checked in data.checked_splits.values():
         for check in CHECKS:
-            matters = split.is_scored and check.level == "warning"
-            is_skipped = only_quick and not (matters and check.is_quick)
-            if is_skipped or check.name in ignored:
+            is_warning = checked.is_scored and check.level == "warning"
+            is_quick_warning = is_warning and check.is_quick
+            if check.name in ignored or (only_quick and not is_quick_warning):
                 continue
-            found = check.find(split)
-            if len(found.items):
+            objection = check.find(checked)
+            if len(objection.items):
                 findings.append(
                     Finding(
                         check=check.name,
-                        level="warning" if matters else "note",
-                        split=split.name,
-                        n=split.split.n,
-                        items=found.items,
-                        message=check.message + found.detail,
+                        level="warning" if is_warning else "note",
+                        split=checked.name,
+                        n=checked.split.n,
+                        items=objection.items,
+                        message=check.message + objection.detail,
                     )
                 )
     return findings

@@ -46,9 +46,9 @@ class DataColumn:
 
     @cached_property
     def non_numbers(self) -> frozenset[str]:
-        """Its cells that are neither empty nor numbers.
+        """The distinct cells of the column that are neither empty nor numbers.
 
-        A number with a decimal comma counts as a number; the reader refuses it.
+        A number with a decimal comma counts as a number here.
         """
         numbers = {
             cell
@@ -82,38 +82,51 @@ class DataColumn:
 
     @property
     def is_id(self) -> bool:
-        """Whether it numbers the rows, or is called so."""
+        """Whether the column identifies the rows.
+
+        It does if its name says so, such as ``pair_ID`` or ``index``, or if it has another whole
+        number in each row.
+        """
+        # In lower case, without blanks and signs; a column without a header has its position.
         name = plain_name(self.key) if isinstance(self.key, str) else ""
         if name.endswith("id") or name in ("index", "idx", "unnamed0", "row", "n", "no", "number"):
             return True
-        # In one or two rows distinct cells show nothing.
-        has_distinct_cells = 2 < len(self.cells) == len(self.distinct_cells)
+        n_cells = len(self.cells)
+        # In one or two rows it may be by chance that all cells differ.
+        has_distinct_cells = n_cells > 2 and n_cells == len(self.distinct_cells)
         return self.is_number and not self.has_fractions and has_distinct_cells
 
     @property
     def is_labels(self) -> bool:
-        """Whether it holds few short texts or whole numbers, each repeatedly."""
+        """Whether the column looks like labels: few short texts or whole numbers, each repeatedly.
+
+        It has two or more distinct cells, but at most ``MAX_CLASSES``, and at most half as many as
+        rows. No cell is empty or a fraction, and the cells are short texts.
+        """
         n_cells = len(self.cells)
-        # Each class occurs twice on average. In a short column, two classes are enough if one of
-        # them is repeated.
-        max_repeated = max(2, n_cells // 2)
-        max_classes = min(MAX_CLASSES, max_repeated, n_cells - 1)
+        # In a column of three cells, two classes are enough if one of them is repeated.
+        max_repeated_classes = max(2, n_cells // 2)
+        max_classes = min(MAX_CLASSES, max_repeated_classes, n_cells - 1)
         if not 2 <= len(self.distinct_cells) <= max_classes:
             return False
-        # A column with empty cells is a remark on some rows.
-        has_gaps = not all(self.distinct_cells)
-        return not has_gaps and not self.has_fractions and self.mean_words <= MAX_LABEL_WORDS
+        # A column with empty cells is of remarks on some rows.
+        has_empty_cells = "" in self.distinct_cells
+        if has_empty_cells or self.has_fractions:
+            return False
+        return self.mean_words <= MAX_LABEL_WORDS
 
 
 def has_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether the first of these rows names the columns of the others.
+    """Return whether the first row of a table is a header: it names the columns of the others.
 
-    It does if none of its cells is a number or a cell of its own column below, and one column is of
-    numbers, of labels, or has a usual name.
+    It is one if none of its cells is a number or occurs in its own column below, and if besides one
+    column is of numbers, or of labels, or has a usual name such as ``score``. A single row is one
+    if it has a usual name.
 
     Args:
         rows: The cells of each row, at least one row.
     """
+    # The names, if it is a header.
     names = [cell.strip() for cell in rows[0]]
     if not any(names) or any(map(_NUMBER.fullmatch, names)):
         return False
@@ -123,7 +136,7 @@ def has_header(rows: Sequence[Sequence[str]]) -> bool:
         DataColumn(position, cells) for position, cells in enumerate(zip(*rows[1:], strict=False))
     ]
     named_columns = list(zip(names, columns, strict=False))
-    # A name does not occur among its own column's cells; a value of a first row of data may.
+    # The name of a column is not one of its cells; a cell of a first row of data may occur again.
     if any(name in column.distinct_cells for name, column in named_columns if name):
         return False
     for name, column in named_columns:
@@ -154,12 +167,20 @@ class RecognisedSentences(NamedTuple):
 def recognise_sentences(
     columns: Sequence[DataColumn], column_by_role: Mapping[str, ColumnKey], *, where: str
 ) -> RecognisedSentences:
-    """Find the columns of the sentences by their names, or else by their texts.
+    """Find the column of single sentences, or the two of pairs.
+
+    * Columns that the user gives, or that have usual names, count first.
+    * One usual name does not suffice if the user gives a column of gold scores: these are of pairs.
+    * Else the columns with the longest texts are chosen.
 
     Args:
         columns: All columns.
-        column_by_role: Columns that the user has given, by their role.
-        where: The beginning of a message.
+        column_by_role: Columns that the user has given, as names or positions, by role:
+            ``sentence``, ``sentence1``, ``sentence2``, ``gold``, ``label``.
+        where: What messages of errors begin with, such as the path of the file.
+
+    Returns:
+        The name or position of each column, and what is unsure in the choice, one line each.
 
     Raises:
         CardError: The given columns contradict each other.
@@ -170,7 +191,8 @@ def recognise_sentences(
     try:
         keys = find_sentences(header, column_by_role, where=where)
     except CardError:
-        # A user who names one sentence of a pair must name the other.
+        # A user who names one sentence of a pair must name the other. Otherwise no columns have
+        # usual names, or too many, and texts decide below.
         if "sentence1" in column_by_role or "sentence2" in column_by_role:
             raise
     else:
@@ -185,8 +207,8 @@ def recognise_sentences(
             names = format_names([repr(key) for key in other_texts])
             doubts.append(f"column {keys[0]!r}: taken for the sentence, {names} for other text")
             return RecognisedSentences(keys, doubts)
-    # No names of columns, or several, are usual ones, or a score needs a pair: texts decide.
-    keys = _choose_sentences(columns, {*column_by_role.values()}, where, doubts)
+    keys_with_other_role = set(column_by_role.values())
+    keys = _choose_sentences(columns, keys_with_other_role, where, doubts)
     return RecognisedSentences(keys, doubts)
 
 
@@ -197,49 +219,55 @@ def choose_roles(
     where: str,
     labels: bool = False,
 ) -> RecognisedRoles:
-    """Choose the columns of the sentences and of the score or label.
+    """Choose the columns of the sentences, and that of the target: a gold score or a label.
 
     Args:
         columns: All columns.
-        column_by_role: Columns that the user has given, by their role; they are not doubted.
-        where: The beginning of a message.
+        column_by_role: Columns that the user has given, as names or positions, by role; they are
+            not doubted.
+        where: What messages of errors begin with, such as the path of the file.
         labels: Whether the target is a label, whatever it looks like.
+
+    Returns:
+        The columns, with whether the target is a gold score, and what is unsure in the choice, one
+        line each.
 
     Raises:
         CardError: The given columns contradict each other.
         DataError: No column fits a role; the message names the parameter that gives one.
     """
     header = [column.key for column in columns if isinstance(column.key, str)]
-    sentences, doubts = recognise_sentences(columns, column_by_role, where=where)
-    is_pair = len(sentences) == 2
+    sentence_keys, doubts = recognise_sentences(columns, column_by_role, where=where)
+    is_pair = len(sentence_keys) == 2
     if "gold" in column_by_role and not is_pair:
         raise CardError(
-            f"{where}: a score is of two sentences, but only {sentences[0]!r} holds any; "
+            f"{where}: a score is of two sentences, but only {sentence_keys[0]!r} holds any; "
             "name both with `columns=sentence1=NAME,sentence2=NAME`, or the values as a label"
         )
     given_target = column_by_role.get("gold", column_by_role.get("label"))
     if given_target is not None:
-        roles = ColumnRoles(sentences, given_target, is_gold="gold" in column_by_role)
+        roles = ColumnRoles(sentence_keys, given_target, is_gold="gold" in column_by_role)
         return RecognisedRoles(roles, doubts)
-    candidates = [column for column in columns if column.key not in sentences and column.cells]
+    candidates = [column for column in columns if column.key not in sentence_keys and column.cells]
+    # A gold score is the similarity of two sentences.
     may_be_gold = is_pair and not labels
-    target_names = (*GOLD_NAMES, *LABEL_NAMES) if is_pair else LABEL_NAMES
+    usual_names = (*GOLD_NAMES, *LABEL_NAMES) if is_pair else LABEL_NAMES
     target = _choose_target(
         candidates,
-        columns_called(header, names=target_names),
+        columns_called(header, names=usual_names),
         doubts,
         numbers_first=may_be_gold,
     )
     if target is None:
         names = format_names([str(column.key) for column in columns])
         # A single sentence, found by its usual name, may be one of a pair.
-        targets = "scores or labels" if is_pair else f"labels of the sentence {sentences[0]!r}"
+        targets = "scores or labels" if is_pair else f"labels of the sentence {sentence_keys[0]!r}"
         raise DataError(
             f"{where}: no column holds {targets} (has {names}); "
             "name it with `columns=gold=NAME` or `columns=label=NAME`"
         )
-    is_gold = may_be_gold and _has_scores(target, doubts)
-    return RecognisedRoles(ColumnRoles(sentences, target.key, is_gold=is_gold), doubts)
+    is_gold = may_be_gold and _is_score_column(target, doubts)
+    return RecognisedRoles(ColumnRoles(sentence_keys, target.key, is_gold=is_gold), doubts)
 
 
 def _choose_target(
@@ -249,12 +277,15 @@ def _choose_target(
     *,
     numbers_first: bool,
 ) -> DataColumn | None:
-    """Choose the column of the score or label, and add a doubt if the choice is unsure.
+    """Choose the column of the target, a score or a label.
+
+    Columns with a usual name, such as ``score`` or ``label``, count first; if there are none, those
+    whose cells look like scores or labels.
 
     Args:
         candidates: The columns that hold no sentences.
-        target_names: Those of them with a usual name of scores or labels.
-        doubts: A list to which doubts are added.
+        target_names: The names of those columns that have a usual name of scores or labels.
+        doubts: A list to which a line is added if the choice is unsure.
         numbers_first: Prefer numbers to labels.
 
     Returns:
@@ -265,11 +296,10 @@ def _choose_target(
         for column in candidates
         if column.key in target_names and (column.is_number or column.mean_words <= MAX_LABEL_WORDS)
     ]
-    unnamed_targets = _rank_targets(
-        [column for column in candidates if not column.is_id], numbers_first=numbers_first
-    )
+    columns_but_ids = [column for column in candidates if not column.is_id]
+    unnamed_columns = _rank_targets(columns_but_ids, numbers_first=numbers_first)
     # Columns without a usual name count only if no column has one.
-    alternatives = named_columns or unnamed_targets
+    alternatives = named_columns or unnamed_columns
     # Named columns may hold neither numbers nor labels; then the first of them is chosen.
     ranked = _rank_targets(named_columns, numbers_first=numbers_first) or alternatives
     if not ranked:
@@ -286,39 +316,43 @@ def _choose_target(
 def _choose_sentences(
     columns: Sequence[DataColumn], excluded: set[ColumnKey], where: str, doubts: list[str]
 ) -> tuple[ColumnKey, ...]:
-    """Choose the one or two columns with the longest texts, and add a doubt.
+    """Choose the one or two columns with the longest texts as those of the sentences.
 
     Columns of a single word a cell are chosen only if none has longer texts.
 
     Args:
         columns: All columns.
-        excluded: Columns that have another role.
-        where: The beginning of a message.
-        doubts: A list to which doubts are added.
+        excluded: The names or positions of columns that are not of sentences.
+        where: What messages of errors begin with, such as the path of the file.
+        doubts: A list to which a line on the choice is added.
 
     Returns:
-        The keys of one or two columns, in the order of the table.
+        The names or positions of one or two columns, in the order of the table.
 
     Raises:
         DataError: No column holds text.
     """
-    text_columns = [
+    possible_columns = [
         column
         for column in columns
         if not (column.is_number or column.is_labels or column.key in excluded)
     ]
-    texts = [column for column in text_columns if column.is_text]
-    if not texts:
-        texts = [column for column in text_columns if column.mean_words and not column.is_id]
-    if not texts:
+    # Columns whose cells have two words or more on average.
+    text_columns = [column for column in possible_columns if column.is_text]
+    if not text_columns:
+        text_columns = [
+            column for column in possible_columns if column.mean_words and not column.is_id
+        ]
+    if not text_columns:
         names = format_names([str(column.key) for column in columns])
         raise DataError(
             f"{where}: no column holds sentences (has {names}); name them with "
             "`columns=sentence1=NAME,sentence2=NAME` or `columns=sentence=NAME`"
         )
-    longest = sorted(texts, key=lambda column: column.mean_words, reverse=True)[:2]
+    longest = sorted(text_columns, key=lambda column: column.mean_words, reverse=True)[:2]
     keys = tuple(column.key for column in columns if column in longest)
-    origin = f" of the {len(texts)} columns of text" if len(texts) > 2 else ""
+    n_texts = len(text_columns)
+    origin = f" of the {n_texts} columns of text" if n_texts > 2 else ""
     plural = "s" if len(keys) > 1 else ""
     names = format_names(list(map(repr, keys)))
     doubts.append(f"column{plural} {names}{origin}: taken for the sentence{plural}")
@@ -326,12 +360,16 @@ def _choose_sentences(
 
 
 def _rank_targets(columns: Sequence[DataColumn], *, numbers_first: bool) -> list[DataColumn]:
-    """Return the columns that may hold scores or labels, the best first.
+    """Return those columns whose cells look like scores or labels, the best first.
+
+    * If numbers come first and there are columns of numbers, only these are returned, columns with
+      fractions before columns of whole numbers.
+    * Else they are the columns that look like labels. Those of numbers are returned only if no
+      others look so.
 
     Args:
-        columns: The columns.
-        numbers_first: Return numbers only, fractions before whole numbers, if there are any.
-            Otherwise labels that are no numbers come before those that are.
+        columns: The columns to choose from.
+        numbers_first: Whether columns of numbers come first.
     """
     numbers = [column for column in columns if column.is_number]
     if numbers_first and numbers:
@@ -340,15 +378,18 @@ def _rank_targets(columns: Sequence[DataColumn], *, numbers_first: bool) -> list
     return [column for column in labels if not column.is_number] or labels
 
 
-def _has_scores(column: DataColumn, doubts: list[str]) -> bool:
-    """Return whether a pair's target is a score, no label, and add a doubt if that is unsure.
+def _is_score_column(column: DataColumn, doubts: list[str]) -> bool:
+    """Return whether the targets of pairs are scores, or else labels.
 
-    Fractions are scores, texts are not. Whole numbers are scores unless there are MAX_CLASSES at
-    most in a column that is called like labels, or two at most in one not called like scores.
+    * Texts are labels. Numbers with fractions are scores.
+    * Whole numbers in a column that is called like labels are scores only if more than
+      ``MAX_CLASSES`` distinct ones are in it.
+    * Two distinct whole numbers, or one, are labels, unless the column is called like scores.
+    * All other whole numbers are scores.
 
     Args:
-        column: The column of the target.
-        doubts: A list to which a doubt is added.
+        column: The column of the targets.
+        doubts: A list to which a line is added if the answer is unsure.
     """
     if not column.is_number:
         return False
@@ -398,16 +439,17 @@ class SplitTables:
         return list({table.path: table for table in tables}.values())
 
     def columns(self) -> list[DataColumn]:
-        """Return the columns of all splits together, an absent cell as an empty text.
+        """Return the columns of all splits together.
 
-        If rows differ in length, only the columns that all rows have are returned. Columns without
-        a header have their position as key.
+        A column has its name as ``key``, or its position if the tables have no header. A cell that
+        holds neither text nor a number is an empty text. If rows differ in length, only the columns
+        that all rows have are returned.
         """
         tables = self.distinct_tables()
         rows = [row for table in tables for row in table.rows]
-        # Cells beyond are not read, of which find_tables adds a doubt.
-        width = min(map(len, rows))
-        keys: Sequence[ColumnKey] = tables[0].header[:width] or range(width)
+        # Further cells are not read; find_tables() has told the user so.
+        n_columns = min(map(len, rows))
+        keys: Sequence[ColumnKey] = tables[0].header[:n_columns] or range(n_columns)
         return [
             DataColumn(key, [row[position] or "" for row in rows])
             for position, key in enumerate(keys)
@@ -422,7 +464,14 @@ class SplitFiles(NamedTuple):
 
 
 def find_tables(source: Path) -> SplitTables:
-    """Read the tables of a file, or of a folder with the files of splits.
+    """Read a table and divide it into splits, or read the table of each split in a folder.
+
+    Args:
+        source: A file, or a folder whose files have names such as train, dev and test.
+
+    Returns:
+        The tables of each split; they may be one table, with a column that has the split of each
+        row. And what is unsure in them, one line each.
 
     Raises:
         DataError: There is no such file or folder, its files are not clearly of splits, or a table
@@ -442,12 +491,14 @@ def find_tables(source: Path) -> SplitTables:
     tables = list(chain.from_iterable(tables_by_split.values()))
     # Rows that are longer are accepted in tab-separated text without a header.
     problems = filter(None, [table.describe_uneven_rows(with_longer=True) for table in tables])
-    if message := "; ".join(problems):
+    message = "; ".join(problems)
+    if message:
         raise DataError(message)
     doubts = list(files.doubts)
     first_table = tables[0]
     for table in tables:
         _check_same_header(table, first_table)
+        # Position of a row -> its number of cells.
         longer_rows = table.uneven_rows()
         if longer_rows:
             row, n_fields = next(iter(longer_rows.items()))
@@ -474,14 +525,14 @@ def _read_guessed_table(path: Path) -> TextTable:
 
 
 def _check_same_header(table: TextTable, first_table: TextTable) -> None:
-    """Check that a table has the columns of the first one, in its order.
+    """Check that a table has the same names of columns as the first table, in the same order.
 
     Args:
-        table: The table.
-        first_table: The first table of the dataset.
+        table: A table of a dataset.
+        first_table: The first table of that dataset.
 
     Raises:
-        DataError: The columns differ, or only one of the two has a header.
+        DataError: The names differ, or only one of the two has a header.
     """
     if list(table.header) == list(first_table.header):
         return
@@ -500,65 +551,80 @@ def splits_in_name(name: str) -> list[str]:
 
 
 def _find_split_files(folder: Path) -> SplitFiles:
-    """Find the tables of splits in a folder by their names.
+    """Find the files of each split in a folder by their names.
+
+    A file whose name has a word of one split, such as ``train`` or ``dev``, is of that split. A
+    single file without such a word is not divided into splits.
+
+    Returns:
+        The files of each split, and a line on those that were left out.
 
     Raises:
         DataError: There are no tables, none has the name of a split, or several may be one split.
     """
-    tables = sorted(
+    table_paths = sorted(
         path
         for path in folder.iterdir()
         if path.suffix.lower() in TABLE_SUFFIXES and path.is_file()
     )
-    if not tables:
+    if not table_paths:
         raise DataError(
             f"{folder}: has no table ({', '.join(TABLE_SUFFIXES)}); "
             "give a file, or the folder that has them"
         )
     paths_by_split: dict[str, list[Path]] = {}
-    for path in tables:
+    for path in table_paths:
         splits = splits_in_name(path.stem)
         if len(splits) == 1:
             paths_by_split.setdefault(splits[0], []).append(path)
-    if not paths_by_split and len(tables) == 1:
-        return SplitFiles({NO_SPLIT: tables}, doubts=[])
+    if not paths_by_split and len(table_paths) == 1:
+        return SplitFiles({NO_SPLIT: table_paths}, doubts=[])
     if not paths_by_split:
-        names = format_names([path.name for path in tables])
+        names = format_names([path.name for path in table_paths])
         raise DataError(
-            f"{folder}: none of its {len(tables)} tables has train, dev or test in its name "
+            f"{folder}: none of its {len(table_paths)} tables has train, dev or test in its name "
             f"({names}); give one file, or rename them"
         )
     for split, paths in paths_by_split.items():
         # The numbered parts of a split have the same name but for the number.
-        if len({re.sub(r"\d+", "0", path.name) for path in paths}) > 1:
+        names_without_numbers = {re.sub(r"\d+", "0", path.name) for path in paths}
+        if len(names_without_numbers) > 1:
             names = format_names([path.name for path in paths])
             raise DataError(
                 f"{folder}: several files may be the split {split} ({names}); "
                 "leave one in the folder"
             )
     used_paths = list(chain.from_iterable(paths_by_split.values()))
-    omitted = [path.name for path in tables if path not in used_paths]
-    ordered = {split: paths_by_split[split] for split in SPLIT_NAMES if split in paths_by_split}
-    return SplitFiles(ordered, describe_omitted(omitted))
+    omitted_names = [path.name for path in table_paths if path not in used_paths]
+    # In the order train, validation, test.
+    ordered_paths = {
+        split: paths_by_split[split] for split in SPLIT_NAMES if split in paths_by_split
+    }
+    return SplitFiles(ordered_paths, describe_omitted(omitted_names))
 
 
 def describe_omitted(names: Sequence[str]) -> list[str]:
-    """Return a note on files or splits of the Hub that were not recognised; empty if none."""
+    """Return a list with one note on files or Hub splits that were left out; empty without any."""
     return [f"left out, for their names are of no split: {format_names(names)}"] if names else []
 
 
 def _divide_by_column(split_tables: SplitTables) -> SplitTables:
-    """Divide one table into splits by a column, whatever its name, that holds names of splits only.
+    """Find a column with the split of each row, and divide a table into these splits.
+
+    The column may have any name. All its cells are names of splits, such as ``train`` or ``dev``,
+    at least two, and no two of them are names of the same split.
 
     Args:
         split_tables: One table, not divided into splits.
 
     Returns:
         The same table under each split, with the column that tells them apart; the argument itself
-        if there is no such column, or it holds one split only.
+        if there is no such column.
     """
+    # The only table of the only split.
     ((table,),) = split_tables.tables.values()
     for column in split_tables.columns():
+        # Cell of the column -> our name of the split.
         split_by_value = {
             value: split
             for split, names in SPLIT_NAMES.items()
@@ -566,9 +632,10 @@ def _divide_by_column(split_tables: SplitTables) -> SplitTables:
             if value.casefold() in names
         }
         splits = set(split_by_value.values())
-        has_only_splits = {*split_by_value} == column.distinct_cells
-        # Two names of one split, such as dev and val, would leave it open what each row belongs to.
-        if has_only_splits and len(splits) == len(split_by_value) > 1:
+        has_only_split_names = set(split_by_value) == column.distinct_cells
+        # Names of one split, such as dev and val, may be of two different ones to their author.
+        has_one_name_per_split = len(splits) == len(split_by_value)
+        if has_only_split_names and has_one_name_per_split and len(splits) > 1:
             return replace(
                 split_tables,
                 tables={split: [table] for split in SPLIT_NAMES if split in splits},

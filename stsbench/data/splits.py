@@ -47,7 +47,7 @@ class _Sentences:
     def digest(self) -> str:
         """The sha256 of sentences and targets in order, without names of subsets and classes."""
         targets = map(repr, getattr(self, self.target_column).tolist())
-        return _digest(zip(*self.sides, targets, strict=True))
+        return _rows_sha256(zip(*self.sides, targets, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ class CaptionSplit(_Sentences):
     def digest(self) -> str:
         """The sha256 of captions, their images and the image features."""
         features = hashlib.sha256(np.ascontiguousarray(self.image_features).tobytes()).hexdigest()
-        return _digest([(super().digest, features)])
+        return _rows_sha256([(super().digest, features)])
 
 
 MAX_NEGATIVES = 6
@@ -133,7 +133,7 @@ class ContrastSplit(_Sentences):
     @cached_property
     def digest(self) -> str:
         """The sha256 of the sentences in order."""
-        return _digest(zip(*self.sides, strict=True))
+        return _rows_sha256(zip(*self.sides, strict=True))
 
 
 Split = PairSplit | LabelledSplit | LabelledPairSplit | CaptionSplit | ContrastSplit
@@ -142,8 +142,8 @@ Split = PairSplit | LabelledSplit | LabelledPairSplit | CaptionSplit | ContrastS
 _SEPARATOR_OR_ESCAPE = re.compile("[\x1b\x1e\x1f]")
 
 
-def _digest(rows: Iterable[Sequence[str]]) -> str:
-    """Return the sha256 of rows in order."""
+def _rows_sha256(rows: Iterable[Sequence[str]]) -> str:
+    """Return the sha256 of rows of texts in order."""
     sha256 = hashlib.sha256()
     for row in rows:
         sha256.update(row_bytes(row))
@@ -151,26 +151,27 @@ def _digest(rows: Iterable[Sequence[str]]) -> str:
 
 
 def row_bytes(row: Sequence[str]) -> bytes:
-    """Return the bytes to hash for a row of at least one field.
+    """Return the bytes to hash for a row of at least one text.
 
-    No two rows share them, nor do two lists of rows. A unit separator stands between fields and a
-    record separator after the row. If a field contains one of them, or the escape character, each
-    is preceded by an escape character.
+    Different rows have different bytes, and so have different lists of rows. The texts are
+    separated by ASCII's unit separator, and the row ends in its record separator. If a text has one
+    of these characters or the escape character in it, an escape character is put before that.
     """
     line = "\x1f".join(row)
-    n_between_fields = len(row) - 1
-    has_any_within_field = len(_SEPARATOR_OR_ESCAPE.findall(line)) > n_between_fields
-    if has_any_within_field:
-        line = "\x1f".join(_SEPARATOR_OR_ESCAPE.sub("\x1b\\g<0>", field) for field in row)
+    n_separators = len(row) - 1
+    # findall() finds the separators between texts too.
+    needs_escapes = len(_SEPARATOR_OR_ESCAPE.findall(line)) > n_separators
+    if needs_escapes:
+        line = "\x1f".join(_SEPARATOR_OR_ESCAPE.sub("\x1b\\g<0>", text) for text in row)
     return line.encode("utf-8", "surrogatepass") + b"\x1e"
 
 
 def check_form(split: object, *, where: str) -> None:
-    """Check types, lengths and ranges of the columns that a reader, ours or a user's, returned.
+    """Check the columns of a split: their types, their lengths and the ranges of their numbers.
 
     Args:
-        split: The object that the reader returned.
-        where: The beginning of a message.
+        split: What a function that reads the files of a task returned; a user may have written it.
+        where: What messages of errors begin with: the task, the split and its source.
 
     Raises:
         DataError: It is no split, or a column of it is not valid.
@@ -181,11 +182,12 @@ def check_form(split: object, *, where: str) -> None:
             f"{where}: the reader returned a {type(split).__name__}, "
             f"a split is one of {class_names}"
         )
+    # The names of the attributes with sentences.
     first_column, *further_columns = split.text_columns
-    # The length of the first column is that of the split, so it can only be checked in the others.
+    # The number of items, split.n, is the length of the first column.
     _check_texts(getattr(split, first_column), where, first_column)
-    for name in further_columns:
-        _check_texts(getattr(split, name), where, name, n=split.n)
+    for column_name in further_columns:
+        _check_texts(getattr(split, column_name), where, column_name, n=split.n)
     if isinstance(split, PairSplit):
         _check_array(split.gold, where, name="gold", dtype=np.float64, shape=(split.n,))
         _check_rows(
@@ -204,18 +206,18 @@ def check_form(split: object, *, where: str) -> None:
             raise DataError(
                 f"{where}: {len(split.negatives)} columns of negatives, not 1 to {MAX_NEGATIVES}"
             )
-        for column in split.negatives:
-            _check_texts(column, where, name="negatives", n=split.n)
+        for texts in split.negatives:
+            _check_texts(texts, where, name="negatives", n=split.n)
     else:
         _check_labels(split, where)
 
 
 def _check_labels(split: LabelledSplit | LabelledPairSplit, where: str) -> None:
-    """Check the arrays of labels and classes: distinct names, and each label one of them.
+    """Check that names of classes are distinct, and that each label is the number of a class.
 
     Args:
         split: The split. Without names of classes any label from 0 up is valid.
-        where: The beginning of a message.
+        where: What messages of errors begin with.
 
     Raises:
         DataError: A column is of the wrong type, a name occurs twice, or a label is of no class.
@@ -224,6 +226,7 @@ def _check_labels(split: LabelledSplit | LabelledPairSplit, where: str) -> None:
     _check_texts(split.classes, where, name="classes")
     if len(set(split.classes)) < len(split.classes):
         raise DataError(f"{where}: a class is named twice ({', '.join(split.classes)[:200]})")
+    # Any number of classes is valid without names.
     n_classes = len(split.classes) or np.inf
     is_valid = (split.labels >= 0) & (split.labels < n_classes)
     _check_rows(
@@ -239,16 +242,16 @@ def _check_images(split: CaptionSplit, where: str) -> None:
     """Check that the image features are finite, and that each caption is of one of the images.
 
     Args:
-        split: The split, as a reader returned it.
-        where: The beginning of a message.
+        split: The split; a user's function may have made it, with objects of any type.
+        where: What messages of errors begin with.
 
     Raises:
         DataError: A column is of the wrong type or shape, or a value is not valid.
     """
     features = split.image_features
     images = split.image_of_caption
-    # A user's reader may return anything, also an object without a shape. Any number of images and
-    # features is valid; a shape of more or fewer than two axes differs from these two numbers.
+    # Any number of images and of features is valid, but the array must have these two axes. Zeros
+    # stand for axes that it lacks, so that its shape then differs from the valid one.
     actual_shape = getattr(features, "shape", ())
     n_images, n_features = (*actual_shape, 0, 0)[:2]
     _check_array(
@@ -256,6 +259,7 @@ def _check_images(split: CaptionSplit, where: str) -> None:
     )
     is_finite = np.isfinite(features).all(axis=1)
     if not is_finite.all():
+        # argmin() finds the first False.
         raise DataError(f"{where}: the features of image {np.argmin(is_finite)} are not finite")
     _check_array(images, where, name="image_of_caption", dtype=np.int64, shape=(split.n,))
     is_valid = (images >= 0) & (images < len(features))
@@ -272,16 +276,16 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _check_texts(values: object, where: str, name: str, n: int | None = None) -> None:
-    """Check that a column is a list of texts that UTF-8 can hold.
+    """Check that a column is a list of texts that can be written in UTF-8.
 
     Args:
-        values: The column, of any type.
-        where: The beginning of the message.
-        name: The name of the column.
-        n: Its length; None if any length is valid.
+        values: The column, an object of any type.
+        where: What the message begins with.
+        name: The name of the column, for the message.
+        n: The length that it must have; None if any length is valid.
 
     Raises:
-        DataError: It is not; names the first row that is wrong.
+        DataError: It is no such list; the message names the first row that is wrong.
     """
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise DataError(f"{where}: {name} is of type {type(values).__name__}, not a list of texts")
@@ -302,14 +306,14 @@ def _check_array(
     """Check that a column is an array of a type and shape.
 
     Args:
-        values: The column, of any type.
-        where: The beginning of the message.
-        name: The name of the column.
-        dtype: The type of its numbers.
-        shape: Its shape.
+        values: The column, an object of any type.
+        where: What the message begins with.
+        name: The name of the column, for the message.
+        dtype: The type that its numbers must have.
+        shape: The shape that it must have.
 
     Raises:
-        DataError: It is not.
+        DataError: It is no array of this type and shape.
     """
     if not isinstance(values, np.ndarray):
         raise DataError(f"{where}: {name} is of type {type(values).__name__}, not an array")
@@ -327,14 +331,17 @@ def _check_rows(
     name: str,
     requirement: str,
 ) -> None:
-    """Raise DataError that names the first value that is not valid, if there is one.
+    """Check that the numbers of all rows are valid.
 
     Args:
-        is_valid: Whether each value is valid, of shape (n,).
-        values: The values, of shape (n,).
-        where: The beginning of the message.
-        name: A value as the message names it.
-        requirement: A valid value as the message describes it.
+        is_valid: Whether each number is valid, (n,).
+        values: The numbers, (n,).
+        where: What the message begins with.
+        name: What the message calls a number, for example ``gold score``.
+        requirement: What the message says of valid ones, for example ``a finite number``.
+
+    Raises:
+        DataError: A number is not valid; the message names the first such row.
     """
     if not is_valid.all():
         # The first False.
@@ -343,31 +350,31 @@ def _check_rows(
 
 
 def check_file(path: Path, section: FileSection) -> None:
-    """Check a file's lines and sha256 against its section in the card.
+    """Check that a file has the number of lines and the sha256 that a task's card says.
 
     Args:
         path: The file.
-        section: The facts of the file in the card.
+        section: What the card says of the file; a fact that it lacks is not checked.
 
     Raises:
-        DataError: The file differs from them.
+        DataError: The file differs from the card.
     """
     check_lines(path, section)
-    if difference := describe_difference(path, section.sha256):
+    mismatch = describe_hash_mismatch(path, section.sha256)
+    if mismatch:
         raise DataError(
-            f"{path}: {difference}; "
-            "restore the file, or correct the card where the data are your own"
+            f"{path}: {mismatch}; restore the file, or correct the card where the data are your own"
         )
 
 
 def check_lines(path: Path, section: FileSection) -> None:
-    """Check the number of lines of a file against its section in the card.
+    """Check that a file has the number of lines that a task's card says.
 
     The last line counts whether or not it ends in a newline.
 
     Args:
         path: The file.
-        section: The facts of the file in the card; one without a number of rows is not checked.
+        section: What the card says of the file; without a number of rows it is not checked.
 
     Raises:
         DataError: The file has another number of lines.
@@ -375,34 +382,34 @@ def check_lines(path: Path, section: FileSection) -> None:
     if section.rows is None:
         return
     content = path.read_bytes()
-    # The last line has no newline; an empty file has no line.
-    has_open_end = content[-1:] not in (b"", b"\n")
-    _check_fact(
-        str(path), name="lines", actual=content.count(b"\n") + has_open_end, expected=section.rows
-    )
+    n_lines = content.count(b"\n")
+    has_line_without_newline = content[-1:] not in (b"", b"\n")
+    if has_line_without_newline:
+        n_lines += 1
+    _check_fact(str(path), name="lines", actual=n_lines, expected=section.rows)
 
 
-def describe_difference(path: Path, sha256: str) -> str:
-    """Return how a file's bytes differ from those with a hash; empty if they do not.
+def describe_hash_mismatch(path: Path, sha256: str) -> str:
+    """Return text that says how a file's sha256 differs from that in a card.
+
+    It is empty if they are equal, or if the card has none. The text is the end of a sentence that
+    begins with the file. It says so if only line ends differ.
 
     Args:
         path: The file.
-        sha256: The hash in the card; empty if the card has none, and then nothing differs.
-
-    Returns:
-        Part of a sentence. It says so if only line ends differ.
+        sha256: The hash in the card; empty if the card has none.
     """
     if not sha256:
         return ""
-    digest = file_sha256(path)
-    if digest == sha256:
+    actual_sha256 = file_sha256(path)
+    if actual_sha256 == sha256:
         return ""
     # Git or an editor may have changed the line ends.
-    digest_with_newlines = hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
+    content_with_newlines = path.read_bytes().replace(b"\r\n", b"\n")
     reason = (
         "its line ends are CRLF"
-        if digest_with_newlines == sha256
-        else f"sha256 {digest[:12]}, card {sha256[:12]}"
+        if hashlib.sha256(content_with_newlines).hexdigest() == sha256
+        else f"sha256 {actual_sha256[:12]}, card {sha256[:12]}"
     )
     return f"differs from the file that its card names ({reason})"
 
@@ -419,16 +426,17 @@ def check_split(
     gold_range: tuple[float, float] | None = None,
     where: str,
 ) -> None:
-    """Check the form of a split that a reader returned, and each fact of it in its card.
+    """Check that a split is valid, and that it is as its task's card says.
 
     Args:
-        split: The split.
-        section: The facts of the split in the card.
+        split: The split, as it was read.
+        section: What the card says of the split: its numbers of rows, of characters and so on. A
+            fact that it lacks is not checked.
         gold_range: The lowest and the highest gold score that the task has; None for any.
-        where: The beginning of a message.
+        where: What messages of errors begin with: the task, the split and its source.
 
     Raises:
-        DataError: The split is not valid, or differs from a fact.
+        DataError: The split is not valid, or differs from the card.
     """
     check_form(split, where=where)
     _check_fact(where, name="rows", actual=split.n, expected=section.n)
@@ -440,6 +448,7 @@ def check_split(
     )
     if isinstance(split, PairSplit):
         _check_gold(split, section, gold_range, where)
+        # Some sources of a task lack its subsets, or its pairs without a gold score (ungraded).
         subsets = section.subsets if split.subsets_known else {}
         _check_fact(
             where,
@@ -447,7 +456,7 @@ def check_split(
             actual=dict(Counter(split.subset)),
             expected=subsets or None,
         )
-        # Each ungraded pair has two sentences.
+        # The list of ungraded sentences has two of each pair.
         n_ungraded = section.ungraded if split.ungraded_known else None
         _check_fact(
             where,
@@ -471,9 +480,9 @@ def _check_gold(
 
     Args:
         split: The pairs.
-        section: The facts of the split in the card; its mean may be None.
+        section: What the card says of the split; a mean of None is not checked.
         gold_range: The lowest and the highest possible score; None for any.
-        where: The beginning of a message.
+        where: What messages of errors begin with.
 
     Raises:
         DataError: A score is outside, or the mean is off by more than 1e-6.
@@ -492,13 +501,16 @@ def _check_gold(
 
 
 def _check_fact(where: str, name: str, actual: object, expected: object) -> None:
-    """Raise DataError if a fact of a split or file differs from the card's.
+    """Check that a fact of a split or file, such as its number of rows, is as the card says.
 
     Args:
-        where: The beginning of the message.
+        where: What the message begins with.
         name: What is counted, such as ``rows``.
         actual: What the data have.
         expected: What the card says; None if it says nothing.
+
+    Raises:
+        DataError: They differ.
     """
     if expected not in (None, actual):
         raise DataError(

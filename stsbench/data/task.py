@@ -42,9 +42,9 @@ from stsbench.data.splits import (
     check_file,
     check_lines,
     check_split,
-    describe_difference,
+    describe_hash_mismatch,
 )
-from stsbench.data.task_names import find_ids, known_names
+from stsbench.data.task_names import find_task_or_suite_ids, known_names
 
 PACKAGE_DATA = Path(__file__).parent / "embedded"
 """The folder of data sets that ship with the package."""
@@ -72,14 +72,17 @@ class LoadedSplit:
 def load_split(task: str, card: TaskCard, split: str, *, data: Path | None) -> LoadedSplit:
     """Load one split of a task from the first source that has it, checked against its card.
 
-    The sources are the package, the card's local files and the Hub, in this order. The split has a
-    note if the card does not pin the commit that was read from the Hub.
+    The sources are the package, the card's local files and the Hub, in this order.
 
     Args:
         task: The task's id, for messages.
-        card: The task's card.
+        card: The task's card: what its splits are, and where its files are.
         split: The name of the split.
         data: The user's data folder; None if there is none.
+
+    Returns:
+        The split, its source, and notes for readers of a score. There is a note if the card does
+        not pin the commit that was read from the Hub.
 
     Raises:
         UnknownName: The task has no such split.
@@ -93,11 +96,11 @@ def load_split(task: str, card: TaskCard, split: str, *, data: Path | None) -> L
     if data is not None and not data.is_dir():
         raise SourceError(f"data folder '{data}' does not exist")
     if card.package is not None:
-        packaged = _read_checked(task, card, card.package, split, PACKAGE_DATA)
-        return LoadedSplit(split=packaged, source="package")
+        split_data = _read_and_check_split(task, card, card.package, split, PACKAGE_DATA)
+        return LoadedSplit(split=split_data, source="package")
     if card.local is not None and has_files(card.local, split, data):
-        local = _read_checked(task, card, card.local, split, data)
-        return LoadedSplit(split=local, source="local")
+        split_data = _read_and_check_split(task, card, card.local, split, data)
+        return LoadedSplit(split=split_data, source="local")
     if card.hub is None:
         raise _missing_data_error(task, card, split, data, problem="it is local only")
     load_from_hub = _load_from_archive if card.hub.archive else _load_from_rows
@@ -106,6 +109,7 @@ def load_split(task: str, card: TaskCard, split: str, *, data: Path | None) -> L
     except SourceError as error:
         problem = as_one_line(error.problem)
         raise _missing_data_error(task, card, split, data, problem, error.hint) from error
+    # The revision of what was loaded is a commit; that of the card may be a branch.
     is_pinned = loaded.revision == card.hub.revision
     if loaded.revision is None or is_pinned:
         return loaded
@@ -123,12 +127,15 @@ class SourceFile(NamedTuple):
     section: FileSection
 
 
-def locate(source: FileSource, data: Path | None) -> Path | None:
-    """Return the folder of a source's files; None if it is in the data folder and there is none.
+def source_folder(source: FileSource, data: Path | None) -> Path | None:
+    """Return the folder of a task's files.
 
     Args:
         source: The files in the card; its folder is absolute, or begins at the data folder.
         data: The user's data folder; None if there is none.
+
+    Returns:
+        The folder; None if it is within the data folder, and the user has none.
     """
     if Path(source.folder).is_absolute():
         return Path(source.folder)
@@ -136,16 +143,20 @@ def locate(source: FileSource, data: Path | None) -> Path | None:
 
 
 def source_files(source: FileSource | None, split: str, data: Path | None) -> list[SourceFile]:
-    """Return the files of a split; they need not exist.
+    """Return the files of a split with what the card says of each; they need not exist.
 
     Args:
-        source: The source of the files; without one the list is empty.
+        source: The files in a task's card; None if it has none.
         split: The name of the split.
-        data: The user's data folder; without one the list may be empty, see :func:`locate`.
+        data: The user's data folder; None if there is none.
+
+    Returns:
+        Path and section of the card; empty if the card has no files, or if they are within the data
+        folder and the user has none.
     """
     if source is None:
         return []
-    folder = locate(source, data)
+    folder = source_folder(source, data)
     if folder is None:
         return []
     sections = source.files.get(split, [])
@@ -156,11 +167,11 @@ def has_files(source: FileSource | None, split: str, data: Path | None) -> bool:
     """Return whether every file of a split exists.
 
     Args:
-        source: The files in the card; None, and then there are none.
+        source: The files in a task's card; None if it has none, and then the answer is no.
         split: The name of the split.
         data: The user's data folder; None if there is none.
     """
-    if source is None or locate(source, data) is None:
+    if source is None or source_folder(source, data) is None:
         return False
     return all(file.path.is_file() for file in source_files(source, split, data))
 
@@ -178,14 +189,14 @@ def is_available_locally(card: TaskCard, data: Path | None) -> bool:
 def _missing_data_error(
     task: str, card: TaskCard, split: str, data: Path | None, problem: str, hint: str = ""
 ) -> SourceError:
-    """Return the error for a split without a source, with every way to provide it.
+    """Return the error to raise if no source has a split; it names every way to provide the data.
 
     Args:
         task: The task's id.
         card: The task's card.
         split: The name of the split.
         data: The user's data folder; None if there is none.
-        problem: Why the Hub cannot give it.
+        problem: Why the data cannot be had from the Hub.
         hint: What to do about that; empty if there is nothing to do.
     """
     files_hint = _missing_files_hint(card.local, split, data) if card.local else ""
@@ -196,46 +207,49 @@ def _missing_data_error(
 
 
 def _missing_files_hint(source: FileSource, split: str, data: Path | None) -> str:
-    """Return where to put the local files that a split lacks; empty if it lacks none.
+    """Return text that says where to put the files of a split that are missing.
+
+    It is empty if all files exist.
 
     Args:
-        source: The files in the card.
+        source: The files in the card; their folder is absolute, or begins at the data folder.
         split: The name of the split.
-        data: The user's data folder; without one, all files are missing whose folder is not
-            absolute.
+        data: The user's data folder; None if there is none.
     """
-    folder = locate(source, data)
+    # None if the files are within the data folder, and there is none.
+    folder = source_folder(source, data)
     names = [section.path for section in source.files.get(split, [])]
-    missing = [name for name in names if folder is None or not (folder / name).is_file()]
-    if not missing:
+    missing_names = [name for name in names if folder is None or not (folder / name).is_file()]
+    if not missing_names:
         return ""
-    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    n_more = len(missing_names) - 1
+    more = f" and {n_more} more" if n_more else ""
     needed_folder = folder or f"DIR/{source.folder}"
-    path = f"{needed_folder}/{missing[0]}{more}"
+    path_text = f"{needed_folder}/{missing_names[0]}{more}"
     if Path(source.folder).is_absolute():
-        return f"there is no file {path}; put it there, or change 'folder' in the card"
-    return f"pass `data=DIR` (or set STSBENCH_DATA) with {path}"
+        return f"there is no file {path_text}; put it there, or change 'folder' in the card"
+    return f"pass `data=DIR` (or set STSBENCH_DATA) with {path_text}"
 
 
-def _read_checked(
+def _read_and_check_split(
     task: str, card: TaskCard, source: FileSource, split: str, data: Path | None
 ) -> Split:
-    """Read a split from its files; check its items, and the hash of each file, by the card.
+    """Read a split from its files, and check its items and the hash of each file by the card.
 
     Args:
         task: The task's id, for messages.
         card: The task's card.
         source: The files in the card: those of the package, or the user's.
         split: The name of the split.
-        data: The folder that holds the source's folder; None if that is absolute.
+        data: The folder that the source's folder is in; None if the latter is absolute.
 
     Raises:
         DataError: The files are broken, or differ from the card.
     """
     split_data = _read_files(task, source, split, data)
-    where = f"{task} ({split}) in {locate(source, data)}"
+    where = f"{task} ({split}) in {source_folder(source, data)}"
     check_split(split_data, card.splits[split], gold_range=card.gold_range, where=where)
-    # Hashes come last: the problem that a reader finds says more than "the bytes differ".
+    # Hashes come last: another problem says more to the user than "the bytes differ".
     for path, file_section in source_files(source, split, data):
         check_file(path, file_section)
     return split_data
@@ -246,9 +260,10 @@ def _read_files(task: str, source: FileSource, split: str, data: Path | None) ->
 
     Args:
         task: The task's id, for messages.
-        source: The files and the reader in the card.
+        source: The files in the card, the name of a reader (a function that reads them), and the
+            parameters for it.
         split: The name of the split; a reader with a parameter ``split`` gets it.
-        data: The folder that holds the source's folder.
+        data: The folder that the source's folder is in; None if the latter is absolute.
 
     Raises:
         CardError: The card names no files for the split.
@@ -275,14 +290,16 @@ def _read_files(task: str, source: FileSource, split: str, data: Path | None) ->
 
 
 def _load_from_archive(task: str, card: TaskCard, hub: HubSource, split: str) -> LoadedSplit:
-    """Load a split from the files in an archive of the Hub.
+    """Load a split from the files in an archive (a tar file) on the Hub.
 
-    Its commit and the Hub's own hash vouch for the bytes. A file that is not the one of the card is
-    therefore another edition: if all facts of the card fit, it is scored, with a note.
+    The archive has the Hub's own hash, so its files are not damaged. A file with another sha256
+    than the card says is then another edition of the data. It is accepted, with a note, if the
+    split has the numbers of items and characters, and the mean score or the classes, that the card
+    says.
 
     Args:
         task: The task's id, for messages.
-        card: The task's card; its local files are those that lie in the archive.
+        card: The task's card; its local files are those that are in the archive.
         hub: The section of the card on the Hub.
         split: The name of the split.
 
@@ -294,15 +311,16 @@ def _load_from_archive(task: str, card: TaskCard, hub: HubSource, split: str) ->
     from stsbench.data.hub.rows import fetch_archive
 
     source = _archive_source(task, card.local, hub)
-    root, commit = fetch_archive(hub)
+    archive_folder, commit = fetch_archive(hub)
     where = f"{task} ({split}) in {hub.archive} of the Hub's {hub.repo}"
-    files = source_files(source, split, root)
+    files = source_files(source, split, archive_folder)
     for path, _ in files:
         if not path.is_file():
-            raise SourceError(f"{where}: there is no file {path.relative_to(root)}")
-    split_data = _read_files(task, source, split, data=root)
+            raise SourceError(f"{where}: there is no file {path.relative_to(archive_folder)}")
+    split_data = _read_files(task, source, split, data=archive_folder)
     section = card.splits[split]
     check_split(split_data, section, gold_range=card.gold_range, where=where)
+    # Whether the card says enough of the split, without the hashes of its files.
     is_identified = _identifies_split(section, split_data)
     for path, file_section in files:
         check_lines(path, file_section)
@@ -311,22 +329,28 @@ def _load_from_archive(task: str, card: TaskCard, hub: HubSource, split: str) ->
     facts = f"counts, characters and {'mean' if section.mean is not None else 'classes'} fit"
     differences = []
     for path, file_section in files:
-        if difference := describe_difference(path, file_section.sha256):
-            differences.append(f"{path.name} in {hub.archive} {difference}; {facts}")
+        mismatch = describe_hash_mismatch(path, file_section.sha256)
+        if mismatch:
+            differences.append(f"{path.name} in {hub.archive} {mismatch}; {facts}")
     return LoadedSplit(
         split=split_data, source="hub", revision=commit, differences=tuple(differences)
     )
 
 
 def _archive_source(task: str, local: FileSource | None, hub: HubSource) -> FileSource:
-    """Return the source of a task's local files with their folder within the Hub's archive.
+    """Return where a task's local files are within an archive on the Hub.
 
-    The archive holds one of the parent folders of the release, so the folder is relative to that.
+    The archive has a folder of the release and all in it. The folder of the files is made relative
+    to that folder: ``downstream/STS/STS12`` is ``STS12`` in an archive of ``downstream/STS``.
 
     Args:
         task: The task's id, for messages.
-        local: The files of the release in the card, in a folder of the user's data folder.
-        hub: The section on the Hub; its ``archive_folder`` is the folder that the archive holds.
+        local: The files in the card; their folder begins at the user's data folder.
+        hub: The section of the card on the Hub; ``archive_folder`` is the folder that the archive
+            has.
+
+    Returns:
+        The same files, with their folder within the archive.
 
     Raises:
         CardError: The card has no local files, or their folder is not below the archive's.
@@ -343,13 +367,14 @@ def _archive_source(task: str, local: FileSource | None, hub: HubSource) -> File
 
 
 def _identifies_split(section: SplitSection, split_data: Split) -> bool:
-    """Return whether a card identifies a split without the hashes of its files.
+    """Return whether a card says enough of a split to identify it without the hashes of its files.
 
-    It does so by the number of characters, with the mean score or the number of rows per class.
+    It must have the number of characters; and the mean score of pairs with gold scores, or else the
+    number of rows of each class.
 
     Args:
-        section: The facts of the split in the card.
-        split_data: The split, whose kind decides which facts it can have.
+        section: What the card says of the split.
+        split_data: The split.
     """
     if not section.characters:
         return False
@@ -359,9 +384,10 @@ def _identifies_split(section: SplitSection, split_data: Split) -> bool:
 
 
 def _load_from_rows(task: str, card: TaskCard, hub: HubSource, split: str) -> LoadedSplit:
-    """Load a split from rows on the Hub.
+    """Load a split from the rows of a dataset on the Hub.
 
-    Its pairs may lack the subsets, and rows cannot hold the pairs without a gold score.
+    The dataset may lack the subsets of pairs, and the rows do not have the pairs without a gold
+    score (ungraded), which the files of some releases have. The split says that it lacks them.
 
     Args:
         task: The task's id, for messages.
@@ -408,7 +434,10 @@ class Task:
 
     @validate_arguments(split=NAME)
     def load(self, split: str = "test") -> Split:
-        """Return one split, checked against the card.
+        """Return one split, checked against the task's card; it is read once.
+
+        Args:
+            split: The name of the split.
 
         Raises:
             UnknownName: The task has no such split.
@@ -417,9 +446,12 @@ class Task:
         return self.loaded_split(split).split
 
     def ungraded_sentences(self, split: str) -> Sequence[str]:
-        """Return the sentences of a split's pairs that were released without a gold score.
+        """Return the sentences of pairs that were released without a gold score (ungraded pairs).
 
-        Empty if the release has none, or the split is not of pairs with gold scores.
+        It is empty if the release has no such pairs, or if the split has no gold scores at all.
+
+        Args:
+            split: The name of the split.
 
         Raises:
             DataError: The release has such pairs, and the source that was read lacks them.
@@ -450,14 +482,15 @@ class Task:
             with_ungraded: Also return the sentences of pairs that were released without a gold
                 score, on which ConSERT and others train.
             repeated: Return each sentence as often as it occurs, the two of a pair one after the
-                other, as BERT-whitening is fitted.
+                other. BERT-whitening is fitted on these.
 
         Raises:
             DataError: The data cannot be read, or the source lacks the pairs without a gold score.
         """
-        names = self.card.splits if splits is None else splits
+        splits = self.card.splits if splits is None else splits
+        names = [splits] if isinstance(splits, str) else splits
         texts: list[str] = []
-        for name in [names] if isinstance(names, str) else names:
+        for name in names:
             split = self.load(name)
             if repeated and isinstance(split, PairSplit | LabelledPairSplit):
                 pairs = zip(split.sentences1, split.sentences2, strict=True)
@@ -476,57 +509,69 @@ def load_task(
     """Return the task of this name; its data are read at their first use.
 
     Args:
-        name: The id of the task, its title, or MTEB's name of it, in any case.
+        name: The id of the task, its title, or MTEB's name of it; upper and lower case are the
+            same.
         data: A local data folder; by default the one in ``STSBENCH_DATA``, if that is set.
-        catalogue: The cards; by default those of the project.
+        catalogue: The cards of tasks and suites; by default those of the project.
 
     Raises:
         UnknownName: There is no such task, or the name stands for several; the message offers the
             nearest.
     """
     catalogue = catalogue or Catalogue()
-    name = find_task(name, catalogue)
-    card = catalogue.task(name)
-    folder = Path(data) if data is not None else settings.data_folder()
-    return Task(name=name, card=card, card_digest=task_digest(card), data=folder)
+    task_id = find_task_id(name, catalogue)
+    card = catalogue.task(task_id)
+    data_folder = Path(data) if data is not None else settings.data_folder()
+    return Task(name=task_id, card=card, card_digest=task_digest(card), data=data_folder)
 
 
-def find_task(name: str, catalogue: Catalogue) -> str:
-    """Return the id of the task that a name in any case stands for.
+def find_task_id(name: str, catalogue: Catalogue) -> str:
+    """Return the id of the only task that a name stands for.
+
+    Args:
+        name: The id of the task, its title, or MTEB's name of it; upper and lower case are the
+            same.
+        catalogue: The cards of tasks and suites.
 
     Raises:
-        UnknownName: There is no such task, or the name stands for several.
+        UnknownName: There is no such task, or the name stands for several, as that of a suite does.
     """
-    ids = find_ids(name, catalogue)
-    tasks = expand_names(ids, catalogue) if ids else []
-    if len(tasks) == 1:
-        return tasks[0]
+    # Ids of tasks, or of one suite, which stands for its tasks.
+    ids = find_task_or_suite_ids(name, catalogue)
+    task_ids = expand_names(ids, catalogue) if ids else []
+    if len(task_ids) == 1:
+        return task_ids[0]
+    n_tasks = len(task_ids)
     raise UnknownName(
         "task",
         name,
-        tasks or known_names(catalogue),
-        hint=f"it is {len(tasks)} tasks; choose one: {', '.join(tasks)}" if tasks else "",
+        task_ids or known_names(catalogue),
+        hint=f"it is {n_tasks} tasks; choose one: {', '.join(task_ids)}" if task_ids else "",
         remedy=Remedy("list", {"kind": "tasks"}),
     )
 
 
 def expand_names(names: str | Sequence[str], catalogue: Catalogue) -> list[str]:
-    """Return the ids of all tasks that comma lists of tasks and suites name, each once, in order.
+    """Return the ids of all tasks that comma lists name, each once, in order.
+
+    A suite in the list stands for all its tasks.
 
     Args:
-        names: A comma list, or several; of ids, titles and MTEB's names, in any case.
+        names: A comma list of tasks and suites, or several; each by its id, its title or MTEB's
+            name.
         catalogue: The cards of tasks and suites.
 
     Raises:
         UnknownName: A name is of no task or suite, or a suite has a task without a card.
         StsbenchError: No task is named.
     """
-    texts = [names] if isinstance(names, str) else names
+    comma_lists = [names] if isinstance(names, str) else names
     suites = catalogue.suites()
-    tasks = catalogue.paths("tasks")
+    all_tasks = catalogue.paths("tasks")
     expanded: list[str] = []
-    for name in chain.from_iterable(map(split_names, texts)):
-        ids = find_ids(name, catalogue)
+    for name in chain.from_iterable(map(split_names, comma_lists)):
+        # Ids of tasks, or of one suite.
+        ids = find_task_or_suite_ids(name, catalogue)
         if not ids:
             raise UnknownName(
                 "task or suite",
@@ -540,8 +585,8 @@ def expand_names(names: str | Sequence[str], catalogue: Catalogue) -> list[str]:
             continue
         suite_tasks = suites[ids[0]].tasks
         for task in suite_tasks:
-            if task not in tasks:
-                raise UnknownName(f"task in suite {name}:", task, tasks)
+            if task not in all_tasks:
+                raise UnknownName(f"task in suite {name}:", task, all_tasks)
         expanded += suite_tasks
     if not expanded:
         raise StsbenchError(

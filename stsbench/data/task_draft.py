@@ -106,12 +106,13 @@ class UserTask(NamedTuple):
     """What is unsure in keys of the card."""
 
     def data_to_check(self, min_similarity: float | None = None) -> DataToCheck:
-        """Return the splits for checks of their quality.
+        """Return the splits in the form that checks of their quality need.
 
         Args:
             min_similarity: The lowest similarity of near-duplicates; None to find none.
         """
-        # Languages that are assumed are none to hold texts to.
+        # ``doubt_by_key`` has the languages if they are only assumed: texts in another one are then
+        # no mistake.
         languages = () if "languages" in self.doubt_by_key else self.card.languages
         return DataToCheck(
             splits=self.splits,
@@ -130,53 +131,52 @@ def recognise_task(
     scores: ScoreSettings = ScoreSettings(),  # noqa: B008 - immutable
     language: str = "",
 ) -> UserTask:
-    """Recognise the task in a file, a folder with a file per split, or a Hub dataset.
+    """Make a task's card from a user's data: a file, a folder of splits, or a dataset on the Hub.
 
     Args:
         source: The file, folder or dataset.
         name: The name of the task.
         columns: The columns that the user gives, by role: ``{"gold": "rating"}``.
         labels: Whether the target is a label, whatever it looks like.
-        scores: How scores are read.
+        scores: How scores are read: their scale, and whether rows without one are left out.
         language: The codes of the languages as a comma list; empty to find them.
-        made_by: What makes the draft, as the first line of the card names it.
 
     Raises:
         CardError: The given columns contradict each other.
         DataError: The data cannot be read, they fit no task, or some scores are no numbers.
     """
-    recognised = _recognise(source, columns, scores, labels=labels)
+    recognised = _recognise_data(source, columns, scores, labels=labels)
     split_tables, roles = recognised.split_tables, recognised.roles
     params = _reader_params(split_tables, roles, recognised.columns)
     if scores.drop_unscored:
         params["drop_unscored"] = True
     target = recognised.column(roles.target)
-    reading = describe_reading(split_tables, target, scores, is_gold=roles.is_gold)
-    card = _task_card(name, source, recognised, params)
-    # The facts of the card are those that its own reader finds.
-    splits = {split: load_split(name, card, split, data=None).split for split in card.splits}
-    sections = {name: _split_section(split) for name, split in splits.items()}
+    notes = describe_reading(split_tables, target, scores, is_gold=roles.is_gold)
+    # A card without the numbers of items and so on, which are found by reading its splits.
+    draft = _task_card(name, source, recognised, params)
+    splits = {split: load_split(name, draft, split, data=None).split for split in draft.splits}
+    sections = {split_name: _split_section(split) for split_name, split in splits.items()}
     scale = _Scale(scores.scale, doubt="") if scores.scale else _guess_scale(splits)
     doubt_by_key = {"gold_range": scale.doubt} if scale and scale.doubt else {}
-    languages = split_names(language) or card.languages
+    languages = split_names(language) or draft.languages
     if not languages:
         languages = find_languages(recognised.column(key).cells for key in roles.sentences)
         if languages:
-            reading.append(f"the language is {', '.join(languages)} by the texts")
+            notes.append(f"the language is {', '.join(languages)} by the texts")
     if not languages:
         languages = ["en"]
         doubt_by_key["languages"] = "English is assumed: the data do not tell their language"
     card = msgspec.structs.replace(
-        card,
+        draft,
         splits=sections,
         gold_range=scale.gold_range if scale else None,
         languages=languages,
-        note="; ".join(reading),
+        note="; ".join(notes),
     )
     return UserTask(
         card=card,
         splits=splits,
-        findings=[_describe_task(recognised, sections, params), *reading],
+        findings=[_describe_task(recognised, sections, params), *notes],
         doubts=[*split_tables.doubts, *_describe_empty_classes(sections)],
         doubt_by_key=doubt_by_key,
     )
@@ -189,15 +189,19 @@ def draft_task(
     made_by: str = "stsbench",
     **settings: Any,  # noqa: ANN401 - the arguments of recognise_task
 ) -> Draft:
-    """Draft the card of a task from a user's data, and check their quality.
+    """Draft the card of a task from a user's data, and check the quality of the data.
 
-    The card of a dataset pins the commit that was read.
+    The card of a dataset on the Hub pins the commit that was read.
 
     Args:
-        source: The file, folder or dataset.
-        location: The location of the card.
-        made_by: What makes the draft, as the first line of the card names it.
-        settings: The further arguments of :func:`recognise_task`.
+        source: The file, the folder or the dataset on the Hub.
+        location: Where the card is to be written.
+        made_by: The program that makes the draft, for the first line of the card.
+        settings: The further arguments of :func:`recognise_task`: columns, scale and so on.
+
+    Returns:
+        The text of the card by its path, and lines for the user: what was found, what is unsure,
+        and what is wrong with the data.
 
     Raises:
         CardError: The given columns contradict each other.
@@ -217,19 +221,22 @@ def draft_task(
     )
 
 
-def _recognise(
+def _recognise_data(
     source: Path | HubSource, columns: Mapping[str, str], scores: ScoreSettings, *, labels: bool
 ) -> _RecognisedData:
-    """Read all tables of the data, and recognise splits and columns.
+    """Read all tables of a user's data, and find their splits and the roles of their columns.
 
-    Splits get the names that the task's evaluator requires. Splits of a dataset whose targets were
-    kept secret are dropped.
+    Splits get the names that the task's evaluator requires. Splits of a dataset on the Hub whose
+    scores or labels were kept secret are dropped.
 
     Args:
         source: The file, folder or dataset.
         columns: The columns that the user gives, by role: ``{"gold": "rating"}``.
-        scores: How scores are read.
+        scores: How scores are read: their scale, and whether rows without one are left out.
         labels: Whether the target is a label, whatever it looks like.
+
+    Returns:
+        The tables of each split, all columns, and which of them hold the sentences and the target.
 
     Raises:
         CardError: The given columns contradict each other.
@@ -244,11 +251,11 @@ def _recognise(
         dataset = read_dataset(source)
         split_tables = _hub_tables(where, dataset)
     all_columns = split_tables.columns()
-    names = [str(column.key) for column in all_columns]
-    # The user writes a position as text; its key is the number.
+    # The key of a column without a name is its position, a number, which the user writes as text.
+    key_texts = [str(column.key) for column in all_columns]
     column_by_role: dict[str, ColumnKey] = {}
-    for role, name in columns.items():
-        position = column_position(names, name, where=where)
+    for role, key_text in columns.items():
+        position = column_position(key_texts, key_text, where=where)
         column_by_role[role] = all_columns[position].key
     candidates = [column for column in all_columns if column.key != split_tables.split_column]
     roles, doubts = choose_roles(candidates, column_by_role, where=where, labels=labels)
@@ -270,34 +277,35 @@ def _recognise(
 def _describe_task(
     recognised: _RecognisedData, sections: Mapping[str, SplitSection], params: Params
 ) -> str:
-    """Return a line on the task, its splits and its columns.
+    """Return a line for the user on the task, its splits and its columns.
+
+    For example ``pairs with scores (test 1,379) from the columns a, b, score; not read: id``.
 
     Args:
-        recognised: The tables of the data, and the roles of their columns.
-        sections: The facts of each split.
-        params: The parameters of the card's reader; columns that they do not name are not read.
+        recognised: All columns of the data, and which of them hold the sentences and the target.
+        sections: Name of a split -> the facts of it, with its number of items ``n``.
+        params: The parameters by which the files are read; columns that they do not name are not
+            read.
     """
     roles = recognised.roles
     items = "pairs" if len(roles.sentences) == 2 else "sentences"
     targets = "scores" if roles.is_gold else "labels"
     counts = ", ".join(f"{name} {section.n:,}" for name, section in sections.items())
     read_columns = ", ".join(map(str, (*roles.sentences, roles.target)))
-    used_columns = [
-        # All other parameters are columns.
-        value
-        for key, value in params.items()
-        if key not in ("classes", "split_values", "drop_unscored")
-    ]
-    unused = [str(column.key) for column in recognised.columns if column.key not in used_columns]
-    omitted = f"; not read: {', '.join(unused)}" if unused else ""
-    return f"{items} with {targets} ({counts}) from the columns {read_columns}{omitted}"
+    # The values of all other parameters are columns.
+    other_params = ("classes", "split_values", "drop_unscored")
+    used_keys = [value for param, value in params.items() if param not in other_params]
+    unused_keys = [str(column.key) for column in recognised.columns if column.key not in used_keys]
+    not_read = f"; not read: {', '.join(unused_keys)}" if unused_keys else ""
+    return f"{items} with {targets} ({counts}) from the columns {read_columns}{not_read}"
 
 
 def _describe_empty_classes(sections: Mapping[str, SplitSection]) -> list[str]:
-    """Return a line per split that lacks items of some classes; empty for gold scores.
+    """Return a line for the user on each split that has no items of some classes.
 
     Args:
-        sections: The facts of each split, with the number of items of each class.
+        sections: Name of a split -> the facts of it. ``labels`` is the number of items of each
+            class; it is empty for gold scores, of which there are no lines.
     """
     lines: list[str] = []
     for name, section in sections.items():
@@ -311,16 +319,22 @@ def _describe_empty_classes(sections: Mapping[str, SplitSection]) -> list[str]:
 def _rename_splits(split_tables: SplitTables, *, is_gold: bool, where: str) -> SplitTables:
     """Return the splits under the names that the task's evaluator requires.
 
+    * With gold scores, an undivided table becomes ``test``; other splits keep their names.
+    * With labels, a single split becomes ``all``, which is cross-validated. Of train and
+      validation, the latter becomes ``test``. Others must have train and test.
+
     Args:
-        split_tables: The tables by split.
+        split_tables: The tables of each split, with lines on what is unsure (``doubts``) and the
+            names of splits in the data (``value_by_split``).
         is_gold: Whether the task has gold scores, or else labels.
-        where: The beginning of a message.
+        where: What messages of errors begin with, such as the path of the data.
 
     Raises:
         DataError: Splits that labels need are missing.
     """
     splits = set(split_tables.tables)
     doubts = list(split_tables.doubts)
+    # Old name -> new name; a split that is absent keeps its name.
     new_names: dict[str, str] = {}
     if is_gold:
         new_names = {NO_SPLIT: "test"}
@@ -350,13 +364,13 @@ def _rename_splits(split_tables: SplitTables, *, is_gold: bool, where: str) -> S
 def _task_card(
     name: str, source: Path | HubSource, recognised: _RecognisedData, params: Params
 ) -> TaskCard:
-    """Return the card of a task, whose splits are named, but without their facts.
+    """Return the card of a task, with the names of its splits, but without their counts.
 
     Args:
         name: The name of the task.
         source: The user's data: a path of files, or else a dataset on the Hub.
-        recognised: The tables of the data, and the roles of their columns.
-        params: The parameters of the card's reader.
+        recognised: The tables of each split, and which columns hold the sentences and the target.
+        params: The parameters by which the files are read, such as columns.
     """
     split_tables, roles = recognised.split_tables, recognised.roles
     fields: dict[str, Any] = {"languages": [], "license": UNKNOWN}
@@ -384,19 +398,21 @@ def _task_card(
 def _hub_source(
     source: HubSource, dataset: HubDataset, recognised: _RecognisedData, params: Params
 ) -> HubSource:
-    """Return the card's section on a dataset, which pins the commit that was read.
+    """Return the card's section on a dataset of the Hub, which pins the commit that was read.
 
     Args:
         source: The dataset as the user names it.
-        dataset: The dataset as read.
-        recognised: Its tables, and the roles of their columns.
-        params: The parameters of the card's reader: columns by role and, for labels, the classes.
+        dataset: The dataset as read, with its commit.
+        recognised: The tables of each split, and which columns hold the sentences and the target.
+        params: Role -> column, and for labels ``classes`` -> the classes in order.
     """
-    column_by_role = {role: str(name) for role, name in params.items() if role != "classes"}
+    column_by_role = {role: str(column) for role, column in params.items() if role != "classes"}
     if recognised.roles.is_gold:
-        # A card of gold scores need not name a column that is called as usual.
+        # A card of gold scores need not name a column that has its usual name.
         column_by_role = {
-            role: name for role, name in column_by_role.items() if name != PAIR_COLUMNS.get(role)
+            role: column
+            for role, column in column_by_role.items()
+            if column != PAIR_COLUMNS.get(role)
         }
     return msgspec.structs.replace(
         source,
@@ -408,12 +424,12 @@ def _hub_source(
 
 
 def _file_source(source: Path, split_tables: SplitTables, params: Params) -> FileSource:
-    """Return the card's section on files, with their hashes.
+    """Return the card's section on files: their folder, and the name and sha256 of each.
 
     Args:
         source: The user's file, or folder of files.
-        split_tables: The tables that were read from it.
-        params: The parameters of the card's reader.
+        split_tables: The tables of each split that were read from it.
+        params: The parameters by which the files are read, such as columns.
     """
     files: dict[str, list[FileSection]] = {}
     for split, tables in split_tables.tables.items():
@@ -426,21 +442,26 @@ def _file_source(source: Path, split_tables: SplitTables, params: Params) -> Fil
 def _reader_params(
     split_tables: SplitTables, roles: ColumnRoles, columns: Sequence[DataColumn]
 ) -> Params:
-    """Return the parameters with which the card's reader reads the data.
+    """Return the parameters by which the user's files are read, for the card.
 
     Args:
-        split_tables: The tables by split, and the column of splits if they share a table.
-        roles: The columns of the sentences and of the target.
-        columns: All columns: one called ``subset`` is read too if the task has gold scores.
+        split_tables: The tables of each split. If splits share a table, ``split_column`` is the
+            column with the split of each row, and ``value_by_split`` the name of each split in it.
+        roles: The columns of the sentences, one or two, and of the target, which is a gold score if
+            ``is_gold``, else a label.
+        columns: All columns. A column called ``subset`` is read too if the task has gold scores.
 
     Returns:
-        By the names of the reader's parameters: the columns of sentences, target and subset; for
-        labels, the classes in order; if the splits share a table, the column that names the split
-        of each row, and the values in it that are not the name of the split.
+        ``sentence``, or ``sentence1`` and ``sentence2`` -> their columns;
+        ``gold`` or ``label`` -> the column of the target;
+        ``subset`` -> its column, if there is one;
+        ``classes`` -> the classes in order, for labels;
+        ``split_column`` -> its column, if splits share a table;
+        ``split_values`` -> the names of splits in it that are not ours, if there are any.
     """
     split_column = split_tables.split_column
-    names = ("sentence",) if len(roles.sentences) == 1 else ("sentence1", "sentence2")
-    params: Params = dict(zip(names, roles.sentences, strict=True))
+    sentence_params = ("sentence",) if len(roles.sentences) == 1 else ("sentence1", "sentence2")
+    params: Params = dict(zip(sentence_params, roles.sentences, strict=True))
     params["gold" if roles.is_gold else "label"] = roles.target
     if roles.is_gold:
         for column in columns:
@@ -449,8 +470,9 @@ def _reader_params(
     else:
         target = next(column for column in columns if column.key == roles.target)
         classes = sorted(target.distinct_cells - {""})
-        if not target.non_numbers:
-            # All labels are numbers; those of equal value, such as 1 and 1.0, stay sorted as text.
+        all_are_numbers = not target.non_numbers
+        if all_are_numbers:
+            # Labels of equal value, such as 1 and 1.0, stay sorted as text.
             classes.sort(key=float)
         params["classes"] = classes
     if split_column is not None:
@@ -473,33 +495,46 @@ class _Scale(NamedTuple):
 
 
 def _guess_scale(splits: Mapping[str, Split]) -> _Scale | None:
-    """Return the first usual scale that the gold scores fit, with a doubt if it is a guess.
+    """Return the lowest and the highest score that gold scores can have, as far as they show it.
 
-    If they fit none, their own range is returned; None if there are no gold scores.
+    * If the lowest and the highest score are exactly a usual scale, such as 0 and 5, it is that.
+    * Else it is the first usual scale that has room for both, with a line on the doubt.
+    * If no usual scale has, it is the range of the scores itself, with such a line too.
 
     Args:
-        splits: The splits as read; only pairs have gold scores.
+        splits: Name -> split; only splits of pairs have gold scores.
+
+    Returns:
+        None if there are no gold scores.
     """
-    gold = [split.gold for split in splits.values() if isinstance(split, PairSplit)]
-    if not gold:
+    gold_by_split = [split.gold for split in splits.values() if isinstance(split, PairSplit)]
+    if not gold_by_split:
         return None
-    low = min(float(scores.min()) for scores in gold)
-    high = max(float(scores.max()) for scores in gold)
+    low = min(float(gold.min()) for gold in gold_by_split)
+    high = max(float(gold.max()) for gold in gold_by_split)
     if (low, high) in USUAL_SCALES:
         return _Scale((low, high), doubt="")
-    fitting_scales = (scale for scale in USUAL_SCALES if scale[0] <= low and high <= scale[1])
+    fitting_scales = [
+        (scale_low, scale_high)
+        for scale_low, scale_high in USUAL_SCALES
+        if scale_low <= low and high <= scale_high
+    ]
     # A range of one value needs some width.
     own_range = (low, high if high > low else low + 1)
-    first, last = next(fitting_scales, own_range)
+    scale_low, scale_high = fitting_scales[0] if fitting_scales else own_range
     doubt = (
         f"scores from {low:g} to {high:g} were found; "
-        f"the scale is taken to be {first:g} to {last:g}"
+        f"the scale is taken to be {scale_low:g} to {scale_high:g}"
     )
-    return _Scale((float(first), float(last)), doubt)
+    return _Scale((float(scale_low), float(scale_high)), doubt)
 
 
 def _split_section(split: Split) -> SplitSection:
-    """Return the facts of a split for the card."""
+    """Return what a card says of a split: its numbers of items and of characters, and so on.
+
+    For gold scores it has their mean and the number of pairs of each subset, for labels the number
+    of items of each class.
+    """
     if isinstance(split, PairSplit):
         return SplitSection(
             n=split.n,
@@ -519,15 +554,17 @@ def _split_section(split: Split) -> SplitSection:
 def _card_text(
     task: UserTask, location: CardLocation, problems: Sequence[str], made_by: str
 ) -> str:
-    """Return the text of the card's file.
+    """Return the text of a card's file in TOML, with comments for the user who completes it.
 
     Args:
-        task: The task, with doubts about keys that replace the keys' usual comments.
-        location: The location of the file.
+        task: The task: its card, what is unsure in the data (``doubts``), and what is unsure in
+            keys of the card (``doubt_by_key``), which replaces the usual comments of these keys.
+        location: Where the file is to be written.
         problems: What is wrong with the data, for the top of the file.
-        made_by: What makes the draft, as the first line names it.
+        made_by: The program that makes the draft, for the first line.
     """
     card = task.card
+    # Section or key -> value, without the values that need not be written.
     tables = {**strip_defaults(card), "note": card.note}
     if card.local is not None:
         tables["local"]["folder"] = relative_path(Path(card.local.folder), location.path.parent)
@@ -542,12 +579,14 @@ def _card_text(
 
 
 def _hub_tables(where: str, dataset: HubDataset) -> SplitTables:
-    """Return the tables of a dataset under our names of splits.
+    """Return the tables of a dataset on the Hub under our names of splits.
+
+    A split of the Hub whose name has a word such as ``train`` or ``dev`` is one of ours. If several
+    are of the same split, the first one counts, and a line says that the others are left out.
 
     Args:
-        where: The beginning of a message.
-        dataset: The dataset, with tables by the Hub's names of splits. If several are of one of our
-            splits, the first counts.
+        where: What messages of errors begin with: the name of the dataset.
+        dataset: The dataset, with tables by the Hub's names of splits.
 
     Raises:
         DataError: The dataset has several splits, and none of their names contains a word for
@@ -577,28 +616,32 @@ def _hub_tables(where: str, dataset: HubDataset) -> SplitTables:
 
 
 def _drop_secret_splits(split_tables: SplitTables, roles: ColumnRoles) -> SplitTables:
-    """Drop the splits whose targets were kept secret: all their scores or labels are the same.
+    """Return the tables without the splits whose targets were kept secret.
 
-    If those of all splits are the same, all splits are kept.
+    In such a split all scores or labels are the same, for example -1. If each split has only one,
+    all splits are kept.
 
     Args:
-        split_tables: The tables by split; a doubt is added for each split that is dropped.
-        roles: The roles of the columns, among them that of the target.
+        split_tables: The tables of each split.
+        roles: The columns; ``target`` is that of the scores or labels.
+
+    Returns:
+        The tables that are left, with a line for each split that was dropped.
     """
-    targets_by_split: dict[str, set[str | None]] = {}
+    distinct_targets_by_split: dict[str, set[str | None]] = {}
     for split, tables in split_tables.tables.items():
-        targets: set[str | None] = set()
+        distinct_targets: set[str | None] = set()
         for table in tables:
             position = table.column_position(roles.target)
-            targets.update(cells[position] for cells in table.rows)
-        targets_by_split[split] = targets
-    # The one target of each split that has only one.
+            distinct_targets.update(cells[position] for cells in table.rows)
+        distinct_targets_by_split[split] = distinct_targets
+    # The only target of each split that has a single one.
     secret_target_by_split = {
         split: next(iter(targets))
-        for split, targets in targets_by_split.items()
+        for split, targets in distinct_targets_by_split.items()
         if len(targets) == 1
     }
-    if len(secret_target_by_split) == len(targets_by_split):
+    if len(secret_target_by_split) == len(distinct_targets_by_split):
         return split_tables
     lines = [
         f"the split {split} is left out: {roles.target!r} is {target!r} in every row"

@@ -20,11 +20,12 @@ class TaskName(NamedTuple):
     is_of_mteb: bool = False
 
 
-def find_ids(name: str, catalogue: Catalogue) -> Sequence[str]:
-    """Return the ids of tasks, or the id of one suite, that a name in any case stands for.
+def find_task_or_suite_ids(name: str, catalogue: Catalogue) -> Sequence[str]:
+    """Return the ids of tasks, or the id of one suite of tasks, that a name stands for.
 
-    An id or title of ours comes before a name of MTEB's. A notice is issued if MTEB's name of the
-    same spelling stands for other tasks. Signs and blanks do not count if nothing else fits.
+    A name is an id or title of ours, or else MTEB's name of the task. Upper and lower case are the
+    same; if no name is equal, signs and blanks are ignored too. If MTEB uses the name for other
+    tasks than we do, ours count, and a notice says so.
 
     Args:
         name: The name, as a user writes it.
@@ -35,11 +36,12 @@ def find_ids(name: str, catalogue: Catalogue) -> Sequence[str]:
     """
     if name in catalogue.paths("tasks") or name in catalogue.suites():
         return [name]
-    for fold in (str.casefold, _fold_signs):
+    for simplify in (str.casefold, _keep_letters_and_digits):
+        # Names of ours come before those of MTEB.
         matches = [
             candidate
             for candidate in list_task_names(catalogue)
-            if fold(candidate.name) == fold(name)
+            if simplify(candidate.name) == simplify(name)
         ]
         if not matches:
             continue
@@ -55,7 +57,7 @@ def find_ids(name: str, catalogue: Catalogue) -> Sequence[str]:
     return []
 
 
-def _fold_signs(name: str) -> str:
+def _keep_letters_and_digits(name: str) -> str:
     """Return the letters and digits of a name in lower case: ``stsbenchmarkv2``."""
     return "".join(filter(str.isalnum, name.casefold()))
 
@@ -81,20 +83,29 @@ def _iterate_own_names(catalogue: Catalogue) -> Iterator[TaskName]:
 
 
 def _iterate_mteb_names(catalogue: Catalogue) -> Iterator[TaskName]:
-    """Yield the names of MTEB's tasks, and of its benchmarks for the suites of their STS tasks."""
+    """Yield MTEB's names of tasks and benchmarks, each with the ids of ours that have its data.
+
+    * MTEB's name of a task stands for our task with all its subsets. If there is none, it stands
+      for our tasks of single subsets, or for the suite of exactly these.
+    * MTEB's name of a benchmark stands for our suite of its STS tasks.
+    """
     from stsbench.data.mteb.facts import list_matched_tasks
 
+    # MTEB's name -> ids of our tasks.
     tasks_by_name: dict[str, list[str]] = {}
     tasks_with_all_subsets: dict[str, list[str]] = {}
-    for task, matched_task in list_matched_tasks(catalogue).items():
-        tasks_by_name.setdefault(matched_task.mteb_task, []).append(task)
+    for task_id, matched_task in list_matched_tasks(catalogue).items():
+        tasks_by_name.setdefault(matched_task.mteb_task, []).append(task_id)
+        # The name of the subset is empty if our task has all subsets.
         if not matched_task.mteb_subset:
-            tasks_with_all_subsets[matched_task.mteb_task] = [task]
+            tasks_with_all_subsets[matched_task.mteb_task] = [task_id]
     suites = catalogue.suites()
-    suite_by_tasks = {frozenset(suite.tasks): [key] for key, suite in suites.items()}
-    for name, tasks in (tasks_by_name | tasks_with_all_subsets).items():
-        ids = suite_by_tasks.get(frozenset(tasks), tasks)
+    suite_ids_by_tasks = {frozenset(suite.tasks): [suite_id] for suite_id, suite in suites.items()}
+    # On the right are the names that replace those on the left.
+    for name, task_ids in (tasks_by_name | tasks_with_all_subsets).items():
+        ids = suite_ids_by_tasks.get(frozenset(task_ids), task_ids)
         yield TaskName(name, ids, is_of_mteb=True)
-    for key, suite in suites.items():
+    for suite_id, suite in suites.items():
+        # The name of MTEB's benchmark; empty if the suite is none.
         if suite.mteb:
-            yield TaskName(suite.mteb, [key], is_of_mteb=True)
+            yield TaskName(suite.mteb, [suite_id], is_of_mteb=True)

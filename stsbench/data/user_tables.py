@@ -52,34 +52,39 @@ def check_targets(
     *,
     labels: bool,
 ) -> None:
-    """Check that all cells of the target are scores on the scale, or else labels.
+    """Check the cells of the target, the column that is scored.
 
-    Labels must be numbers too if most of them are, or the column is called like scores.
+    * No cell may be empty, but for missing scores that the user wants to leave out.
+    * Gold scores must be numbers, and on the scale if the user gives one.
+    * Labels must be numbers too if most of them are, or if the column is called like scores; not if
+      the user says that they are labels.
 
     Args:
-        split_tables: The tables, whose rows with other cells a message names.
-        roles: The roles of the columns.
-        target: The column of the target.
-        settings: How scores are read.
-        labels: Whether the target is a label, whatever it looks like.
+        split_tables: The tables of all splits.
+        roles: The columns of the sentences, and whether the target is a gold score.
+        target: The column of the target in all tables together.
+        settings: The scale of the scores, or None, and whether rows without one are dropped.
+        labels: Whether the user says that the target is a label, whatever it looks like.
 
     Raises:
-        DataError: Some cells are neither; names them all, or the first ones if they are many.
+        DataError: Some cells are not valid; the message names their rows.
     """
+    is_gold = roles.is_gold
     is_called_score = len(roles.sentences) == 2 and plain_name(str(target.key)) in GOLD_NAMES
     # A column counts as numbers if most of its cells are.
-    is_score = roles.is_gold or (not labels and (target.is_number or is_called_score))
+    looks_like_score = target.is_number or is_called_score
+    need_numbers = is_gold or (looks_like_score and not labels)
     has_commas = has_decimal_commas(target.cells)
 
     def describe_problem(cell: str) -> str:
         """Return a note on a cell that is not valid; empty if it is valid."""
-        if roles.is_gold and settings.drop_unscored and is_missing(cell):
+        if is_gold and settings.drop_unscored and is_missing(cell):
             return ""
         if not cell:
             return "empty"
-        if is_score and (cell in target.non_numbers or ("," in cell and not has_commas)):
+        if need_numbers and (cell in target.non_numbers or ("," in cell and not has_commas)):
             return format_field(cell)
-        if roles.is_gold and settings.scale is not None:
+        if is_gold and settings.scale is not None:
             low, high = settings.scale
             if not low <= float(cell.replace(",", ".")) <= high:
                 return f"{format_field(cell)} is not in {low:g} to {high:g}"
@@ -88,32 +93,34 @@ def check_targets(
     messages: list[str] = []
     for table in split_tables.distinct_tables():
         position = table.column_position(target.key)
+        # Position of a row -> what is wrong with its cell.
         notes: dict[int, str] = {}
         for row, cells in enumerate(table.rows):
-            if problem := describe_problem((cells[position] or "").strip()):
+            problem = describe_problem((cells[position] or "").strip())
+            if problem:
                 notes[row] = problem
         if notes:
             messages.append(table.describe_rows(notes))
     if messages:
-        raise _invalid_targets_error(target, messages, is_gold=roles.is_gold, is_score=is_score)
+        raise _invalid_targets_error(target, messages, is_gold=is_gold, need_numbers=need_numbers)
 
 
 def _invalid_targets_error(
-    target: DataColumn, messages: Sequence[str], *, is_gold: bool, is_score: bool
+    target: DataColumn, messages: Sequence[str], *, is_gold: bool, need_numbers: bool
 ) -> DataError:
-    """Return the error to raise if some cells of the target are not valid.
+    """Return the error to raise if some cells of the target, the scored column, are not valid.
 
     Args:
-        target: The column of the target.
-        messages: The rows of each table that are not valid.
-        is_gold: Whether the target is read as a score.
-        is_score: Whether its cells must be numbers.
+        target: The column.
+        messages: For each table, the rows whose cells are not valid.
+        is_gold: Whether the target is read as a gold score.
+        need_numbers: Whether its cells must be numbers, also if they are read as labels.
     """
-    kind = "score" if is_score else "label"
+    kind = "score" if need_numbers else "label"
     hints = ["mend them"]
     if is_gold:
         hints.append("`drop_unscored` leaves out rows without a score")
-    if is_score:
+    if need_numbers:
         hints.append("`labels` takes all that the column holds for classes")
     return DataError(
         f"column {target.key!r} has rows without a valid {kind}: {'; '.join(messages)}",
@@ -124,70 +131,79 @@ def _invalid_targets_error(
 def describe_reading(
     split_tables: SplitTables, target: DataColumn, settings: ScoreSettings, *, is_gold: bool
 ) -> list[str]:
-    """Return the choices that were made to read the tables, each as a part of a sentence.
+    """Return notes on how tables were read, where there was a choice, such as the encoding.
 
     Args:
         split_tables: The tables.
-        target: The column of the target.
-        settings: How scores are read.
-        is_gold: Whether the target is a score.
+        target: The column of gold scores or labels.
+        settings: How the user wants scores to be read: their ``scale``, or None, and whether to
+            ``drop_unscored`` rows.
+        is_gold: Whether the target is a gold score.
+
+    Returns:
+        One clause each, for example "the scores have decimal commas".
     """
-    lines = [
+    notes = [
         f"{Path(table.path).name} is read from {table.reading}"
         for table in split_tables.distinct_tables()
         if table.reading
     ]
     if not is_gold:
-        return lines
+        return notes
     if has_decimal_commas(target.cells):
-        lines.append("the scores have decimal commas")
+        notes.append("the scores have decimal commas")
     if settings.scale is not None:
         low, high = settings.scale
-        lines.append(f"the scale {low:g} to {high:g} was given")
+        notes.append(f"the scale {low:g} to {high:g} was given")
     n_missing = sum(map(is_missing, target.cells))
     if settings.drop_unscored and n_missing:
-        rows = format_count(len(target.cells), "row")
-        lines.append(f"{n_missing:,} of {rows} have no score and are left out")
-    return lines
+        row_count = format_count(len(target.cells), "row")
+        notes.append(f"{n_missing:,} of {row_count} have no score and are left out")
+    return notes
 
 
 def find_languages(columns: Iterable[Sequence[str]]) -> list[str]:
     """Return the languages of columns of texts, if each is surely of one language.
 
-    It is if most of its letters are of a script for one language, or if py3langid is installed and
-    finds most of its first texts in one.
+    A column is of a language if most of its letters are of a script for that language alone, such
+    as Thai; or if the library py3langid is installed and finds most of its first texts in it.
 
     Args:
         columns: The columns of sentences.
 
     Returns:
-        The codes of the languages, each once; empty if one of them is not sure.
+        The codes of the languages, such as ``th``, each once; empty if a column is not sure.
     """
     languages = [_find_script_language(texts) or _detect_language(texts) for texts in columns]
     return list(dict.fromkeys(languages)) if all(languages) else []
 
 
 def _find_script_language(texts: Sequence[str]) -> str:
-    """Return the code of the language whose script most letters of some texts are in.
+    """Return the code of the language in whose own script most letters of some texts are.
 
-    Empty if no such language has enough of the letters.
+    It is empty if most letters are of no such script: Thai is one, Latin is not.
     """
     letters = islice(filter(str.isalpha, chain.from_iterable(texts)), MAX_LETTERS)
-    counts: Counter[str] = Counter()
+    # Code of a language -> number of letters; empty for letters of other scripts.
+    n_by_language: Counter[str] = Counter()
     for letter in letters:
         # The name of a character begins with its script: "CYRILLIC SMALL LETTER A".
         script, _, _ = unicodedata.name(letter, "").partition(" ")
-        counts[LANGUAGE_BY_SCRIPT.get(script, "")] += 1
-    n_letters = counts.total()
-    if counts["ja"] >= MIN_KANA_SHARE * n_letters:
+        n_by_language[LANGUAGE_BY_SCRIPT.get(script, "")] += 1
+    n_letters = n_by_language.total()
+    if n_by_language["ja"] >= MIN_KANA_SHARE * n_letters:
         # Japanese is written in kana and Chinese characters.
-        counts["ja"] += counts.pop("zh", 0)
-    language, count = max(counts.items(), key=lambda pair: pair[1], default=("", 0))
-    return language if count >= MIN_LETTER_SHARE * n_letters else ""
+        n_by_language["ja"] += n_by_language.pop("zh", 0)
+    language, n_most = max(n_by_language.items(), key=lambda pair: pair[1], default=("", 0))
+    return language if n_most >= MIN_LETTER_SHARE * n_letters else ""
 
 
 def _detect_language(texts: Sequence[str]) -> str:
-    """Return the code of the language of most texts, each by itself; empty if that is not sure."""
+    """Return the code of the language that py3langid finds for most of the first texts.
+
+    It is empty if py3langid is not installed, if there are few texts, or if they are not mostly in
+    one language.
+    """
     distinct_texts = list(islice(dict.fromkeys(texts), MAX_TEXTS))
     try:
         import py3langid
@@ -195,9 +211,9 @@ def _detect_language(texts: Sequence[str]) -> str:
         return ""
     if len(distinct_texts) < MIN_TEXTS:
         return ""
+    # classify() returns the code and a score.
     counts = Counter(py3langid.classify(text)[0] for text in distinct_texts)
     language, count = counts.most_common(1)[0]
-    # Its class for numbers, codes and other text in no language.
-    is_no_language = language == "zxx"
-    is_sure = count >= MIN_LETTER_SHARE * len(distinct_texts) and not is_no_language
+    # "zxx" is its code for numbers and other text in no language.
+    is_sure = language != "zxx" and count >= MIN_LETTER_SHARE * len(distinct_texts)
     return str(language) if is_sure else ""

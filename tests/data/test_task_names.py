@@ -14,7 +14,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchNotice, UnknownName
 from stsbench.data.mteb.facts import list_matched_tasks
 from stsbench.data.task import expand_names
-from stsbench.data.task_names import find_ids
+from stsbench.data.task_names import find_task_or_suite_ids
 from tests.cli.commands import Command
 from tests.cli.conftest import own, stsbench
 
@@ -43,7 +43,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "coming-from.md").read_text(encodin
     ],
 )
 def test_a_name_in_any_case_stands_for_its_task(name, ids):
-    assert find_ids(name, CATALOGUE) == ids
+    assert find_task_or_suite_ids(name, CATALOGUE) == ids
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_name_in_any_case_stands_for_its_task(name, ids):
 )
 def test_a_name_that_mteb_gives_to_other_data_is_ours_and_says_so(name, ids, of_mteb):
     with pytest.warns(StsbenchNotice, match=f"^'{name}' is {ids[0]}; MTEB's {name} is {of_mteb}$"):
-        assert find_ids(name, CATALOGUE) == ids
+        assert find_task_or_suite_ids(name, CATALOGUE) == ids
 
 
 def test_every_name_of_mteb_is_accepted():
@@ -74,7 +74,10 @@ def test_the_page_gives_the_names_that_commands_take():
         for theirs, ours in rows:
             matched = list_matched_tasks(CATALOGUE).get(ours)
             is_name_of_mteb = matched is not None and matched.mteb_task == theirs
-            assert is_name_of_mteb or find_ids(theirs, CATALOGUE) in ([ours], ["stsb-raw"]), theirs
+            assert is_name_of_mteb or find_task_or_suite_ids(theirs, CATALOGUE) in (
+                [ours],
+                ["stsb-raw"],
+            ), theirs
 
 
 def test_python_takes_them_too():

@@ -38,7 +38,7 @@ from stsbench.core.wording import format_count
 from stsbench.data.readers.files import read_json_lines, read_parquet
 from stsbench.data.readers.table import column_position, format_names
 from stsbench.data.readers.text import BOM, normalise_text, split_sentences
-from stsbench.data.splits import PairSplit, describe_difference
+from stsbench.data.splits import PairSplit, describe_hash_mismatch
 from stsbench.data.task import load_task
 
 COMPRESSED_FILE_OPENERS: Mapping[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open}
@@ -205,8 +205,9 @@ def fetch_corpus(name: str, corpus: CorpusCard, *, corpora: Path | None = None) 
 
 def _check_hash(path: Path, corpus: CorpusCard, hint: str) -> None:
     """Raise DataError if a file is not the one of its card; the message ends with the hint."""
-    if difference := describe_difference(path, corpus.sha256):
-        raise DataError(f"{path}: {difference}; {hint}, or name yours by its path")
+    mismatch = describe_hash_mismatch(path, corpus.sha256)
+    if mismatch:
+        raise DataError(f"{path}: {mismatch}; {hint}, or name yours by its path")
 
 
 def _read_card_file(

@@ -105,7 +105,7 @@ def fetch_rows(source: HubSource, split: str) -> HubRows:
     Raises:
         CardError: The columns of the source are not valid.
         SourceError: The data cannot be fetched, or cannot be read.
-        DataError: A split, configuration or column is missing, or a row has no valid score or label.
+        DataError: A split, configuration or column is missing, or a row has no valid target.
     """
     repository = _repository(source)
     # Role, such as sentence1 or label -> the name of the column.

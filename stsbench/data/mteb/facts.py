@@ -163,16 +163,19 @@ class MatchedTask(NamedTuple):
 
 @lru_cache(maxsize=4)
 def list_matched_tasks(catalogue: Catalogue) -> Mapping[str, MatchedTask]:
-    """Return the tasks of ours with data of MTEB's, by our id of the task.
+    """Return our tasks that have the data of a task of MTEB: our id -> the match.
 
     A task has MTEB's data if its card names the same dataset, revision and configuration on the
-    Hub, or if the file of facts says so.
+    Hub, or if the package's list of equal data has it.
+
+    Args:
+        catalogue: The cards of our tasks.
     """
     matched_tasks = {}
-    for task in catalogue.paths("tasks"):
-        matched_task = _match_card(task, catalogue.task(task))
+    for task_id in catalogue.paths("tasks"):
+        matched_task = _match_card(task_id, catalogue.task(task_id))
         if matched_task is not None:
-            matched_tasks[task] = matched_task
+            matched_tasks[task_id] = matched_task
     return matched_tasks
 
 
@@ -182,14 +185,21 @@ PairCounts = Mapping[tuple[str, SplitAndSubset], int]
 
 @lru_cache(maxsize=4)
 def count_pairs(catalogue: Catalogue) -> PairCounts:
-    """Return the number of pairs by MTEB's name of a task and the part of it.
+    """Return how many pairs each subset of each split of MTEB's tasks has.
 
-    Parts whose number no card has are absent.
+    Args:
+        catalogue: The cards of our tasks, which have the numbers.
+
+    Returns:
+        (MTEB's name of a task, its split and subset) -> the number of pairs. Subsets whose number
+        no card has are absent.
     """
     counts = {}
+    # Our tasks that have the data of MTEB's.
     for matched_task in list_matched_tasks(catalogue).values():
+        task_card = catalogue.task(matched_task.our_task)
         for our_split, mteb_split in matched_task.mteb_split_names.items():
-            split_card = catalogue.task(matched_task.our_task).splits[our_split]
+            split_card = task_card.splits[our_split]
             n_pairs_by_subset = split_card.subsets
             if matched_task.mteb_subset:
                 # The split of our task is one subset of MTEB's.
@@ -206,42 +216,54 @@ def find_matched_task(task: str, catalogue: Catalogue) -> MatchedTask | None:
 
 
 def _match_card(task: str, card: TaskCard) -> MatchedTask | None:
-    """Find the task or subset of MTEB's with the data of a card; None if there is none.
+    """Find the task of MTEB, or the subset of one, with the data of one of our tasks.
 
     Args:
         task: Our id of the task.
         card: The card of that task.
+
+    Returns:
+        Our id, with MTEB's names of the task, of the subset and of the splits; None if MTEB does
+        not have the data, or the task is not of semantic similarity.
     """
+    # What is known about equal data, beside what cards say.
     data_facts = read_data_facts()
     if task in data_facts.other_data or card.evaluator != "sts":
         return None
     mteb_tasks = read_mteb_facts().tasks
     if task in data_facts.same_data:
-        name = data_facts.same_data[task]
+        mteb_name = data_facts.same_data[task]
         subset = DEFAULT_SUBSET
         # The card names another copy of the dataset, so its names of splits are not MTEB's.
-        split_names: Mapping[str, str] = {card.score_split: mteb_tasks[name].splits[-1]}
+        split_names: Mapping[str, str] = {card.score_split: mteb_tasks[mteb_name].splits[-1]}
     else:
         match = _match_hub_dataset(card.hub) if card.hub is not None else None
         if match is None or card.hub is None:
             return None
-        name, subset = match
+        mteb_name, subset = match
         split_names = card.hub.splits
     return MatchedTask(
         our_task=task,
-        mteb_task=name,
+        mteb_task=mteb_name,
         mteb_subset=subset,
         mteb_split_names=split_names,
-        repo=mteb_tasks[name].repo,
-        revision=mteb_tasks[name].revision,
+        repo=mteb_tasks[mteb_name].repo,
+        revision=mteb_tasks[mteb_name].revision,
     )
 
 
 def _match_hub_dataset(hub: HubSource) -> tuple[str, str] | None:
-    """Return MTEB's names of the task and subset with a card's dataset and configuration.
+    """Return MTEB's names of the task and of the subset that have the dataset of a card.
 
-    The name of the subset is empty if the card has the configurations of all subsets. None if no
-    task has the dataset in the same revision, or none of its subsets is the card's configuration.
+    * The dataset and its revision must be the same.
+    * If the card has the configurations of all subsets, the name of the subset is empty.
+    * Else it is the subset with the name of the card's configuration, or the only subset.
+
+    Args:
+        hub: The part of a task's card about the Hub.
+
+    Returns:
+        The two names; None if MTEB has no such task or subset.
     """
     for name, mteb_task in read_mteb_facts().tasks.items():
         is_same_dataset = (hub.repo, hub.revision) == (mteb_task.repo, mteb_task.revision)
