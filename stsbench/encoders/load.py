@@ -20,7 +20,7 @@ from stsbench.core.errors import CardError, EncoderError, Remedy, SourceError, U
 from stsbench.core.names import merge_parameters, split_all_params, split_params
 from stsbench.core.parameters import NAME_OR_PATH, PARAMETERS, validate_arguments
 from stsbench.core.settings import check_hub
-from stsbench.data.task_names import find_ids
+from stsbench.data.task_names import find_task_or_suite_ids
 from stsbench.encoders.base import Encoder, FittableEncoder
 from stsbench.encoders.build import build_encoder
 from stsbench.encoders.checkpoint import locate_checkpoint
@@ -331,7 +331,7 @@ def _unknown_encoder(spec: str, catalogue: Catalogue) -> EncoderError | UnknownN
     """
     if _stem(spec) in catalogue.paths("trainers"):
         return _untrained_recipe(spec)
-    if find_ids(spec, catalogue):
+    if find_task_or_suite_ids(spec, catalogue):
         return EncoderError(
             f"'{spec}' is a task or a suite, not an encoder",
             hint=f"use it as a task: `tasks={spec}`",

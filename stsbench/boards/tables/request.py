@@ -46,7 +46,7 @@ from stsbench.core.grouping import group_by
 from stsbench.core.names import split_names
 from stsbench.core.wording import format_some
 from stsbench.data.task import expand_names
-from stsbench.data.task_names import find_ids, known_names
+from stsbench.data.task_names import find_task_or_suite_ids, known_names
 from stsbench.results.groups import ComparableResults, group_by_encoder, select_comparable
 from stsbench.results.record import Result, protocol_key
 from stsbench.results.signature import (
@@ -471,7 +471,7 @@ def find_suite_id(name: str, catalogue: Catalogue) -> str:
     names = split_names(name)
     if len(names) > 1:
         return ",".join(find_suite_id(part, catalogue) for part in names)
-    ids = find_ids(name, catalogue)
+    ids = find_task_or_suite_ids(name, catalogue)
     if len(ids) == 1:
         return ids[0]
     raise UnknownName(
