@@ -145,11 +145,14 @@ class EncoderOnTask:
         return np.asarray(self.embed(sentences), dtype=np.float32)
 
     def score(self, embed: Embed | None = None) -> Scores:
-        """Score the task by its protocol.
+        """Score the task by its protocol, with seed 0 where the protocol draws.
 
         Args:
             embed: A function from sentences to embeddings, (n, d), in place of the encoder's own;
                 None: the encoder embeds.
+
+        Returns:
+            The score with its 95% interval, and further numbers.
         """
         return self.task.evaluator(self.task.splits, embed or self.embed, seed=0)
 
@@ -350,17 +353,19 @@ class AnalysisContext:
         names = self.plan.encoders
         catalogue = self.plan.catalogue
         context = RunContext(self.plan, self.callbacks.with_raised_failures())
+        # A spec is an encoder as a user writes it; that of one seed of a recipe is recipe@3.
         specs_of_all_seeds = [spec for name in names for spec in expand_recipe(name, catalogue)]
         # Each once, in order.
         specs = list(dict.fromkeys(specs_of_all_seeds))
         for spec in specs:
+            # Raises an error for an encoder that cannot be loaded.
             check_loadable(spec, catalogue)
         for spec in specs:
             named_encoder = load_named(spec, catalogue=catalogue)
             if isinstance(named_encoder.encoder, PairScorer):
                 raise EncoderError(f"'{spec}' scores pairs; an analysis needs embeddings")
             embedder = context.make_embedder(named_encoder, [self.loaded_task], context.callbacks)
-            # One seed of a recipe is named by its spec, recipe@3, which the user did not write.
+            # A seed that the user did not write has its spec as its name.
             yield EncoderOnTask(
                 name=named_encoder.name if spec in names else spec,
                 named_encoder=named_encoder,

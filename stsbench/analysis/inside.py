@@ -103,7 +103,7 @@ class Layers(EncoderAnalysis):
         if self.picture == "heat":
             cells = [
                 HeatCell(
-                    row["pooling"],
+                    row=row["pooling"],
                     column=f"{row['layer']}",
                     value=100 * row["score"],
                     panel=row["encoder"],
@@ -394,7 +394,9 @@ class TokenFrequency(EncoderAnalysis):
         """
         if self.picture == "bands":
             return _draw_bands(tables["bands"], title)
-        points = [_score_point(row, row["encoder"], row["removed"]) for row in tables["removal"]]
+        points = [
+            _score_point(row, series=row["encoder"], x=row["removed"]) for row in tables["removal"]
+        ]
         return draw_lines(
             points,
             x_label="most frequent tokens that are left out of the mean",

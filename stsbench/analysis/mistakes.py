@@ -310,6 +310,7 @@ def _interval(
     n = len(influence)
     # Each pair has the same weight, 1/n, in the mean.
     error = standard_error(influence / n, sharing, np.full(n, 1 / n))
+    # The error has the fields that follow the value there: its size, its degrees of freedom, ….
     return EstimatedDifference(value, *error).interval()
 
 

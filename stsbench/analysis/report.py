@@ -74,6 +74,7 @@ def _comparison_table(layout: Layout) -> dict[str, Any]:
         ``layout`` -> the layout itself, for title and notes; ``heads`` -> the heads of the columns;
         ``rows`` -> the texts of each row, its label first.
     """
+    # A layout has blocks of lines; a line has a label and a cell for each column.
     rows = [
         [line.label, *(cell.text for cell in line.cells)]
         for block in layout.blocks

@@ -161,13 +161,14 @@ def score_change(
     Returns:
         The difference with its standard error, from which it makes its 95% interval.
     """
-    # Side 0 is before, side 1 is after.
+    # Side 0 is before, side 1 is after. All pairs are correlated together, not by subset.
     correlations = PairedCorrelation(
         values=[before, after],
         gold=split.gold,
         subset_weights=weigh_subsets(split.subset, aggregation="all"),
         metric="spearman",
     )
+    # A sample has the correlation of each seed, and how much each pair moves it.
     sample_before, sample_after = (
         ScoreSample(
             correlations.scores(side),

@@ -467,7 +467,7 @@ class Neighbours(EncoderAnalysis):
             title: The title of the picture.
         """
         cells = [
-            HeatCell(row["encoder"], column=row["other"], value=100 * row["shared"])
+            HeatCell(row=row["encoder"], column=row["other"], value=100 * row["shared"])
             for row in tables["agreement"]
         ]
         return draw_heat(

@@ -153,6 +153,7 @@ class DomainShift(EncoderAnalysis):
         for row in further_rows:
             label = row["encoder"] + (f", trained on {row['text']}" if row["text"] else "")
             change_and_bounds = (100 * row[key] for key in ("change", "low", "high"))
+            # One dot a label, so that dots need no names of series.
             dots.append(DotPoint.difference(label, "", *change_and_bounds))
         training_text = f", trained on {first_row['text']}," if first_row["text"] else ""
         x_label = (
@@ -439,7 +440,12 @@ def _draw_grid(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
     """
     row_key, _, column_key = by.partition(" x ")
     cells = [
-        HeatCell(row["row"], column=row["column"], value=100 * row["score"], panel=row["recipe"])
+        HeatCell(
+            row=row["row"],
+            column=row["column"],
+            value=100 * row["score"],
+            panel=row["recipe"],
+        )
         for row in rows
     ]
     return draw_heat(

@@ -75,34 +75,57 @@ def check_targets(
     looks_like_score = target.is_number or is_called_score
     need_numbers = is_gold or (looks_like_score and not labels)
     has_commas = has_decimal_commas(target.cells)
-
-    def describe_problem(cell: str) -> str:
-        """Return a note on a cell that is not valid; empty if it is valid."""
-        if is_gold and settings.drop_unscored and is_missing(cell):
-            return ""
-        if not cell:
-            return "empty"
-        if need_numbers and (cell in target.non_numbers or ("," in cell and not has_commas)):
-            return format_field(cell)
-        if is_gold and settings.scale is not None:
-            low, high = settings.scale
-            if not low <= float(cell.replace(",", ".")) <= high:
-                return f"{format_field(cell)} is not in {low:g} to {high:g}"
-        return ""
-
     messages: list[str] = []
     for table in split_tables.distinct_tables():
         position = table.column_position(target.key)
         # Position of a row -> what is wrong with its cell.
         notes: dict[int, str] = {}
         for row, cells in enumerate(table.rows):
-            problem = describe_problem((cells[position] or "").strip())
+            cell = (cells[position] or "").strip()
+            if is_gold and settings.drop_unscored and is_missing(cell):
+                continue
+            problem = _describe_problem(
+                cell, target, need_numbers=need_numbers, has_commas=has_commas
+            )
+            if not problem and is_gold and settings.scale is not None:
+                problem = _describe_beyond_scale(cell, settings.scale)
             if problem:
                 notes[row] = problem
         if notes:
             messages.append(table.describe_rows(notes))
     if messages:
         raise _invalid_targets_error(target, messages, is_gold=is_gold, need_numbers=need_numbers)
+
+
+def _describe_problem(
+    cell: str, target: DataColumn, *, need_numbers: bool, has_commas: bool
+) -> str:
+    """Return what is wrong with a cell of gold scores or labels; empty if nothing is.
+
+    Args:
+        cell: The cell, without blanks around it.
+        target: The column that it is of; ``non_numbers`` are its cells that are no numbers.
+        need_numbers: Whether the cells of the column must be numbers.
+        has_commas: Whether the numbers of the column have decimal commas.
+    """
+    if not cell:
+        return "empty"
+    has_odd_comma = "," in cell and not has_commas
+    if need_numbers and (cell in target.non_numbers or has_odd_comma):
+        return format_field(cell)
+    return ""
+
+
+def _describe_beyond_scale(score: str, scale: tuple[float, float]) -> str:
+    """Return a note on a score that is not on the scale; empty if it is.
+
+    Args:
+        score: The score as written, perhaps with a decimal comma.
+        scale: The lowest and the highest possible score.
+    """
+    low, high = scale
+    is_on_scale = low <= float(score.replace(",", ".")) <= high
+    return "" if is_on_scale else f"{format_field(score)} is not in {low:g} to {high:g}"
 
 
 def _invalid_targets_error(

@@ -124,8 +124,9 @@ def tail_quantiles(probability: float, variances: SummedVariances) -> Float64Arr
     ) -> Float64Array:
         """Return by how much the logarithms of the tail probabilities are too large, (k,).
 
-        The search calls it with fewer and fewer estimates: those that are not solved yet, with
-        their variances over items and seeds and the degrees of freedom of the latter.
+        The search calls it with fewer and fewer estimates: those whose distance is not found yet,
+        (k,), with their variances over items, over seeds, and the degrees of freedom of the latter.
+        Those over items (``variances.item_df``) and the wanted probability are the same for all.
         """
         tails = upper_tails(distances, SummedVariances(items, variances.item_df, seeds, seed_dfs))
         # No logarithm of 0.
