@@ -487,10 +487,9 @@ class Task:
         Raises:
             DataError: The data cannot be read, or the source lacks the pairs without a gold score.
         """
-        splits = self.card.splits if splits is None else splits
-        names = [splits] if isinstance(splits, str) else splits
+        names = self.card.splits if splits is None else splits
         texts: list[str] = []
-        for name in names:
+        for name in [names] if isinstance(names, str) else names:
             split = self.load(name)
             if repeated and isinstance(split, PairSplit | LabelledPairSplit):
                 pairs = zip(split.sentences1, split.sentences2, strict=True)

@@ -154,7 +154,7 @@ def kendall(x: Float64Array, y: Float64Array) -> float:
         return float("nan")
     # scipy computes a p-value too, which is not used: the asymptotic one is the cheapest, but for
     # two items it would divide by zero.
-    p_value_method = "asymptotic" if len(x) > 2 else "auto"
+    p_value_method: Literal["asymptotic", "auto"] = "asymptotic" if len(x) > 2 else "auto"
     return float(stats.kendalltau(x, y, method=p_value_method).statistic)
 
 
