@@ -22,7 +22,7 @@ from stsbench.data.corpora.corpus import Corpus
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.network import NamedArrays, origin_note_path
-from stsbench.encoders.runtimes import RuntimeModel, silence_libraries
+from stsbench.encoders.runtimes import RuntimeModel, quantise_weights, silence_libraries
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 
@@ -53,10 +53,7 @@ def quantise_onnx(name: str | Path, out: Path) -> None:
     """
 
     def write_onnx(encoder: Encoder, model: RuntimeModel, path: Path) -> str:
-        from onnxruntime.quantization import QuantType, quantize_dynamic
-
-        # The library's default, one scale per matrix, moves embeddings much farther.
-        quantize_dynamic(model.file.path, path, weight_type=QuantType.QInt8, per_channel=True)
+        quantise_weights(model.file.path, path)
         return (
             "made int8 by the dynamic quantisation of onnxruntime "
             f"{version('onnxruntime')}, a scale a channel"

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.core.errors import EncoderError
+from stsbench.core.errors import CardError, EncoderError
 from stsbench.core.provenance import fingerprint
 from stsbench.core.wording import format_repr
 from stsbench.encoders.accelerator import is_accelerator
-from stsbench.encoders.backends import backend_kind
+from stsbench.encoders.backends import INT8, backend_kind
 from stsbench.encoders.base import PositiveInt
 from stsbench.encoders.cached_files import read_optional_json
 from stsbench.encoders.checkpoint import find_checkpoint
@@ -86,6 +86,8 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
                 f"{self.root}: is no cross-encoder, a classifier of sequences with one label"
             )
         self.activation = self._read_activation()
+        if dtype == INT8:
+            raise CardError(f"dtype '{INT8}' is not for cross-encoders; leave 'dtype' out")
         backend_class = backend_kind("torch", dtype=dtype, device=device)
         self.backend = backend_class(self.root, file="", dtype=dtype, device=device)
         self.max_length = min(

@@ -18,7 +18,7 @@ import numpy as np
 
 from stsbench.core.errors import CardError, EncoderError, translate_errors
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.backends import TorchBackend, backend_kind, is_padding_invariant
+from stsbench.encoders.backends import INT8, TorchBackend, backend_kind, is_padding_invariant
 from stsbench.encoders.base import FloatArray, PositiveInt
 from stsbench.encoders.checkpoint import (
     LOCAL_ONLY,
@@ -100,9 +100,8 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         self.modules = read_modules(self.root)
         first = self.modules[0]
         if backend_class is not TorchBackend and not first.kind.endswith(".Transformer"):
-            raise CardError(
-                f"backend '{backend}' runs transformers; {self.root} begins with a {first.kind}"
-            )
+            setting = f"dtype '{dtype}'" if dtype == INT8 else f"backend '{backend}'"
+            raise CardError(f"{setting} runs transformers; {self.root} begins with a {first.kind}")
         self.backend = backend_class(self.root / first.path, file=file, dtype=dtype, device=device)
         self.prompt = find_prompt(self.root, prompt_name, prompt)
 
