@@ -33,7 +33,7 @@ from stsbench.core.wording import format_repr
 from stsbench.data.quality import DataToCheck, check_data, load_local_splits
 from stsbench.encoders.load import FILE_PREFIXES, load_named
 from stsbench.encoders.named import NamedEncoder, shared_suffixes
-from stsbench.evaluators.belief import NO_COLUMNS_REASON, believe
+from stsbench.evaluators.belief import NO_ITEM_FILE_REASON, believe
 from stsbench.results.folder import (
     describe_missing_columns,
     record_current,
@@ -282,7 +282,7 @@ class RunContext:
         # A user's own evaluator may have no per-item columns: then none are missing.
         without_columns = [
             result
-            for result in believed.unverified.get(NO_COLUMNS_REASON, [])
+            for result in believed.unverified.get(NO_ITEM_FILE_REASON, [])
             if result.items != digest_columns(columns={})
         ]
         if without_columns:

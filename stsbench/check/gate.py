@@ -294,7 +294,7 @@ def _verify_against_items(
                     reasons.append(f"{side_name}: {reason}")
             elif was_compared:
                 verified_row = verify_row(cell, counterpart, catalogue)
-                reasons += [f"{side_name}: {reason}" for reason in verified_row.unknown]
+                reasons += [f"{side_name}: {reason}" for reason in verified_row.unverified_reasons]
                 problems += [f"{side_name} results: {problem}" for problem in verified_row.problems]
     # Cells of one pool often have the same reason, which is named once.
     verdict = replace(cell_verdict.verdict, not_verified="; ".join(dict.fromkeys(reasons)))

@@ -26,7 +26,7 @@ from stsbench.core.grouping import group_by
 from stsbench.core.toml import StrictRecord
 from stsbench.core.wording import as_one_line, shorten
 from stsbench.evaluators.base import Evaluator
-from stsbench.evaluators.belief import VerifiedFile, believe, format_range, score_range
+from stsbench.evaluators.belief import VerifiedFile, allowed_score_range, believe, format_range
 from stsbench.numbers.statistics import Float64Array, weigh_subsets
 from stsbench.results.folder import (
     Problem,
@@ -302,10 +302,10 @@ def verify_row(row: LockedCell, counterpart: Result | None, catalogue: Catalogue
     file = VerifiedFile(path=Path())
     file.check_interval(row.score, row.interval)
     if row.paired is None:
-        file.unknown.append("the lock holds no per-item values of it")
+        file.unverified_reasons.append("the lock holds no per-item values of it")
         return file
     if counterpart is None or not has_columns(counterpart):
-        file.unknown.append(
+        file.unverified_reasons.append(
             "a lock holds no data, and the per-item columns of the other side are not here"
         )
         return file
@@ -347,7 +347,7 @@ def _range_of_row(
         error = (column.high - column.low) / MAX_LEVEL / 2 + BOUND_TOLERANCE
     else:
         scores = evaluator.recompute({**columns, column.column: values})
-        low, high = score_range(evaluator, scores, counterpart.split)
+        low, high = allowed_score_range(evaluator, scores, counterpart.split)
         error = _level_error(
             column,
             values=np.asarray(values, dtype=np.float64),

@@ -17,7 +17,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError
 from stsbench.core.files import write_atomically
 from stsbench.core.wording import as_one_line
-from stsbench.evaluators.belief import NO_COLUMNS_REASON, VerifiedFile
+from stsbench.evaluators.belief import NO_ITEM_FILE_REASON, VerifiedFile
 from stsbench.results.folder import (
     Problem,
     encode_result,
@@ -90,7 +90,7 @@ def update_intervals(
             problems.append(Problem(file.path, f"{file.path}: {'; '.join(file.problems)}"))
         elif file.recomputed is None:
             # The reasons why nothing could be recomputed.
-            unknown += file.unknown
+            unknown += file.unverified_reasons
         elif not file.has_earlier_interval:
             current.append(result)
         else:
@@ -119,7 +119,7 @@ def check_against_items(result: Result, catalogue: Catalogue) -> VerifiedFile:
     """Recompute a Result that was read from a file, and note what its items contradict."""
     file = VerifiedFile(path=result.path or Path(), result=result)
     if not has_columns(result):
-        file.unknown.append(NO_COLUMNS_REASON)
+        file.unverified_reasons.append(NO_ITEM_FILE_REASON)
         return file
     file.check_fields(result)
     try:

@@ -20,7 +20,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError
 from stsbench.core.wording import as_one_line, shorten
 from stsbench.evaluators.base import ItemColumns
-from stsbench.evaluators.belief import NO_COLUMNS_REASON, Standing, VerifiedFile
+from stsbench.evaluators.belief import NO_ITEM_FILE_REASON, Standing, VerifiedFile
 from stsbench.numbers.dependence import SENTENCE_COLUMNS
 from stsbench.results.folder import find_lost_results, has_columns, read_item_columns, read_states
 from stsbench.results.record import Result, digest_columns
@@ -155,7 +155,7 @@ def _verify_result(
     evaluator = file.load_evaluator(result, catalogue)
     columns = None
     if not has_columns(result):
-        file.unknown.append(NO_COLUMNS_REASON)
+        file.unverified_reasons.append(NO_ITEM_FILE_REASON)
     else:
         with _collect_errors(file.problems):
             columns = read_item_columns(result)
@@ -170,7 +170,7 @@ def _verify_result(
         # The comparison sets it if the Result's interval is by a method of an earlier version.
         if file.other_interval:
             method = shorten(file.other_interval)
-            file.unknown.append(f"its interval was made in another way ('{method}')")
+            file.unverified_reasons.append(f"its interval was made in another way ('{method}')")
         data_columns = {
             name: column for name, column in columns.items() if name in ("gold", "subset")
         }
@@ -242,7 +242,7 @@ def _verify_data(
         none.
     """
     local_data: LocalData | None = None
-    with _collect_errors(file.unknown, prefix="its data cannot be read: "):
+    with _collect_errors(file.unverified_reasons, prefix="its data cannot be read: "):
         local_data = read_data(result)
     if local_data is None:
         return {}

@@ -14,7 +14,10 @@ from stsbench.evaluators.base import Evaluator
 
 
 def _is_evaluator(value: object) -> bool:
-    """Return whether a value is callable and has ``PROTOCOLS``, dataclasses by name."""
+    """Return whether a value may be an evaluator's class.
+
+    It must be callable and have ``PROTOCOLS``, a mapping from names to dataclasses, not empty.
+    """
     protocols = getattr(value, "PROTOCOLS", None)
     has_protocols = (
         isinstance(protocols, Mapping)
@@ -40,11 +43,11 @@ EVALUATORS = Registry(
 
 
 def replace_fields(protocol: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a dataclass
-    """Return the protocol with some fields replaced.
+    """Return a copy of a protocol, the settings of scoring, with some fields replaced.
 
     Args:
         protocol: A dataclass with a field ``name``, which cannot be replaced.
-        values: The new values by field; each is converted to the type of its field.
+        values: The new values by field name; each is converted to the type of its field.
 
     Raises:
         ProtocolError: The protocol lacks a field, or a value is not valid for its field.
@@ -66,12 +69,12 @@ def replace_fields(protocol: Any, values: Mapping[str, Any]) -> Any:  # noqa: AN
 
 
 def make_task_evaluator(task: str, card: TaskCard, protocol: Mapping[str, Any]) -> Evaluator:
-    """Return the evaluator of a task, with the protocol that a Result records.
+    """Return the evaluator of a task, with the protocol that a Result (a stored score) records.
 
     Args:
         task: The task's name.
-        card: Its card, which names the evaluator.
-        protocol: The protocol's name and all its fields.
+        card: The task's card: the file that describes it and names its evaluator.
+        protocol: The protocol's fields by name, all of them, with its ``name``.
 
     Raises:
         StsbenchError: The evaluator or the protocol does not exist, or a field of the protocol is
@@ -96,7 +99,7 @@ def make_evaluator(
 
     Args:
         factory: The evaluator's class.
-        protocol: The protocol, an instance of one of its dataclasses.
+        protocol: The settings of scoring, a dataclass of the kind that the class accepts.
         card: The task's card, whose section ``[options]`` has further arguments of the class.
         task: The task's name, for messages.
 
