@@ -168,7 +168,7 @@ def run_job_on_ray(
         ray_cluster.check_versions(versions)
         return run_job(job_id, report_queue.actor.put_nowait.remote, work, *arguments)
 
-    return ray_cluster.catch_errors(checked_work)
+    return ray_cluster.call_or_return_error(checked_work)
 
 
 def run_on_devices(context: RunContext, encoder_plans: Sequence[EncoderPlan]) -> Iterator[Result]:
@@ -423,7 +423,7 @@ def _carry_out(
         use_device(device)
         connection.send(run_job(job_id, connection.send, work, *arguments))
 
-    error = ray_cluster.catch_errors(call_and_send)
+    error = ray_cluster.call_or_return_error(call_and_send)
     if error is not None:
         connection.send(error)
 
