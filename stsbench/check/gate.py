@@ -40,7 +40,7 @@ from stsbench.results.signature import describe_mismatch
 from stsbench.significance.comparison import TestSettings
 from stsbench.significance.descriptions import describe_p
 from stsbench.significance.margins import margin_verdict
-from stsbench.significance.paired import holm
+from stsbench.significance.paired import correct_by_holm
 
 
 def compare_suite_means(
@@ -335,7 +335,7 @@ def _judge_by_test(
     for index in compared_indices:
         is_tested_fall = index in tests and verdicts[index].outcome == "regression"
         p_values.append(tests[index].p if is_tested_fall else 1.0)
-    corrected_by_index = dict(zip(compared_indices, holm(p_values), strict=True))
+    corrected_by_index = dict(zip(compared_indices, correct_by_holm(p_values), strict=True))
     n_tests = len(compared_indices)
     for index, test in tests.items():
         p = corrected_by_index[index]

@@ -38,7 +38,7 @@ from stsbench.significance.items import (
     match_tasks,
     pair_items,
 )
-from stsbench.significance.paired import MCNEMAR, STUDENT, PairedShares, PairedTest, holm
+from stsbench.significance.paired import MCNEMAR, STUDENT, PairedShares, PairedTest, correct_by_holm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -649,7 +649,7 @@ def _corrected(
         for measured in measured_differences
     ]
     p_values = [difference.p for difference in differences if difference.p is not None]
-    corrected_p_values = iter(holm(p_values))
+    corrected_p_values = iter(correct_by_holm(p_values))
     corrected = []
     for difference, measured in zip(differences, measured_differences, strict=True):
         p = None if difference.p is None else next(corrected_p_values)

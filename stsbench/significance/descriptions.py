@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from stsbench.results.signature import format_each_protocol, protocol_part
 from stsbench.significance.comparison import Comparison, Difference
-from stsbench.significance.differences import MAX_DIFFERENCE
+from stsbench.significance.differences import MAX_CORRELATION_DIFFERENCE
 from stsbench.significance.margins import MarginVerdict
 from stsbench.significance.paired import PERMUTATIONS
 
@@ -220,7 +220,7 @@ def _describe_smallest(difference: Difference) -> str:
     if smallest is None:
         has_too_few_items = difference.interval is not None and difference.error is None
         return NOTHING_DETECTABLE if has_too_few_items else ""
-    if smallest > MAX_DIFFERENCE:
+    if smallest > MAX_CORRELATION_DIFFERENCE:
         return NOTHING_DETECTABLE
     points = f"{100 * smallest:.2f}"
     return f"{points} points" if float(points) else ""

@@ -150,7 +150,7 @@ def pair_items(
     are_images = "recall" in columns[0][0]
     knows_sentences = sentences is not None or are_images
     if sentences is None:
-        sentences = own_numbers(len(paired.weights))
+        sentences = unshared_sentence_numbers(len(paired.weights))
     return TaskItems(
         task=first_result.task,
         paired=paired,
@@ -161,7 +161,7 @@ def pair_items(
     )
 
 
-def own_numbers(n: int) -> IntArray:
+def unshared_sentence_numbers(n: int) -> IntArray:
     """Return the sentence numbers of n items of which no two share a sentence, (n, 1)."""
     return np.arange(-n, 0)[:, None]
 

@@ -38,9 +38,10 @@ def interval_cache_key(
     task_indices: Sequence[int],
     score_names: Sequence[str],
 ) -> str | None:
-    """Hash all that an interval of a mean depends on.
+    """Return a hash of all that the interval of a mean over tasks depends on, as its cache key.
 
-    These are scores, protocols, seeds, per-item columns by their own hash, and the formulas.
+    It covers scores, protocols, seeds, the hashes of the per-item columns, and the code of the
+    formulas.
 
     Args:
         results_by_task: One encoder's results for each task, one per seed.
@@ -48,8 +49,8 @@ def interval_cache_key(
         score_names: The score that counts on each task; empty for the results' own.
 
     Returns:
-        32 hex digits; None if a result is not on disk, because nothing then guarantees that its
-        per-item columns are those that its hash names.
+        32 hex digits; None if a result is not from a file. The columns of a file are compared with
+        the recorded hash when they are read; for a result in memory nobody does that.
     """
     facts_by_task = []
     for task in task_indices:
@@ -102,9 +103,9 @@ def compute_mean_interval(results_by_task: Sequence[Sequence[Result]]) -> Interv
         results_by_task: The encoder's results for each task, one per seed.
 
     Returns:
-        The interval over other items and other seeds, in the scores' unit. None if the per-item
-        columns of a task are not available or do not say which items share a sentence, or if
-        its score has no known statistic.
+        The lower and the upper bound, in the scores' unit, for other items and other seeds. None if
+        the per-item columns of a task are not available or do not say which items share a
+        sentence, or if the error of its score cannot be computed.
     """
     tasks = tuple(range(len(results_by_task)))
     return compute_mean_intervals(results_by_task, [tasks]).intervals.get(tasks)
@@ -125,6 +126,11 @@ def compute_mean_intervals(
         score_names: The score that counts on each task, one of its results' ``score_names``;
             empty for the results' own.
         interval_cache: Intervals computed earlier, by ``interval_cache_key``; new ones are added.
+
+    Returns:
+        The interval of each set of tasks; a set without an interval is missing. Also the results
+        whose per-item columns are missing (then there is no interval), and those whose columns do
+        not say which items share a sentence.
     """
     interval_cache = {} if interval_cache is None else interval_cache
     used_tasks = {task for tasks in task_sets for task in tasks}
@@ -165,16 +171,17 @@ def compute_mean_intervals(
 
 
 def _interval_of_mean(row: RowItems[int], tasks: Sequence[int]) -> Interval | None:
-    """Compute the interval of the mean of the only row, whose key is 0, over these tasks.
+    """Compute the 95% interval of one encoder's mean score over tasks.
 
-    It is Wilson's if all scores are shares, and else Student's t's.
+    It is Wilson's if all scores are shares (such as accuracies), otherwise Student's t's.
 
     Args:
-        row: The items of the row.
+        row: The items of the encoder, which is the only row and has the key 0.
         tasks: The indices of the tasks; one that occurs twice counts twice.
 
     Returns:
-        The interval; None if a task lacks items, or if it is unknown which share a sentence.
+        The lower and the upper bound; None if a task lacks items, or if it is unknown which items
+        share a sentence.
     """
     counts = Counter(tasks)
     if not counts:
@@ -188,6 +195,8 @@ def _interval_of_mean(row: RowItems[int], tasks: Sequence[int]) -> Interval | No
         # By Student's t the interval of a mean near 1 would end above it, and that of 1 would
         # have no width.
         return wilson_interval(mean.difference, mean.standard_error, effective_items=mean.df + 1)
+    # No item moves the correlations, for example because they are 1: Student's t's interval would
+    # have no width.
     if mean.error <= ZERO_ERROR:
         scores = [score for items in items_by_task for score in items.samples[0].scores.tolist()]
         weights = join_items(items_by_task, task_weights).weights
@@ -200,15 +209,17 @@ def _interval_of_mean(row: RowItems[int], tasks: Sequence[int]) -> Interval | No
 def compute_differences_from(
     reference: RowKey, rows: RowResults[RowKey]
 ) -> dict[RowKey, EstimatedDifference]:
-    """Estimate how far each other row's mean is from that of a reference row.
+    """Estimate how far the mean score of each row of a table is from that of a reference row.
+
+    A row is an encoder; its mean is over tasks.
 
     Args:
-        reference: The row whose mean is subtracted.
+        reference: The key of the row whose mean is subtracted.
         rows: Each row's results by task, one per seed; all rows have the same tasks.
 
     Returns:
-        The differences, row less reference, over other items and other seeds, in the scores'
-        unit. Rows whose per-item columns are not available are missing.
+        By row the difference, row less reference, in the scores' unit, with its error over other
+        items and other seeds. Rows whose per-item columns are not available are missing.
 
     Raises:
         ProtocolError: A task was scored differently; the message names the field.
@@ -216,7 +227,7 @@ def compute_differences_from(
     check_comparable(rows)
     row_items = RowItems(rows)
     n_tasks = len(rows[reference])
-    complete_rows = [key for key in rows if len(row_items.common_tasks(key)) == n_tasks]
+    complete_rows = [key for key in rows if len(row_items.shared_task_indices(key)) == n_tasks]
     if reference not in complete_rows:
         return {}
     items_by_task = list(row_items.tasks.values())

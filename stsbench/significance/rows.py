@@ -35,8 +35,8 @@ from stsbench.significance.items import (
     average_by_seed,
     make_paired_test,
     one_per_seed,
-    own_numbers,
     pair_items,
+    unshared_sentence_numbers,
 )
 from stsbench.significance.paired import Paired, PairedCorrelation
 
@@ -93,7 +93,7 @@ class RowTasks(Generic[RowKey, TaskT]):
                 for complete in complete_results.values():
                     self.results_without_sentences += complete
 
-    def common_tasks(self, *rows: RowKey) -> tuple[int, ...]:
+    def shared_task_indices(self, *rows: RowKey) -> tuple[int, ...]:
         """Return the indices of the tasks that all of these rows have, in ascending order."""
         return tuple(
             task_index
@@ -366,7 +366,7 @@ def read_task_samples(
         task=first_result.task,
         samples=samples,
         weights=weights,
-        sentences=own_numbers(len(weights)) if sentences is None else sentences,
+        sentences=unshared_sentence_numbers(len(weights)) if sentences is None else sentences,
         knows_sentences=sentences is not None or "recall" in first_columns,
     )
 
