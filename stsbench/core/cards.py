@@ -536,12 +536,9 @@ class SweepCard(StrictRecord):
     def __post_init__(self) -> None:
         """Check that the card of a sweep, a search for the best settings, is consistent.
 
-        ``self.values`` holds the values to try, by the dotted key of a recipe. ``self.set`` holds
-        values that are the same in all trainings, by such a key. ``self.seeds`` are the seeds with
-        which each setting is trained.
-
-        Raises:
-            ValueError: A key is in both, or a seed is there twice; the parser adds the file's name.
+        ``self.values`` holds the values to try, and ``self.set`` values that are the same in all
+        trainings, both by the dotted key of a recipe. Each setting is trained with each of
+        ``self.seeds``. A ValueError becomes an error with the file's name.
         """
         if duplicate_keys := sorted(self.values.keys() & self.set.keys()):
             raise ValueError(
