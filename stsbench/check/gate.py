@@ -498,6 +498,14 @@ def _match_cells_of_task(
     """
     unmatched_new = {cell.conditions: cell for cell in new_cells}
     unmatched_old = {cell.conditions: cell for cell in old_cells}
+    if not (new_cells and old_cells):
+        # There is nothing to compare with: the seeds of a trained encoder get one verdict.
+        for cells_of_seeds in group_seeds((*new_cells, *old_cells)).values():
+            for cell in cells_of_seeds:
+                unmatched_new.pop(cell.conditions, None)
+                unmatched_old.pop(cell.conditions, None)
+            sides = (cells_of_seeds, []) if new_cells else ([], cells_of_seeds)
+            yield CellPool(*sides, is_by_seed=len(cells_of_seeds) > 1)
     for conditions in [key for key in unmatched_new if key in unmatched_old]:
         new_cell = unmatched_new[conditions]
         old_cell = unmatched_old[conditions]
@@ -582,16 +590,16 @@ def _compare_cells(pool: CellPool, tolerances: Mapping[str, Tolerance]) -> Toler
         "new": mean_score(pool.new) if pool.new else None,
         "old": mean_score(pool.old) if pool.old else None,
     }
+    if pool.is_by_seed:
+        fields |= {"new_seeds": len(pool.new), "old_seeds": len(pool.old)}
+        if len({cell.train_seed for cell in (*pool.new, *pool.old)}) > 1:
+            fields["train_seed"] = None
     if not pool.old:
         reason = "the old results have no such cell"
         return ToleranceVerdict(Verdict.of_cell(first, "new", reason, **fields), pools=[])
     if not pool.new:
         reason = "the new results have no such cell"
         return ToleranceVerdict(Verdict.of_cell(first, "missing", reason, **fields), pools=[])
-    if pool.is_by_seed:
-        fields |= {"new_seeds": len(pool.new), "old_seeds": len(pool.old)}
-        if len({cell.train_seed for cell in (*pool.new, *pool.old)}) > 1:
-            fields["train_seed"] = None
     mismatch = _describe_pool_mismatch(pool)
     verdict = Verdict.of_cell(first, "not comparable", mismatch, **fields)
     if mismatch:
