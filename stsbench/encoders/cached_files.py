@@ -56,7 +56,7 @@ def read_optional_json(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
-def read_record(path: Path, kind: type[T]) -> T | None:
+def read_json_record(path: Path, kind: type[T]) -> T | None:
     """Read a record that an earlier run has written; None if there is none, or it is not valid."""
     with suppress(EncoderError):
         return decode_file(path, kind, problem="no record")

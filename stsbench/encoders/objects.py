@@ -17,7 +17,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError, look_up
 from stsbench.core.wording import format_repr
 from stsbench.encoders.base import Encoder, FloatArray
-from stsbench.encoders.engine.embed import as_array
+from stsbench.encoders.engine.embed import to_numeric_array
 from stsbench.encoders.load import load_named
 from stsbench.encoders.metadata import (
     can_encode,
@@ -225,7 +225,7 @@ def _call_in_batches(encoder: FunctionEncoder, *columns: Sequence[str]) -> npt.N
     n = max(len(columns[0]), 1)
     size = encoder.batch_size or n
     parts = [
-        as_array(
+        to_numeric_array(
             encoder.function(*(list(column[start : start + size]) for column in columns)),
             encoder.name,
         )
