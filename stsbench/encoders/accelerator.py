@@ -68,7 +68,7 @@ def resolve_devices(text: str) -> tuple[str, ...]:
         StsbenchError: This machine has fewer.
     """
     if not text.isdecimal():
-        return tuple(pick_device(name.strip()) for name in text.split(","))
+        return tuple(resolve_device_name(name.strip()) for name in text.split(","))
     available = [accelerator.device for accelerator in list_accelerators()]
     available = available or ["cpu"] * (os.cpu_count() or 1)
     if not 1 <= int(text) <= len(available):
@@ -79,7 +79,7 @@ def resolve_devices(text: str) -> tuple[str, ...]:
     return tuple(available[: int(text)])
 
 
-def pick_device(name: str) -> str:
+def resolve_device_name(name: str) -> str:
     """Return the name of a device; ``auto`` is the accelerator, and the processor without one."""
     import torch
 
@@ -113,7 +113,7 @@ def list_accelerators() -> list[Accelerator]:
     return accelerators
 
 
-def device_name(device: torch.device) -> str:
+def device_product_name(device: torch.device) -> str:
     """Return the name of the product; torch's own name of the kind if torch does not know it."""
     import torch
 
@@ -140,7 +140,7 @@ def move_to(device: torch.device, array: npt.NDArray[Any]) -> torch.Tensor:
     return tensor.to(device)
 
 
-def free_memory(device: torch.device) -> int | None:
+def free_memory_bytes(device: torch.device) -> int | None:
     """Return the bytes of an accelerator that are free; None if torch cannot tell."""
     import torch
 

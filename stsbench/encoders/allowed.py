@@ -132,42 +132,44 @@ TRANSFORMER_RULES: Mapping[str, Rules] = {
 }
 
 
-def _only(keys: str) -> Rules:
+def _allow_keys(keys: str) -> Rules:
     """Return rules that allow any value of the keys that match a pattern, and no other keys."""
     return {keys: allow_any}
 
 
 VOCABULARY = "vocab|word_weights|unknown_word_weight"
-MODULES: Mapping[str, Mapping[str, Rules]] = {
+ALLOWED_KEYS_BY_MODULE: Mapping[str, Mapping[str, Rules]] = {
     "Transformer": TRANSFORMER_RULES,
     "CLIPModel": TRANSFORMER_RULES,
     "Pooling": {
-        "config.json": _only(r"(word_)?embedding_dimension|pooling_mode(_\w+)?|include_prompt")
+        "config.json": _allow_keys(
+            r"(word_)?embedding_dimension|pooling_mode(_\w+)?|include_prompt"
+        )
     },
     "Dense": {
-        "config.json": _only(
+        "config.json": _allow_keys(
             "in_features|out_features|bias|activation_function|module_input_name"
             "|module_output_name|use_residual"
         )
     },
     "LSTM": {
-        "lstm_config.json": _only(
+        "lstm_config.json": _allow_keys(
             "(word_)?embedding_dimension|hidden_dim|num_layers|dropout|bidirectional"
         )
     },
     "CNN": {
-        "cnn_config.json": _only(
+        "cnn_config.json": _allow_keys(
             "in_(word_)?embedding_dimension|out_channels|kernel_sizes|stride_sizes"
         )
     },
     "WordEmbeddings": {
-        "wordembedding_config.json": _only("tokenizer_class|update_embeddings|max_seq_length")
+        "wordembedding_config.json": _allow_keys("tokenizer_class|update_embeddings|max_seq_length")
     },
     "WhitespaceTokenizer": {
-        "whitespacetokenizer_config.json": _only("vocab|stop_words|do_lower_case")
+        "whitespacetokenizer_config.json": _allow_keys("vocab|stop_words|do_lower_case")
     },
     "PhraseTokenizer": {
-        "phrasetokenizer_config.json": _only(
+        "phrasetokenizer_config.json": _allow_keys(
             "vocab|stop_words|do_lower_case|ngram_separator|max_ngram_length"
         )
     },
@@ -175,13 +177,13 @@ MODULES: Mapping[str, Mapping[str, Rules]] = {
     "TransformersTokenizerWrapper": dict.fromkeys(
         ("tokenizer_config.json", "special_tokens_map.json"), {"auto_map": NULL, **TOKENIZER}
     ),
-    "WordWeights": {"config.json": _only(VOCABULARY)},
-    "BoW": {"config.json": _only(f"{VOCABULARY}|cumulative_term_frequency")},
+    "WordWeights": {"config.json": _allow_keys(VOCABULARY)},
+    "BoW": {"config.json": _allow_keys(f"{VOCABULARY}|cumulative_term_frequency")},
     "WeightedLayerPooling": {
-        "config.json": _only("(word_)?embedding_dimension|layer_start|num_hidden_layers")
+        "config.json": _allow_keys("(word_)?embedding_dimension|layer_start|num_hidden_layers")
     },
-    "Dropout": {"config.json": _only("dropout")},
-    "LayerNorm": {"config.json": _only("dimension")},
+    "Dropout": {"config.json": _allow_keys("dropout")},
+    "LayerNorm": {"config.json": _allow_keys("dimension")},
     # The library reads no keys of these that could name a file.
     "Normalize": {},
     "Router": {},

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core.errors import CardError, EncoderError, look_up, suggest, translate_errors
-from stsbench.encoders.accelerator import pick_device
+from stsbench.encoders.accelerator import resolve_device_name
 from stsbench.encoders.network import (
     CODE_VERSION,
     NamedArrays,
@@ -58,7 +58,7 @@ def open_device(name: str) -> torch.device:
     import torch
 
     try:
-        device = torch.device(pick_device(name))
+        device = torch.device(resolve_device_name(name))
     except RuntimeError as error:
         raise CardError(
             f"'{name}' is not a device; give auto, cpu, cuda, or cuda:1 for the second GPU"
@@ -89,8 +89,8 @@ def is_padding_invariant(
     return bool(largest_difference <= relative_tolerance * largest_value)
 
 
-MAX_DIFFERENCE = {"float32": 1e-2, "bfloat16": 1e-1}
-MAX_QUANTISED_DIFFERENCE = 0.5
+MAX_OUTPUT_DIFFERENCE = {"float32": 1e-2, "bfloat16": 1e-1}
+MAX_QUANTISED_OUTPUT_DIFFERENCE = 0.5
 """How far a runtime's hidden states may be from torch's, as a share of their length.
 
 Rounding in float32 comes to 1e-6.
@@ -100,7 +100,7 @@ Rounding in float32 comes to 1e-6.
 class TorchBackend:
     """PyTorch, and the base class of other backends.
 
-    It is made from what :func:`backend_kind` has checked; the model is not loaded.
+    It is made from what :func:`resolve_backend_class` has checked; the model is not loaded.
 
     Attributes:
         folder: The checkpoint's folder.
@@ -176,7 +176,7 @@ class TorchBackend:
             EncoderError: The network cannot be loaded.
         """
         from stsbench.encoders.transformer.cpu_kernels import pack_linears, runs_on_tokens
-        from stsbench.encoders.transformer.flat import find_attention, leave_out_padding
+        from stsbench.encoders.transformer.flat import find_attention, try_omitting_padding
 
         model = network.load(self.dtype).to(self.torch_device)
         if self.torch_device.type == "cpu":
@@ -189,7 +189,7 @@ class TorchBackend:
         self.padding_reason = "there is no attention without padding for this device"
         if attention is not None:
             # A head, of a cross-encoder for example, reads the padded states.
-            self.padding_reason = leave_out_padding(model.base_model, attention)
+            self.padding_reason = try_omitting_padding(model.base_model, attention)
         return model
 
     def load_library_model(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of no types
@@ -200,7 +200,7 @@ class TorchBackend:
             state: Everything that can change its numbers, as JSON values: for a runtime's backend,
                 which exports it; unused here.
         """
-        return load(dtype=self.dtype, device=pick_device(self.device))
+        return load(dtype=self.dtype, device=resolve_device_name(self.device))
 
     @cached_property
     def torch_device(self) -> torch.device:
@@ -233,7 +233,7 @@ class RuntimeBackend(TorchBackend):
 
         An exported file is made of the checkpoint, whose hashes are in the fingerprint already.
         """
-        file = self.runtime_file.digests() if self.runtime_file is not None else "exported"
+        file = self.runtime_file.file_hashes() if self.runtime_file is not None else "exported"
         return {
             "backend": self.fingerprint_name,
             "code": CODE_VERSION,
@@ -273,7 +273,7 @@ class RuntimeBackend(TorchBackend):
         file = self.runtime_file or export_network(network)
         model = RuntimeModel(self.runtime, file, network, self.open)
         # A quantised file has another precision, such as int8.
-        max_difference = MAX_DIFFERENCE.get(self.precision, MAX_QUANTISED_DIFFERENCE)
+        max_difference = MAX_OUTPUT_DIFFERENCE.get(self.precision, MAX_QUANTISED_OUTPUT_DIFFERENCE)
         check_against_torch(model, network, max_difference)
         return model
 
@@ -403,7 +403,7 @@ BACKENDS: dict[str, type[TorchBackend]] = {
 """Every backend by name; to add one, write a class above and add its name here."""
 
 
-def backend_kind(name: str, *, dtype: str, device: str) -> type[TorchBackend]:
+def resolve_backend_class(name: str, *, dtype: str, device: str) -> type[TorchBackend]:
     """Return the class of a backend, after checks that need no checkpoint.
 
     Args:

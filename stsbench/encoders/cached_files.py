@@ -28,7 +28,7 @@ BROKEN_JSON = (ValueError, RecursionError, msgspec.DecodeError)
 """The exceptions for JSON that is broken, too deep, or of another type than expected."""
 
 
-def decode_file(
+def decode_json_file(
     path: Path, kind: type[T], problem: str, error: type[StsbenchError] = EncoderError
 ) -> T:
     """Read a JSON file as a value of a type.
@@ -48,7 +48,7 @@ def decode_file(
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object; raises EncoderError."""
-    return decode_file(path, dict[str, Any], problem="cannot be read as JSON")
+    return decode_json_file(path, dict[str, Any], problem="cannot be read as JSON")
 
 
 def read_optional_json(path: Path) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def read_optional_json(path: Path) -> dict[str, Any]:
 def read_json_record(path: Path, kind: type[T]) -> T | None:
     """Read a record that an earlier run has written; None if there is none, or it is not valid."""
     with suppress(EncoderError):
-        return decode_file(path, kind, problem="no record")
+        return decode_json_file(path, kind, problem="no record")
     return None
 
 
@@ -69,7 +69,7 @@ MIN_CACHED_AGE_NS = 2 * 10**9
 """The time since its last change, in nanoseconds, from which a file's hash is cached."""
 
 
-def cached_digest(path: Path) -> str:
+def cached_file_sha256(path: Path) -> str:
     """Return the sha256 of a file; that of a large one is cached until its size or times change.
 
     The cache is a file in the cache folder. One of the times is that of the last change of the
@@ -86,7 +86,7 @@ def cached_digest(path: Path) -> str:
         if file_stat.st_size < MIN_CACHED_BYTES or os.name != "posix":
             return file_sha256(path)
         cache_key = str(path.resolve())
-        stamp = _make_stamp(file_stat)
+        stamp = _file_stamp(file_stat)
         with suppress(EncoderError):
             cached = read_optional_json(cache_path)
         # An entry is the stamp of the file and then its hash.
@@ -106,7 +106,7 @@ def cached_digest(path: Path) -> str:
     return digest
 
 
-def _make_stamp(file_stat: os.stat_result) -> list[int]:
+def _file_stamp(file_stat: os.stat_result) -> list[int]:
     """Return the numbers of which one changes if the file does: size, times, inode and device."""
     return [
         file_stat.st_size,
@@ -117,15 +117,15 @@ def _make_stamp(file_stat: os.stat_result) -> list[int]:
     ]
 
 
-SEAL = "sha256.json"
+SEAL_FILE = "sha256.json"
 """The file with the hashes of all others in a sealed folder."""
 
 
 def is_sealed(folder: Path) -> bool:
     """Return whether a folder is sealed, and no file has changed since."""
     try:
-        digests = read_json(folder / SEAL)
-        return all(cached_digest(folder / name) == digest for name, digest in digests.items())
+        digests = read_json(folder / SEAL_FILE)
+        return all(cached_file_sha256(folder / name) == digest for name, digest in digests.items())
     except (EncoderError, SourceError):
         return False
 
@@ -148,7 +148,7 @@ def sealed_folder(folder: Path) -> Iterator[Path]:
         scratch.mkdir(parents=True)
         yield scratch
         digests = {path.name: file_sha256(path) for path in sorted(scratch.iterdir())}
-        (scratch / SEAL).write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
+        (scratch / SEAL_FILE).write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
         # If another process was faster, its folder is as good as this one and may be in use.
         if not is_sealed(folder):
             shutil.rmtree(folder, ignore_errors=True)

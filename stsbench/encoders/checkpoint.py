@@ -16,17 +16,17 @@ from stsbench.core.errors import (
     SourceError,
 )
 from stsbench.encoders.allowed import (
-    MODULES,
+    ALLOWED_KEYS_BY_MODULE,
     SENTENCE_BERT_CONFIGS,
     TRANSFORMER_RULES,
     TRANSFORMERS_CONFIGS,
     refuse_config_values,
     refuse_other_keys,
 )
-from stsbench.encoders.cached_files import cached_digest, read_json, read_optional_json
+from stsbench.encoders.cached_files import cached_file_sha256, read_json, read_optional_json
 from stsbench.encoders.weights import find_weights
 
-LOCAL_ONLY: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+SAFE_LOAD_OPTIONS: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 """The options with which every library loads a checkpoint."""
 IGNORED_FILES = {
     "stsbench.json", "run.json", "data_config.json", "trainer_state.json", "train_script.py",
@@ -69,7 +69,7 @@ class Checkpoint:
         """Return the model's configuration."""
         return read_json(self.folder / "config.json")
 
-    def digests(self) -> dict[str, str]:
+    def file_hashes(self) -> dict[str, str]:
         """Return the sha256 of each file that can change an embedding, by its path in the folder.
 
         Files with weights are under ``weights/``.
@@ -85,7 +85,7 @@ class Checkpoint:
             path.relative_to(self.folder).as_posix(): path for path in candidates if path.is_file()
         }
         paths_by_name.update({f"weights/{path.name}": path for path in self.weights})
-        return {name: cached_digest(path) for name, path in sorted(paths_by_name.items())}
+        return {name: cached_file_sha256(path) for name, path in sorted(paths_by_name.items())}
 
     def libraries(self) -> list[str]:
         """Return the packages whose version may change what its tokenizer and its model compute."""
@@ -208,7 +208,7 @@ def find_checkpoint(
     refuse_adapter(folder)
     for name, expected in (sha256 or {}).items():
         path = folder / name
-        digest = cached_digest(path) if path.is_file() else None
+        digest = cached_file_sha256(path) if path.is_file() else None
         if digest != expected:
             digest_text = "no such file" if digest is None else digest[:12]
             advice = "name the folder itself as the encoder, without the card"
@@ -274,18 +274,18 @@ def check_module(folder: Path, kind: str) -> None:
 
     Args:
         folder: The module's folder.
-        kind: The name of the module's class, a key of :data:`MODULES`.
+        kind: The name of the module's class, a key of :data:`ALLOWED_KEYS_BY_MODULE`.
 
     Raises:
         EncoderError: A key or value is not allowed.
     """
     # By file name, the keys that are allowed and their values. A file that is missing is read as an
     # empty table, which breaks no rule.
-    for name, rules in MODULES[kind].items():
+    for name, rules in ALLOWED_KEYS_BY_MODULE[kind].items():
         refuse_other_keys(read_optional_json(folder / name), rules, folder / name)
     # The libraries read a transformer's configurations themselves. Those of transformers have too
     # many keys to list, so values are refused: of attention fetched from the Hub, other files and
     # numbers that are too large.
-    if MODULES[kind] is TRANSFORMER_RULES:
+    if ALLOWED_KEYS_BY_MODULE[kind] is TRANSFORMER_RULES:
         for name in (*SENTENCE_BERT_CONFIGS, *TRANSFORMERS_CONFIGS):
             refuse_config_values(read_optional_json(folder / name), folder / name)

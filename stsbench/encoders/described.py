@@ -23,8 +23,13 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError, UnknownName
 from stsbench.core.files import write_atomically
 from stsbench.core.wording import format_repr
-from stsbench.encoders.allowed import MODULES, SENTENCE_BERT_CONFIGS
-from stsbench.encoders.cached_files import cached_digest, decode_file, read_json, read_optional_json
+from stsbench.encoders.allowed import ALLOWED_KEYS_BY_MODULE, SENTENCE_BERT_CONFIGS
+from stsbench.encoders.cached_files import (
+    cached_file_sha256,
+    decode_json_file,
+    read_json,
+    read_optional_json,
+)
 from stsbench.encoders.checkpoint import check_module, may_be_read, refuse_adapter
 from stsbench.encoders.transformer.pooling import POOLINGS
 from stsbench.encoders.weights import check_shards
@@ -69,7 +74,7 @@ def write_saved(folder: Path, kind: str, params: Mapping[str, Any]) -> None:
     write_atomically(folder / SAVED_FILE, f"{text}\n".encode())
 
 
-LIBRARY_CONFIG = "config_sentence_transformers.json"
+LIBRARY_CONFIG_FILE = "config_sentence_transformers.json"
 _POOLINGS_BY_MODE = {
     kind.library: name for name, kind in POOLINGS.items() if kind.library and not kind.through_head
 }
@@ -108,7 +113,7 @@ MAX_PATH_LENGTH = 200
 """The maximum length of a module's path, in characters."""
 
 
-class _Config(msgspec.Struct, frozen=True):
+class _LibraryConfig(msgspec.Struct, frozen=True):
     model_type: str = "SentenceTransformer"
     prompts: dict[str, str | None] | None = None
     default_prompt_name: str | None = None
@@ -134,12 +139,12 @@ def read_modules(folder: Path) -> list[CheckpointModule]:
     Raises:
         EncoderError: A module asks for code that is not the library's or torch's.
     """
-    model_type = _read_config(folder).model_type
+    model_type = _read_library_config(folder).model_type
     if model_type != "SentenceTransformer":
         raise EncoderError(f"{folder}: is a {model_type}, which does not embed sentences by itself")
     modules: list[CheckpointModule] = []
     for module in _read_steps(folder):
-        modules.extend(_iter_checked(folder, module))
+        modules.extend(_iter_checked_modules(folder, module))
     return modules
 
 
@@ -151,7 +156,7 @@ def class_addresses(folder: Path, module: CheckpointModule) -> list[str]:
     return [module.kind, str(config.get("tokenizer_class"))]
 
 
-def _iter_checked(folder: Path, module: CheckpointModule) -> Iterator[CheckpointModule]:
+def _iter_checked_modules(folder: Path, module: CheckpointModule) -> Iterator[CheckpointModule]:
     """Yield a module of sentence-transformers and then those inside it, each after its checks.
 
     Args:
@@ -164,7 +169,7 @@ def _iter_checked(folder: Path, module: CheckpointModule) -> Iterator[Checkpoint
     module_folder = folder / module.path
     for address in class_addresses(folder, module):
         name = address.rpartition(".")[2]
-        if not _LIBRARY_CLASS.fullmatch(address) or name not in MODULES:
+        if not _LIBRARY_CLASS.fullmatch(address) or name not in ALLOWED_KEYS_BY_MODULE:
             raise EncoderError(
                 f"{folder}: asks for code outside sentence-transformers' modules ('{address}'), "
                 "which is never run; write an encoder class of your own for it"
@@ -190,7 +195,7 @@ def _iter_checked(folder: Path, module: CheckpointModule) -> Iterator[Checkpoint
             )
         for name, address in types.items():
             inner_path = PurePosixPath(module.path, _check_path(module_folder, name)).as_posix()
-            yield from _iter_checked(folder, CheckpointModule(str(address), inner_path))
+            yield from _iter_checked_modules(folder, CheckpointModule(str(address), inner_path))
 
 
 def _read_steps(folder: Path) -> list[CheckpointModule]:
@@ -204,7 +209,7 @@ def _read_steps(folder: Path) -> list[CheckpointModule]:
         raise EncoderError(
             f"{folder}: no modules.json; a plain checkpoint is for the encoder kind 'transformer'"
         )
-    modules = decode_file(
+    modules = decode_json_file(
         path, list[CheckpointModule], problem="is not a list of modules with 'type' and 'path'"
     )
     if not modules:
@@ -224,14 +229,18 @@ def _check_path(where: Path, path: str) -> str:
     return path
 
 
-def _read_config(folder: Path) -> _Config:
+def _read_library_config(folder: Path) -> _LibraryConfig:
     """Read the configuration of sentence-transformers in a folder; its defaults if there is none.
 
     Raises:
         EncoderError: The file is broken.
     """
-    path = folder / LIBRARY_CONFIG
-    return decode_file(path, _Config, problem="cannot be used") if path.is_file() else _Config()
+    path = folder / LIBRARY_CONFIG_FILE
+    return (
+        decode_json_file(path, _LibraryConfig, problem="cannot be used")
+        if path.is_file()
+        else _LibraryConfig()
+    )
 
 
 def similarity_notes(folder: Path) -> list[str]:
@@ -239,13 +248,13 @@ def similarity_notes(folder: Path) -> list[str]:
 
     STS is scored by cosine here.
     """
-    similarity = _read_config(folder).similarity_fn_name or "cosine"
+    similarity = _read_library_config(folder).similarity_fn_name or "cosine"
     if similarity == "cosine":
         return []
     return [f"its files compare embeddings by {similarity}; here all are compared by cosine"]
 
 
-def find_prompt(folder: Path, prompt_name: str | None, text: str = "") -> str:
+def find_prompt_text(folder: Path, prompt_name: str | None, text: str = "") -> str:
     """Return the text to put before sentences: the user's, or else that of a checkpoint's prompt.
 
     It is empty if there is neither.
@@ -263,7 +272,7 @@ def find_prompt(folder: Path, prompt_name: str | None, text: str = "") -> str:
         raise CardError("give 'prompt' or 'prompt_name', not both")
     if text or prompt_name == "":
         return text
-    config = _read_config(folder)
+    config = _read_library_config(folder)
     prompts = config.prompts or {}
     name = prompt_name or config.default_prompt_name
     if not name:
@@ -274,7 +283,7 @@ def find_prompt(folder: Path, prompt_name: str | None, text: str = "") -> str:
     return prompts[name] or ""
 
 
-def library_digests(folder: Path) -> dict[str, str]:
+def library_file_hashes(folder: Path) -> dict[str, str]:
     """Return the sha256 of each file that the library may read, by its path in the checkpoint.
 
     These are the files beside ``modules.json``, and those in the folders of the modules.
@@ -294,7 +303,7 @@ def library_digests(folder: Path) -> dict[str, str]:
         for path in paths
         if path.is_file() and _is_read_by_library(path)
     }
-    return {name: cached_digest(path) for name, path in sorted(paths_by_name.items())}
+    return {name: cached_file_sha256(path) for name, path in sorted(paths_by_name.items())}
 
 
 def _is_read_by_library(path: Path) -> bool:
@@ -342,13 +351,13 @@ def plain_transformer_params(folder: Path) -> dict[str, Any] | None:
     transformer_folder = folder / modules[0].path
     if (transformer_folder / "adapter_config.json").is_file():
         return None
-    config = _read_config(folder)
-    prompt = find_prompt(folder, prompt_name=None)
+    config = _read_library_config(folder)
+    prompt = find_prompt_text(folder, prompt_name=None)
     pooling_config = read_optional_json(folder / modules[1].path / "config.json")
-    pooling = _plain_pooling(pooling_config, has_prompt=bool(prompt))
+    pooling = _find_pooling_name(pooling_config, has_prompt=bool(prompt))
     last_config = read_optional_json(folder / modules[-1].path / "config.json")
     output_name = last_config.get("module_output_name", "sentence_embedding")
-    max_length = _plain_length(transformer_folder)
+    max_length = _find_max_length(transformer_folder)
     is_another_model = config.model_type != "SentenceTransformer"
     if is_another_model or config.truncate_dim or output_name != "sentence_embedding":
         return None
@@ -367,7 +376,7 @@ def plain_transformer_params(folder: Path) -> dict[str, Any] | None:
     return {key: value for key, value in params.items() if value not in (None, "")}
 
 
-def _plain_pooling(config: Mapping[str, Any], *, has_prompt: bool) -> str | None:
+def _find_pooling_name(config: Mapping[str, Any], *, has_prompt: bool) -> str | None:
     """Return the name of our pooling that does what a pooling module does; None if there is none.
 
     Args:
@@ -400,7 +409,7 @@ def _plain_pooling(config: Mapping[str, Any], *, has_prompt: bool) -> str | None
     return _POOLINGS_BY_MODE.get(str(modes[0]))
 
 
-def _plain_length(folder: Path) -> int | None:
+def _find_max_length(folder: Path) -> int | None:
     """Return the maximum number of tokens that a transformer's files set.
 
     Args:
@@ -444,7 +453,7 @@ def _is_plain_architecture(config: Mapping[str, Any]) -> bool:
 
 def is_cross_encoder(folder: Path) -> bool:
     """Return whether a checkpoint's files are those of a cross-encoder."""
-    if _read_config(folder).model_type == "CrossEncoder":
+    if _read_library_config(folder).model_type == "CrossEncoder":
         return True
     has_other_modules = (folder / "modules.json").is_file()
     return not has_other_modules and is_pair_classifier(read_optional_json(folder / "config.json"))
@@ -572,7 +581,7 @@ def describe(folder: Path, catalogue: Catalogue, model: str = "") -> Description
 
 def _read_saved(path: Path) -> SavedEncoder:
     """Read and check ``stsbench.json``; raises as :func:`describe`."""
-    saved = decode_file(path, SavedEncoder, problem="cannot be read")
+    saved = decode_json_file(path, SavedEncoder, problem="cannot be read")
     if saved.kind not in SAVED_KINDS:
         hint = f"{path}: it is one of {', '.join(SAVED_KINDS)}"
         raise UnknownName("kind of saved encoder", saved.kind, SAVED_KINDS, hint=hint)
@@ -586,8 +595,8 @@ def _read_saved(path: Path) -> SavedEncoder:
 
 def _find_sts_prompt(folder: Path) -> str:
     """Return the name of a prompt for STS that is not the default; empty if there is none."""
-    prompts = _read_config(folder).prompts or {}
+    prompts = _read_library_config(folder).prompts or {}
     for name, text in prompts.items():
         if text and name.casefold() in _STS_PROMPTS:
-            return "" if find_prompt(folder, prompt_name=None) == text else name
+            return "" if find_prompt_text(folder, prompt_name=None) == text else name
     return ""

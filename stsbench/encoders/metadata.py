@@ -324,7 +324,7 @@ def check_sentences(sentences: object) -> None:
             raise EncoderError(f"encode takes sentences; number {index} is {format_repr(sentence)}")
 
 
-def valid_text(sentence: str) -> str:
+def replace_lone_surrogates(sentence: str) -> str:
     """Return a sentence as valid text for a tokenizer.
 
     Half a surrogate pair, as of an emoji that was cut in two, is replaced.

@@ -117,7 +117,7 @@ class RuntimeFile:
                 names.add(fields.get("location", ""))
         return names
 
-    def digests(self) -> dict[str, str]:
+    def file_hashes(self) -> dict[str, str]:
         """Return the sha256 of all its files, by their paths in the folder."""
         return {
             path.relative_to(self.folder).as_posix(): file_sha256(path)
@@ -188,7 +188,7 @@ CODE_VERSION = 1
 
 Stored embeddings are then not reused.
 """
-LAST, HEAD = "last_hidden_state", "pooler_output"
+LAST_STATES, HEAD_OUTPUT = "last_hidden_state", "pooler_output"
 """The names of the last hidden states, and of the output of the model's own head."""
 
 
@@ -238,7 +238,7 @@ class Network:
         """
         depth = self.config.num_hidden_layers
         if self.through_head:
-            return {output_name(-1, depth): -1, HEAD: -1}
+            return {output_name(-1, depth): -1, HEAD_OUTPUT: -1}
         return {output_name(layer, depth): layer for layer in (-1, *self.layer_indices(depth))}
 
     def call(self, model: Any, **inputs: Any) -> list[Any]:  # noqa: ANN401 - transformers is untyped
@@ -250,7 +250,7 @@ class Network:
             model: The model of transformers that this network describes, or one like it.
             inputs: Its inputs by name, (b, t) each.
         """
-        inner_layers = self.outputs.keys() - {LAST, HEAD}
+        inner_layers = self.outputs.keys() - {LAST_STATES, HEAD_OUTPUT}
         result = model(**inputs, output_hidden_states=bool(inner_layers))
         return [
             result.hidden_states[layer] if name in inner_layers else getattr(result, name)
@@ -261,4 +261,4 @@ class Network:
 def output_name(layer: int, depth: int) -> str:
     """Return the name in files for the hidden states of a layer of ``depth`` layers."""
     index = layer % (depth + 1)
-    return LAST if index == depth else f"hidden_states.{index}"
+    return LAST_STATES if index == depth else f"hidden_states.{index}"

@@ -31,7 +31,7 @@ from stsbench.encoders.base import (
     PositiveInt,
 )
 from stsbench.encoders.cached_files import read_json_record
-from stsbench.encoders.metadata import valid_text
+from stsbench.encoders.metadata import replace_lone_surrogates
 from stsbench.encoders.served.client import RequestSkipped, RequestTooLarge, ServerClient
 from stsbench.encoders.served.protocols import APIS, Answer
 from stsbench.encoders.served.requests import (
@@ -475,7 +475,7 @@ class OpenAIEncoder:
 
     def _wrap(self, sentences: Sequence[str]) -> list[str]:
         """Return the texts to send for sentences: with the prompt, and valid as UTF-8."""
-        return [valid_text(text) for text in self.prompt.wrap(sentences)]
+        return [replace_lone_surrogates(text) for text in self.prompt.wrap(sentences)]
 
     def request(self, texts: Sequence[str], stop: threading.Event) -> Answer:
         """Send one request and return its answer.

@@ -33,10 +33,10 @@ from stsbench.core.provenance import fingerprint
 from stsbench.core.wording import as_one_line
 from stsbench.encoders.accelerator import fork_rng, move_to
 from stsbench.encoders.backends import TorchBackend, is_padding_invariant
-from stsbench.encoders.checkpoint import LOCAL_ONLY, Checkpoint
+from stsbench.encoders.checkpoint import SAFE_LOAD_OPTIONS, Checkpoint
 from stsbench.encoders.network import Network
 from stsbench.encoders.tokens import TokenIds
-from stsbench.encoders.transformer.flat import keep_host_masks
+from stsbench.encoders.transformer.flat import attach_cpu_masks
 from stsbench.encoders.transformer.pooling import Pooling
 from stsbench.encoders.transformer.token_ids import make_token_ids
 from stsbench.encoders.weights import Adapter, read_shapes
@@ -56,8 +56,8 @@ def load_tokenizer(checkpoint: Checkpoint) -> Any:  # noqa: ANN401 - transformer
         EncoderError: It cannot be loaded, or has no words.
     """
     with silence_libraries():
-        tokenizer = _load(transformers.AutoTokenizer, checkpoint.folder)
-    check_vocabulary(tokenizer, checkpoint.folder)
+        tokenizer = _load_pretrained(transformers.AutoTokenizer, checkpoint.folder)
+    refuse_empty_vocabulary(tokenizer, checkpoint.folder)
     return tokenizer
 
 
@@ -90,9 +90,9 @@ def load_model(
         EncoderError: The weights cannot be loaded, or do not fit.
     """
     folder = checkpoint.weights[0].parent
-    with silence_libraries(), _limited_size(folder, checkpoint.weights):
+    with silence_libraries(), _refuse_oversized_model(folder, checkpoint.weights):
         # The loading info names sizes that do not match, which are refused below.
-        model, loading_info = _load(
+        model, loading_info = _load_pretrained(
             auto_class,
             folder,
             dtype=getattr(torch, dtype),
@@ -112,7 +112,7 @@ def load_model(
     return LoadedModel(model, sorted(loading_info.get("missing_keys") or []))
 
 
-def check_vocabulary(tokenizer: Any, folder: Path) -> None:  # noqa: ANN401 - transformers is untyped
+def refuse_empty_vocabulary(tokenizer: Any, folder: Path) -> None:  # noqa: ANN401 - transformers is untyped
     """Refuse a tokenizer that has special tokens only.
 
     Transformers makes such a tokenizer if the vocabulary's file is missing.
@@ -164,10 +164,10 @@ def silence_libraries() -> Iterator[list[logging.LogRecord]]:
             transformers_logging.enable_progress_bar()
 
 
-def _load(library_class: Any, folder: Path, **options: Any) -> Any:  # noqa: ANN401 - transformers is untyped
+def _load_pretrained(library_class: Any, folder: Path, **options: Any) -> Any:  # noqa: ANN401 - transformers is untyped
     """Call ``from_pretrained`` of a class of transformers; raises EncoderError if that fails."""
     try:
-        return library_class.from_pretrained(str(folder), **LOCAL_ONLY, **options)
+        return library_class.from_pretrained(str(folder), **SAFE_LOAD_OPTIONS, **options)
     except EncoderError:
         raise
     except BaseException as error:  # a broken file makes transformers raise anything
@@ -183,7 +183,7 @@ def _load(library_class: Any, folder: Path, **options: Any) -> Any:  # noqa: ANN
 
 
 @contextmanager
-def _limited_size(folder: Path, weights: Sequence[Path]) -> Iterator[None]:
+def _refuse_oversized_model(folder: Path, weights: Sequence[Path]) -> Iterator[None]:
     """Refuse, within a context, to make a model far larger than its weights.
 
     transformers makes the layers of a model without memory, and reads the weights afterwards: so
@@ -250,7 +250,7 @@ class TokenCounter:
             ).path
         checkpoint = Checkpoint(folder=folder)
         self._tokenizer = load_tokenizer(checkpoint)
-        self.fingerprint = fingerprint(checkpoint.digests(), checkpoint.libraries())
+        self.fingerprint = fingerprint(checkpoint.file_hashes(), checkpoint.libraries())
 
     def __call__(self, texts: Sequence[str]) -> list[int]:
         """Return the number of tokens of each text."""
@@ -318,7 +318,7 @@ Sentence-T5 does so (Ni et al. 2022, arXiv 2108.08877).
 """
 
 
-def model_class(model_type: object) -> Any:  # noqa: ANN401 - transformers is untyped
+def choose_auto_class(model_type: object) -> Any:  # noqa: ANN401 - transformers is untyped
     """Return the ``Auto…`` class of transformers that loads the part of a model that embeds.
 
     It may first add the class of such an encoder to transformers' own table.
@@ -405,8 +405,8 @@ class Backbone:
         tokenizer = load_tokenizer(checkpoint)
 
         def load_in_torch(dtype: str) -> Any:  # noqa: ANN401 - transformers
-            loaded_class = model_class(checkpoint.config().get("model_type"))
-            model, missing_keys = load_model(loaded_class, checkpoint, dtype=dtype)
+            auto_class = choose_auto_class(checkpoint.config().get("model_type"))
+            model, missing_keys = load_model(auto_class, checkpoint, dtype=dtype)
             _refuse_missing_weights(checkpoint.folder, missing_keys, pooling)
             for adapter in adapters:
                 model = adapter.merge_into(model)
@@ -425,8 +425,8 @@ class Backbone:
         network = Network(
             folder=checkpoint.weights[0].parent,
             state={
-                "files": checkpoint.digests(),
-                "adapters": [adapter.digests() for adapter in adapters],
+                "files": checkpoint.file_hashes(),
+                "adapters": [adapter.file_hashes() for adapter in adapters],
                 "bidirectional": bidirectional,
             },
             load=load_in_torch,
@@ -485,7 +485,7 @@ class Backbone:
         batch = {"input_ids": move_to(self.device, ids)}
         if not mask.all():
             batch["attention_mask"] = move_to(self.device, mask)
-            keep_host_masks(batch, {"attention_mask": torch.from_numpy(mask)})
+            attach_cpu_masks(batch, {"attention_mask": torch.from_numpy(mask)})
             if pad_left and not self._computes_positions:
                 batch["position_ids"] = (batch["attention_mask"].cumsum(dim=1) - 1).clamp(min=0)
         return batch

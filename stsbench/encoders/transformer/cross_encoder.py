@@ -19,13 +19,13 @@ from stsbench.core.errors import EncoderError
 from stsbench.core.provenance import fingerprint
 from stsbench.core.wording import format_repr
 from stsbench.encoders.accelerator import is_accelerator
-from stsbench.encoders.backends import backend_kind
+from stsbench.encoders.backends import resolve_backend_class
 from stsbench.encoders.base import PositiveInt
 from stsbench.encoders.cached_files import read_optional_json
 from stsbench.encoders.checkpoint import find_checkpoint
-from stsbench.encoders.described import LIBRARY_CONFIG, is_pair_classifier
+from stsbench.encoders.described import LIBRARY_CONFIG_FILE, is_pair_classifier
 from stsbench.encoders.engine.embed import TOKEN_BUDGET
-from stsbench.encoders.metadata import valid_text
+from stsbench.encoders.metadata import replace_lone_surrogates
 from stsbench.encoders.network import Network
 from stsbench.encoders.pairs import Order, PairScorer
 from stsbench.encoders.tokens import plan_batches
@@ -86,7 +86,7 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
                 f"{self.root}: is no cross-encoder, a classifier of sequences with one label"
             )
         self.activation = self._read_activation()
-        backend_class = backend_kind("torch", dtype=dtype, device=device)
+        backend_class = resolve_backend_class("torch", dtype=dtype, device=device)
         self.backend = backend_class(self.root, file="", dtype=dtype, device=device)
         self.max_length = min(
             filter(None, (max_length, self.checkpoint.max_length())), default=None
@@ -98,7 +98,7 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
         Raises:
             EncoderError: It is not one of those that are run.
         """
-        config = self.checkpoint.config() | read_optional_json(self.root / LIBRARY_CONFIG)
+        config = self.checkpoint.config() | read_optional_json(self.root / LIBRARY_CONFIG_FILE)
         config |= config.get("sentence_transformers") or {}
         keys = ("activation_fn", "sbert_ce_default_activation_function")
         address = next(filter(None, map(config.get, keys)), "torch.nn.Sigmoid")
@@ -114,7 +114,7 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
             {
                 "kind": "cross_encoder",
                 "code": CODE_VERSION,
-                "files": self.checkpoint.digests(),
+                "files": self.checkpoint.file_hashes(),
                 "max_length": self.max_length,
                 "order": self.order,
                 "dtype": self.backend.dtype,
@@ -152,7 +152,7 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
         import torch
 
         device = self.network.device
-        columns = (list(map(valid_text, sentences)) for sentences in (first, second))
+        columns = (list(map(replace_lone_surrogates, sentences)) for sentences in (first, second))
         encoded = self.tokenizer(
             *columns, truncation=self.max_length is not None, max_length=self.max_length
         )

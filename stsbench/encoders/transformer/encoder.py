@@ -12,12 +12,17 @@ import numpy as np
 
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.accelerator import device_name, fork_rng, free_memory, is_accelerator
-from stsbench.encoders.backends import RuntimeBackend, TorchBackend, backend_kind
+from stsbench.encoders.accelerator import (
+    device_product_name,
+    fork_rng,
+    free_memory_bytes,
+    is_accelerator,
+)
+from stsbench.encoders.backends import RuntimeBackend, TorchBackend, resolve_backend_class
 from stsbench.encoders.base import DeviceMemory, Encoder, FloatArray, IndexArray
 from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.encoders.described import (
-    find_prompt,
+    find_prompt_text,
     similarity_notes,
 )
 from stsbench.encoders.engine.embed import (
@@ -28,7 +33,7 @@ from stsbench.encoders.engine.embed import (
     embed_all,
 )
 from stsbench.encoders.engine.store import EmbeddingStore, Keys
-from stsbench.encoders.metadata import valid_text
+from stsbench.encoders.metadata import replace_lone_surrogates
 from stsbench.encoders.named import variant_name
 from stsbench.encoders.tokens import TokenIds, plan_batches
 from stsbench.encoders.transformer.pooling import Pooling, last_occurrences
@@ -145,7 +150,7 @@ class TransformerEncoder(CheckpointEncoder):
         self.normalise = normalise
         self.padding_side = padding_side
         self.bidirectional = bidirectional
-        backend_class = backend_kind(backend, dtype=dtype, device=device)
+        backend_class = resolve_backend_class(backend, dtype=dtype, device=device)
         if self.pooling.pools_mask_token and not prompt_template:
             raise CardError(
                 "pooling 'mask' needs a prompt_template with the tokenizer's mask token"
@@ -166,7 +171,7 @@ class TransformerEncoder(CheckpointEncoder):
         subfolder_depth = len(PurePath(subfolder).parts)
         self.root = folder.parents[subfolder_depth - 1] if subfolder_depth else folder
         self.prompt = Prompt(
-            prefix=find_prompt(self.root, prompt_name, prompt),
+            prefix=find_prompt_text(self.root, prompt_name, prompt),
             template=prompt_template,
             add_full_stop=add_full_stop,
         )
@@ -207,7 +212,7 @@ class TransformerEncoder(CheckpointEncoder):
         fields: dict[str, Any] = {
             "kind": "transformer",
             "code": CODE_VERSION,
-            "files": self.checkpoint.digests(),
+            "files": self.checkpoint.file_hashes(),
             "pooling": str(self.pooling),
             "max_length": self.max_length,
             "normalise": self.normalise,
@@ -219,7 +224,7 @@ class TransformerEncoder(CheckpointEncoder):
         if self.bidirectional:
             fields["bidirectional"] = True
         if self.adapters:
-            fields["adapters"] = [adapter.digests() for adapter in self.adapters]
+            fields["adapters"] = [adapter.file_hashes() for adapter in self.adapters]
         libraries = self.checkpoint.libraries()
         if self.adapters:
             libraries.append("peft")
@@ -298,7 +303,7 @@ class TransformerEncoder(CheckpointEncoder):
         None on a CPU, and if torch cannot tell.
         """
         backbone = self.backbone
-        free_bytes = free_memory(backbone.device) if is_accelerator(backbone.device) else None
+        free_bytes = free_memory_bytes(backbone.device) if is_accelerator(backbone.device) else None
         if free_bytes is None:
             return None
         # At the peak there are the states of all layers and of the word embeddings, and within a
@@ -307,7 +312,7 @@ class TransformerEncoder(CheckpointEncoder):
         values_per_token = (n_states + 24) * backbone.width
         bytes_per_token = values_per_token * backbone.model.dtype.itemsize
         return DeviceMemory(
-            device_name(backbone.device),
+            device_product_name(backbone.device),
             free=free_bytes,
             per_token=bytes_per_token,
         )
@@ -596,5 +601,5 @@ def count_longer_texts(texts: Sequence[str], folder: Path, max_length: int | Non
     tokenizer = tokenizers.Tokenizer.from_file(str(path))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    encodings = tokenizer.encode_batch([valid_text(text) for text in long_texts])
+    encodings = tokenizer.encode_batch([replace_lone_surrogates(text) for text in long_texts])
     return sum(len(encoding.ids) > (max_length or 0) for encoding in encodings)

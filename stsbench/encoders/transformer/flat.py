@@ -28,7 +28,7 @@ TORCH_ATTENTION = "sdpa"
 """The name in transformers of torch's own attention."""
 FLAT_ATTENTION = "stsbench_flat"
 """The name in transformers of attention over a layout; without one it is torch's."""
-HOST_COPY = "on_host"
+CPU_MASK_ATTRIBUTE = "on_host"
 """The attribute of a mask on an accelerator with the same mask on the CPU."""
 
 
@@ -64,7 +64,7 @@ class SegmentAttention(Protocol):
         """
 
 
-def round_up(count: int) -> int:
+def round_up_for_reuse(count: int) -> int:
     """Round a count up, by at most 3%, to one that recurs.
 
     Then memory is reused, and so are the preparations for a product of this shape.
@@ -73,7 +73,7 @@ def round_up(count: int) -> int:
     return ceil(count / step) * step
 
 
-def keep_host_masks(moved: Mapping[str, Any], batch: Mapping[str, Any]) -> None:
+def attach_cpu_masks(moved: Mapping[str, Any], batch: Mapping[str, Any]) -> None:
     """Store with each mask on an accelerator its copy on the CPU: a layout then waits for nothing.
 
     Args:
@@ -82,9 +82,9 @@ def keep_host_masks(moved: Mapping[str, Any], batch: Mapping[str, Any]) -> None:
     """
     for name, value in batch.items():
         if isinstance(value, Mapping):
-            keep_host_masks(moved[name], value)
+            attach_cpu_masks(moved[name], value)
         elif name == "attention_mask" and moved[name] is not value:
-            setattr(moved[name], HOST_COPY, value)
+            setattr(moved[name], CPU_MASK_ATTRIBUTE, value)
 
 
 class TokenLayout:
@@ -111,7 +111,7 @@ class TokenLayout:
                 copy on the CPU, the accelerator is waited for.
             attention: The attention to compute with it.
         """
-        is_token = getattr(mask, HOST_COPY, mask).cpu() != 0
+        is_token = getattr(mask, CPU_MASK_ATTRIBUTE, mask).cpu() != 0
         lengths, order = is_token.sum(dim=1).sort(descending=True, stable=True)
         self.lengths: torch.Tensor = lengths
         self.shape = mask.shape
@@ -119,7 +119,7 @@ class TokenLayout:
         token_positions = positions[order][is_token[order]]
         # On a CPU filled up, by the first token, to a length that recurs: memory is reused.
         n_tokens = len(token_positions)
-        n_fill = 0 if is_accelerator(mask.device) else round_up(n_tokens) - n_tokens
+        n_fill = 0 if is_accelerator(mask.device) else round_up_for_reuse(n_tokens) - n_tokens
         self.size = n_tokens + n_fill
         joined_positions = torch.cat([token_positions, token_positions[:1].expand(n_fill)])
         self._joined_positions = move_to(mask.device, joined_positions.numpy())
@@ -131,14 +131,14 @@ class TokenLayout:
         self.attention = attention
         self.plans: dict[int, Any] = {}
 
-    def join(self, values: torch.Tensor) -> torch.Tensor:
+    def remove_padding(self, values: torch.Tensor) -> torch.Tensor:
         """Return the values (b, t, …) at the tokens, end to end (1, N, …).
 
         On a CPU, after the last token the first is repeated, up to a length that recurs.
         """
         return values.flatten(0, 1).index_select(0, self._joined_positions)[None]
 
-    def spread(self, values: torch.Tensor) -> torch.Tensor:
+    def restore_padding(self, values: torch.Tensor) -> torch.Tensor:
         """Return values (1, N, …) in their positions in the batch (b, t, …), zeros at padding."""
         zeros = values.new_zeros((self.shape.numel(), *values.shape[2:]))
         padded = zeros.index_copy(0, self._token_positions, values[0, : len(self._token_positions)])
@@ -254,7 +254,7 @@ class UnpaddedForward:
         layout = TokenLayout(inputs["attention_mask"], self._attention)
         self.layout = layout
         for name in inputs.keys() & set(self.JOINED_INPUTS):
-            inputs[name] = layout.join(inputs[name])
+            inputs[name] = layout.remove_padding(inputs[name])
         # Transformers leaves a mask of four dimensions as it is; it would look for sentences in the
         # positions otherwise, which waits for an accelerator.
         inputs["attention_mask"] = ids.new_ones((1, 1, 1, 1), dtype=torch.bool)
@@ -263,18 +263,18 @@ class UnpaddedForward:
         finally:
             self.layout = None
         states = getattr(output, "hidden_states", None)
-        last_state = layout.spread(output.last_hidden_state)
+        last_state = layout.restore_padding(output.last_hidden_state)
         pooler = getattr(self._model, "pooler", None)
         return BaseModelOutputWithPooling(
             last_hidden_state=last_state,
             pooler_output=None if pooler is None else pooler(last_state),
             hidden_states=None
             if states is None
-            else tuple(layout.spread(state) for state in states),
+            else tuple(layout.restore_padding(state) for state in states),
         )
 
 
-def leave_out_padding(
+def try_omitting_padding(
     model: PreTrainedModel,
     attention: SegmentAttention,
     *,
@@ -344,7 +344,7 @@ def layout_of(model: PreTrainedModel) -> TokenLayout | None:
 
 
 @contextmanager
-def evaluating(module: torch.nn.Module) -> Iterator[None]:
+def evaluation_mode(module: torch.nn.Module) -> Iterator[None]:
     """Set a module to evaluation mode, without dropout, within a context.
 
     At the end the mode of each submodule is restored.
@@ -401,7 +401,7 @@ def _compute_states(model: PreTrainedModel, precision: torch.dtype) -> torch.Ten
     # Any ids will do, if they differ: (3, PROBE_LENGTH).
     ids = torch.arange(3, 3 + mask.numel()).view(mask.shape) % vocabulary_size
     with (
-        evaluating(model),
+        evaluation_mode(model),
         torch.autocast(device.type, precision, enabled=precision != model.dtype),
     ):
         output = model(

@@ -11,7 +11,7 @@ import numpy as np
 
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.base import IndexArray
-from stsbench.encoders.metadata import valid_text
+from stsbench.encoders.metadata import replace_lone_surrogates
 
 PLACEHOLDER = "{}"
 """The place of the sentence in a template."""
@@ -110,7 +110,7 @@ def cut_to_fit(
         CardError: The prompt alone has more tokens.
         EncoderError: The tokenizer does not give the positions of tokens in the text.
     """
-    texts = [valid_text(sentence) for sentence in sentences]
+    texts = [replace_lone_surrogates(sentence) for sentence in sentences]
     if max_length is not None and texts:
         for row, ids in enumerate(_token_ids(tokenizer, prompt.wrap(texts))):
             if len(ids) > max_length:

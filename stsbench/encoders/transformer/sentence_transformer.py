@@ -18,20 +18,20 @@ import numpy as np
 
 from stsbench.core.errors import CardError, EncoderError, translate_errors
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.backends import TorchBackend, backend_kind, is_padding_invariant
+from stsbench.encoders.backends import TorchBackend, is_padding_invariant, resolve_backend_class
 from stsbench.encoders.base import FloatArray, PositiveInt
 from stsbench.encoders.checkpoint import (
-    LOCAL_ONLY,
+    SAFE_LOAD_OPTIONS,
     Checkpoint,
     locate_checkpoint,
 )
 from stsbench.encoders.described import (
     class_addresses,
-    find_prompt,
-    library_digests,
+    find_prompt_text,
+    library_file_hashes,
     read_modules,
 )
-from stsbench.encoders.metadata import check_sentences, valid_text
+from stsbench.encoders.metadata import check_sentences, replace_lone_surrogates
 
 if TYPE_CHECKING:
     pass
@@ -93,7 +93,7 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         self.device = device
         self.max_length = max_length
         self.normalise = normalise
-        backend_class = backend_kind(backend, dtype=dtype, device=device)
+        backend_class = resolve_backend_class(backend, dtype=dtype, device=device)
         self.root, self.revision, self.revision_asked = locate_checkpoint(
             model, revision=revision, extra_names=backend_class.hub_files(file)
         )
@@ -104,7 +104,7 @@ class SentenceTransformerEncoder(CheckpointEncoder):
                 f"backend '{backend}' runs transformers; {self.root} begins with a {first.kind}"
             )
         self.backend = backend_class(self.root / first.path, file=file, dtype=dtype, device=device)
-        self.prompt = find_prompt(self.root, prompt_name, prompt)
+        self.prompt = find_prompt_text(self.root, prompt_name, prompt)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -122,7 +122,7 @@ class SentenceTransformerEncoder(CheckpointEncoder):
                 "code": LIBRARY_CODE,
                 # Also among the libraries; here so that results of earlier versions still match.
                 "library": version("sentence-transformers"),
-                "files": library_digests(self.root),
+                "files": library_file_hashes(self.root),
                 "prompt": self.prompt,
                 "max_length": self.max_length,
                 "normalise": self.normalise,
@@ -152,7 +152,7 @@ class SentenceTransformerEncoder(CheckpointEncoder):
             EncoderError: The model cannot be loaded.
         """
         network = self.backend.load_library_model(
-            load=partial(_load_library, self.root), state=library_digests(self.root)
+            load=partial(_load_library, self.root), state=library_file_hashes(self.root)
         )
         if self.max_length is not None:
             self._set_max_length(network, self.max_length)
@@ -199,7 +199,7 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         check_sentences(sentences)
         if not len(sentences):
             return np.zeros((0, self.network.get_embedding_dimension() or 0), dtype=np.float32)
-        texts = [valid_text(sentence) for sentence in sentences]
+        texts = [replace_lone_surrogates(sentence) for sentence in sentences]
         return self._embed_by_length(texts) if self.depends_on_padding else self._embed(texts)
 
     @cached_property
@@ -278,7 +278,7 @@ def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN
     """
     import torch
 
-    from stsbench.encoders.transformer.backbone import check_vocabulary, silence_libraries
+    from stsbench.encoders.transformer.backbone import refuse_empty_vocabulary, silence_libraries
 
     with (
         translate_errors(f"{folder}: cannot be loaded", EncoderError),
@@ -300,7 +300,7 @@ def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN
             str(folder),
             device=device,
             model_kwargs={"dtype": getattr(torch, dtype)},
-            **LOCAL_ONLY,
+            **SAFE_LOAD_OPTIONS,
         )
     # Transformers only logs that weights are missing, and draws them at random.
     reported_keys = chain.from_iterable(
@@ -314,5 +314,5 @@ def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN
         )
     tokenizer = getattr(network, "tokenizer", None)
     if hasattr(tokenizer, "all_special_ids"):
-        check_vocabulary(tokenizer, folder)
+        refuse_empty_vocabulary(tokenizer, folder)
     return network.to(getattr(torch, dtype)).eval()

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase, TokenizersBackend
 from transformers.tokenization_utils_base import TruncationStrategy
 from transformers.utils import PaddingStrategy
 
-from stsbench.encoders.metadata import valid_text
+from stsbench.encoders.metadata import replace_lone_surrogates
 from stsbench.encoders.tokens import TokenIds
 
 TOKENIZE_AT_ONCE = 8192
@@ -61,7 +61,7 @@ def make_token_ids(
 
     def encode(part: Sequence[str]) -> TokenIds:
         encodings = library_tokenizer.encode_batch_fast(
-            list(map(valid_text, part)), add_special_tokens=add_special_tokens
+            list(map(replace_lone_surrogates, part)), add_special_tokens=add_special_tokens
         )
         return TokenIds.from_lists([encoding.ids for encoding in encodings])
 
@@ -96,7 +96,7 @@ def _call_tokenizer(
 ) -> TokenIds:
     """Return the token ids of texts by transformers' own call; the arguments are as above."""
     encoded = tokenizer(
-        list(map(valid_text, texts)),
+        list(map(replace_lone_surrogates, texts)),
         add_special_tokens=add_special_tokens,
         truncation=max_length is not None,
         max_length=max_length,
