@@ -35,7 +35,7 @@ def decode_json_file(
 
     Args:
         path: The file.
-        kind: The type.
+        kind: The type, for example a class of msgspec; other content is an error.
         problem: The message if the file cannot be read so, for example "cannot be used".
         error: The class of the error to raise.
 
@@ -70,15 +70,17 @@ MIN_CACHED_AGE_NS = 2 * 10**9
 
 
 def cached_file_sha256(path: Path) -> str:
-    """Return the sha256 of a file; that of a large one is cached until its size or times change.
+    """Return the SHA-256 hash of a file in hexadecimal digits.
 
-    The cache is a file in the cache folder. One of the times is that of the last change of the
-    file's metadata, which no program can set. Windows has no such time, so there files are hashed
-    each time.
+    The hash of a large file is cached until the size or a time of the file changes. One of these
+    times is that of the last change of the file's metadata, which no program can set. Windows has
+    no such time, so there files are hashed each time.
 
     Raises:
         SourceError: The file cannot be read.
     """
+    # The file with all cached hashes: by the path of a file, its stamp and then its hash. A stamp
+    # is a list of numbers, such as size and times, of which one changes if the file does.
     cache_path = settings.cache_folder() / "digests.json"
     cached: dict[str, Any] = {}
     try:
@@ -87,16 +89,17 @@ def cached_file_sha256(path: Path) -> str:
             return file_sha256(path)
         cache_key = str(path.resolve())
         stamp = _file_stamp(file_stat)
+        # A cache that cannot be read is as good as none.
         with suppress(EncoderError):
             cached = read_optional_json(cache_path)
-        # An entry is the stamp of the file and then its hash.
         match cached.get(cache_key):
             case [*cached_stamp, str(digest)] if cached_stamp == stamp:
                 return digest
         digest = file_sha256(path)
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
-    # A file that has just changed may change again without a new time: clocks are coarse.
+    # A file that has just changed may change again within the same tick of the clock, and so keep
+    # its times: its hash is not cached yet.
     last_change_ns = max(file_stat.st_mtime_ns, file_stat.st_ctime_ns)
     if time.time_ns() - last_change_ns > MIN_CACHED_AGE_NS:
         # If the cache cannot be written, the file is hashed again next time.
@@ -132,13 +135,17 @@ def is_sealed(folder: Path) -> bool:
 
 @contextmanager
 def sealed_folder(folder: Path) -> Iterator[Path]:
-    """Write a folder so that others see it complete and sealed, or not at all.
+    """Write a folder so that other processes see it complete, or not at all.
+
+    The block writes files into a scratch folder. At its end a file with their hashes is added,
+    which seals the folder: later reads can tell whether a file has changed. Then the scratch
+    folder is renamed. If a sealed folder of this name exists by then, it is left as it is.
 
     Args:
         folder: The path of the folder.
 
     Yields:
-        A scratch folder, which is renamed at the end of the block.
+        The scratch folder.
 
     Raises:
         OutputError: The folder cannot be written.
