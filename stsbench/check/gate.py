@@ -493,16 +493,16 @@ def _compare_cells(pool: CellPool, tolerances: Mapping[str, Tolerance]) -> Toler
         "new": mean_score(pool.new) if pool.new else None,
         "old": mean_score(pool.old) if pool.old else None,
     }
+    if pool.is_by_seed:
+        fields |= {"new_seeds": len(pool.new), "old_seeds": len(pool.old)}
+        if len({cell.train_seed for cell in (*pool.new, *pool.old)}) > 1:
+            fields["train_seed"] = None
     if not pool.old:
         reason = "the old results have no such cell"
         return ToleranceVerdict(Verdict.of_cell(first, "new", reason, **fields), pools=[])
     if not pool.new:
         reason = "the new results have no such cell"
         return ToleranceVerdict(Verdict.of_cell(first, "missing", reason, **fields), pools=[])
-    if pool.is_by_seed:
-        fields |= {"new_seeds": len(pool.new), "old_seeds": len(pool.old)}
-        if len({cell.train_seed for cell in (*pool.new, *pool.old)}) > 1:
-            fields["train_seed"] = None
     mismatch = _describe_pool_mismatch(pool)
     verdict = Verdict.of_cell(first, "not comparable", mismatch, **fields)
     if mismatch:

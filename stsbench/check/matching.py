@@ -83,7 +83,9 @@ def _match_cells_of_task(
     """Yield the scores of one encoder on one task, new ones with the old ones to compare them with.
 
     A cell is one score, with its conditions: the split of the data, the protocol (the way of
-    scoring), the training seed and the evaluation seed. Cells are matched in this order:
+    scoring), the training seed and the evaluation seed. If one side has no cells, those of the
+    other are yielded alone, the training seeds of one split and protocol together. Otherwise cells
+    are matched in this order:
 
     1. a new and an old cell of the same conditions, unless rule 2 is to take them;
     2. if ``pools_seeds``, all new and all old seeds of an encoder that was trained again;
@@ -99,6 +101,14 @@ def _match_cells_of_task(
     # Conditions -> the cell that has them; matched cells are removed.
     unmatched_new = {cell.conditions: cell for cell in new_cells}
     unmatched_old = {cell.conditions: cell for cell in old_cells}
+    if not (new_cells and old_cells):
+        # There is nothing to compare with: the seeds of a trained encoder get one verdict.
+        for cells_of_seeds in group_seeds((*new_cells, *old_cells)).values():
+            for cell in cells_of_seeds:
+                unmatched_new.pop(cell.conditions, None)
+                unmatched_old.pop(cell.conditions, None)
+            sides = (cells_of_seeds, []) if new_cells else ([], cells_of_seeds)
+            yield CellPool(*sides, is_by_seed=len(cells_of_seeds) > 1)
     for conditions in [key for key in unmatched_new if key in unmatched_old]:
         new_cell = unmatched_new[conditions]
         old_cell = unmatched_old[conditions]

@@ -23,8 +23,12 @@ def describe_cell(verdict: Verdict) -> str:
         conditions.insert(0, verdict.split)
     if verdict.train_seed is not None:
         conditions.append(f"train seed {verdict.train_seed}")
-    elif verdict.new_seeds is not None:
+    elif verdict.new_seeds and verdict.old_seeds:
         conditions.append(f"{format_count(verdict.new_seeds, 'seed')} against {verdict.old_seeds}")
+    elif verdict.new_seeds or verdict.old_seeds:
+        # Only one side has the cell.
+        n_seeds = verdict.new_seeds or verdict.old_seeds or 0
+        conditions.append(format_count(n_seeds, "seed"))
     if verdict.eval_seed:
         conditions.append(f"seed {verdict.eval_seed}")
     # A verdict on a file that cannot be read has no protocol, and the file's name as its task.
