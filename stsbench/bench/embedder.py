@@ -35,7 +35,7 @@ from stsbench.encoders.engine.drift import (
     DriftMonitor,
     Origin,
     read_environment,
-    short_digest,
+    short_json_hash,
 )
 from stsbench.encoders.engine.embed import Engine, StoredEncoder, transform_embeddings
 from stsbench.encoders.engine.store import EmbeddingStore, StoredEmbeddings
@@ -642,8 +642,8 @@ class TaskEmbedder:
         """
         encoder = self.encoder.encoder
         environment = read_environment(encoder)
-        code = short_digest(environment["code"]) if "code" in environment else ""
-        environment_digest = short_digest(environment) if is_computed_here(encoder) else ""
+        code = short_json_hash(environment["code"]) if "code" in environment else ""
+        environment_digest = short_json_hash(environment) if is_computed_here(encoder) else ""
         return Origin(environment=environment_digest, code=code)
 
     def origin(self, task: PlannedTask) -> Origin | None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from stsbench.core.errors import DataError, EncoderError
 from stsbench.data.splits import CaptionSplit, Split
-from stsbench.encoders.accelerator import pick_device
+from stsbench.encoders.accelerator import resolve_device_name
 from stsbench.encoders.base import Embed, EmbeddingRows, FloatArray, IndexArray
 from stsbench.evaluators.base import (
     ItemColumns,
@@ -118,7 +118,7 @@ class RetrievalEvaluator:
                 not in the order of their images.
             EncoderError: The embeddings are too large to train on.
         """
-        device = self.device or pick_device("auto")
+        device = self.device or resolve_device_name("auto")
         caption_splits = require_splits(
             splits, CaptionSplit, evaluator="retrieval", scored_items="captions of images"
         )
