@@ -31,13 +31,12 @@ from stsbench.significance.items import (
     Dependence,
     ResultsByEncoder,
     TaskItems,
-    estimate_mean_difference,
-    estimate_seed_spread,
     has_one_training_seed,
     join_items,
     match_tasks,
     pair_items,
 )
+from stsbench.significance.means import estimate_mean_difference, estimate_seed_spread
 from stsbench.significance.paired import MCNEMAR, STUDENT, PairedShares, PairedTest, correct_by_holm
 
 

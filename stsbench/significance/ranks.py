@@ -30,9 +30,9 @@ from stsbench.significance.items import (
     check_comparable,
     has_one_training_seed,
     join_items,
-    least_share_error,
 )
 from stsbench.significance.letters import assign_letters
+from stsbench.significance.means import least_share_error
 from stsbench.significance.paired import correct_by_holm
 from stsbench.significance.rows import (
     ProgressCallback,
