@@ -354,13 +354,10 @@ def read_task_samples(
     dependence: Dependence,
     count_result: Callable[[], object],
 ) -> TaskSamples[RowKey] | None:
-    """Read from the cache, or compute, the scores of encoders on one task, and their influences.
-
-    An influence is how much an item moves a score.
+    """Read from the cache, or compute, encoders' scores on a task and how much items move them.
 
     Args:
-        results_by_key: For the key of each encoder (a row of a table) its results on the task, one
-            per seed.
+        results_by_key: For the key of each encoder its results on the task, one per seed.
         dependence: ``sentences`` if items that share a sentence are not independent, ``none`` if
             all items are.
         count_result: Called after each result, to report progress.
