@@ -644,6 +644,7 @@ def mean_difference(task_differences: Sequence[MeasuredDifference]) -> Differenc
     items = _items_of_all_tasks(task_differences)
     first, second = differences[0].first, differences[0].second
     mean = float(np.mean([difference.difference for difference in differences]))
+    # Pairs of numbers, such as the seeds, have the first encoder's number and then the second's.
     untested = replace(
         differences[0],
         task=f"mean of {n_tasks} tasks",

@@ -132,6 +132,7 @@ def pair_items(
     Raises:
         DataError: Columns are missing or broken, or their items are not the same.
     """
+    # The columns of each encoder's result with each seed.
     columns = [[read_item_columns(result) for result in results] for results in encoders.values()]
     first_result = next(iter(encoders.values()))[0]
     paired = make_paired_test(first_result, columns, score_name)
@@ -143,7 +144,8 @@ def pair_items(
     }
     sentences = _find_sentences(columns) if dependence == "sentences" else None
     # Items with a recall are images, which share no sentences.
-    are_images = "recall" in columns[0][0]
+    first_columns = columns[0][0]
+    are_images = "recall" in first_columns
     knows_sentences = sentences is not None or are_images
     if sentences is None:
         sentences = unshared_sentence_numbers(len(paired.weights))
@@ -207,7 +209,8 @@ def join_items(
     sentences_by_task = []
     offset = 0
     for items in tasks:
-        # Two columns for every task: the two sentences of a pair, or a single sentence twice.
+        # merge_chains joins items with more than two sentences. So there are two columns for every
+        # task: the two sentences of a pair, or a single sentence twice.
         sentences = merge_chains(items.sentences)[:, [0, -1]]
         # A negative number is that of a single item. It is shifted, so that items of different
         # tasks never have the same.
@@ -281,6 +284,7 @@ def make_paired_test(result: Result, columns: AllColumns, score_name: str) -> Pa
     Raises:
         DataError: The columns are not of the same items.
     """
+    # Those of the first encoder's first result.
     first_columns = columns[0][0]
     if score_name == "f1":
         return _make_paired_f1(columns)
@@ -301,12 +305,13 @@ def make_paired_test(result: Result, columns: AllColumns, score_name: str) -> Pa
         return PairedMean(values=_stack(columns, tested.name)) if is_column_mean else None
     values = _stack(columns, tested.name)
     gold = _stack(columns, "gold")
-    # All results must have the gold scores of the first encoder's first seed.
-    if not all((rows == gold[0][0]).all() for rows in gold):
+    # All results must have the gold scores of the first encoder's first result.
+    first_gold = gold[0][0]
+    if not all((gold_by_seed == first_gold).all() for gold_by_seed in gold):
         raise DataError(f"{result.task}: the results' gold scores are not the same")
     return PairedCorrelation(
         values=values,
-        gold=gold[0][0],
+        gold=first_gold,
         subset_weights=_subset_weights(first_columns, protocol),
         metric=tested.metric.name,
     )
@@ -320,7 +325,8 @@ def _make_paired_f1(columns: AllColumns) -> PairedF1 | None:
     Args:
         columns: The per-item columns of all results, by encoder and seed.
     """
-    if not {"prediction", "correct"} <= set(columns[0][0]):
+    first_columns = columns[0][0]
+    if not {"prediction", "correct"} <= set(first_columns):
         return None
     predicted = _stack(columns, "prediction")
     # With more than two classes a wrong answer does not say which one was right.
@@ -484,6 +490,7 @@ def match_tasks(
         ProtocolError: A task was scored differently; the message names the field.
         DataError: No task is common to all encoders.
     """
+    # For each encoder and task its results by pairs of split and protocol.
     groups_by_encoder = {
         name: _group_by_task(results, tasks, protocol) for name, results in encoders.items()
     }
@@ -555,9 +562,10 @@ def _match_protocols(
         ProtocolError: No protocol is shared, or the data differ; the message names the field.
     """
     first_groups, *other_groups = groups_by_encoder.values()
-    common_keys = [key for key in first_groups if all(key in groups for groups in other_groups)]
+    # The pairs of split and protocol that all encoders have.
+    common_pairs = [pair for pair in first_groups if all(pair in groups for groups in other_groups)]
     matches = [
-        {name: groups[key] for name, groups in groups_by_encoder.items()} for key in common_keys
+        {name: groups[pair] for name, groups in groups_by_encoder.items()} for pair in common_pairs
     ]
     if not matches:
         # Nothing is shared, so the first results of the encoders differ in a field. They are taken

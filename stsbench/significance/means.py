@@ -148,7 +148,8 @@ def compute_mean_intervals(
         results if task in used_tasks else [] for task, results in enumerate(results_by_task)
     ]
     used_results = [result for results in results_by_task for result in results]
-    if lacking := without_columns(used_results):
+    lacking = without_columns(used_results)
+    if lacking:
         return MeanIntervals(results_without_columns=lacking)
     cache_keys = {
         tasks: interval_cache_key(results_by_task, tasks, score_names) for tasks in task_sets
@@ -207,8 +208,10 @@ def _interval_of_mean(row: RowItems[int], tasks: Sequence[int]) -> Interval | No
     # No item moves the correlations, for example because they are 1: Student's t's interval would
     # have no width.
     if mean.error <= ZERO_ERROR:
+        # The encoder's scores on all tasks with all seeds.
         scores = [score for items in items_by_task for score in items.samples[0].scores.tolist()]
         weights = join_items(items_by_task, task_weights).weights
+        # How many independent items these are worth.
         n_items = independent_items([mean.standard_error], weights)
         return agreement_interval(mean.difference, scores, n_items)
     low, high = mean.interval()
@@ -235,11 +238,11 @@ def estimate_mean_difference(
     dependence, item_weights = join_items(tasks, task_weights)
 
     def mean_of(row: RowKey) -> ScoreSample:
+        """Return an encoder's mean scores over tasks by seed, and how much each item moves them."""
         return average_samples([items.samples[row] for items in tasks], dependence, task_weights)
 
-    estimate = EstimatedDifference.estimate(
-        None if first is None else mean_of(first), mean_of(second), dependence, item_weights
-    )
+    first_mean = None if first is None else mean_of(first)
+    estimate = EstimatedDifference.estimate(first_mean, mean_of(second), dependence, item_weights)
     if first is None or estimate.error > ZERO_ERROR:
         return estimate
     return estimate._replace(error=_least_error(tasks, (first, second), estimate.df, task_weights))
@@ -296,6 +299,8 @@ def _least_error(
         first, second = (paired.influences(index).mean(axis=0) for index in row_indices)
         influences.append(weight * (second - first))
     joined = join_items(tasks, task_weights)
+    # The errors by one or two estimates of the variance over items; that with the widest interval
+    # counts.
     errors = standard_errors(np.concatenate(influences), joined.dependence, joined.weights)
     return max(widest_first(errors)[0].error, EQUAL_VALUES_ERROR)
 
@@ -343,6 +348,8 @@ def estimate_seed_spread(
         seed_variances.append(error_of_mean.error**2 * n_seeds)
     first_sample, second_sample = samples
     influences = second_sample.mean_influences - first_sample.mean_influences
+    # The errors by one or two estimates of the variance over items; that with the widest interval
+    # counts.
     item_errors = standard_errors(influences, dependence, item_weights)
     return SeedSpread(
         items=widest_first(item_errors)[0], deviation=float(np.mean(seed_variances)) ** 0.5

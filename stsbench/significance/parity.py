@@ -265,6 +265,8 @@ def compare_embeddings(
 ) -> Parity:
     """Judge whether two encoders are the same, by embeddings of the same sentences and by scores.
 
+    They are different if a score has changed by more than a margin or a sentence has a low cosine.
+
     Args:
         first: The first encoder's embeddings, with their form: type and number of dimensions.
         second: The second encoder's embeddings.
@@ -350,7 +352,8 @@ def _describe_uncertain_scores(comparison: Comparison, margin: float) -> Iterato
             continue
         low, high = difference.interval
         is_within = -margin < low and high < margin
-        if not is_within and low <= margin and high >= -margin:
+        is_beyond = low > margin or high < -margin
+        if not is_within and not is_beyond:
             yield (
                 f"{difference.task}: these {difference.n:,} items leave open if the difference is "
                 f"within ±{100 * margin:g} points: it may be {_format_interval(low, high)}"

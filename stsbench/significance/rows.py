@@ -400,6 +400,7 @@ def read_task_samples(
     cache.save()
     if dependence == "none":
         sentences = None
+    # Items with a recall are images, which share no sentences.
     return TaskSamples(
         task=first_result.task,
         samples=samples,
