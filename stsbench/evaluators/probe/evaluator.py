@@ -365,9 +365,9 @@ class ProbeEvaluator:
         """Train, choose and test classifiers on the embeddings.
 
         Args:
-            splits: The task's splits; their names give the scheme.
+            splits: The task's splits: ``all``; or ``train``, ``test`` and perhaps ``validation``.
             embed: Embeds sentences.
-            seed: 0 is the published run, see :class:`ProbeProtocol`.
+            seed: The seed of the evaluation; 0 is the run of SentEval's toolkit.
 
         Returns:
             The accuracy as the score, with the accuracies on development items and of the most
@@ -399,7 +399,7 @@ class ProbeEvaluator:
         accuracies = {
             "accuracy": accuracy,
             "dev_accuracy": development_accuracy,
-            # That of always predicting the most frequent class.
+            # The accuracy of always predicting the most frequent class.
             "majority": float((test.labels == most_frequent_class).mean()),
         }
         named_classes = list(map(str, test.classes or train.classes))
