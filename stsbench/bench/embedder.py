@@ -344,6 +344,9 @@ class TaskEmbedder:
         An encoder that scores pairs itself can only be scored on tasks that need no embeddings. If
         the user requested all available tasks, the others are a notice, otherwise a failure.
 
+        Args:
+            tasks: The tasks of the run.
+
         Raises:
             EncoderError: There are tasks, but none of them is suitable.
         """
@@ -473,6 +476,9 @@ class TaskEmbedder:
     def plan_shared_embedding(self, tasks: Sequence[PlannedTask]) -> SharedEmbedding | None:
         """Plan how several workers divide the sentences of tasks among them.
 
+        Args:
+            tasks: The tasks that are to be scored.
+
         Returns:
             The engine that knows what is stored, and all texts to embed. None if workers cannot
             divide them: if embeddings are in memory only, if the texts are unknown before the
@@ -544,7 +550,10 @@ class TaskEmbedder:
 
         A post-processor, which changes the embeddings of its base encoder, is fitted on stored
         embeddings of the base. Any other encoder is fitted on the texts themselves. It is fitted
-        once for all tasks with the same texts.
+        once for all tasks with the same texts, which ``digest``, a hash, identifies.
+
+        Args:
+            task: The task, which has texts to fit on.
 
         Raises:
             EncoderError: A method of a user's class returns no encoder.
@@ -570,7 +579,10 @@ class TaskEmbedder:
         """Return the engine that embeds with the encoder fitted for a task.
 
         Each fitted encoder has an engine and a store of embeddings of its own. Tasks with the same
-        texts to fit on share them.
+        texts to fit on, which ``digest``, a hash, identifies, share them.
+
+        Args:
+            task: The task, which has texts to fit on.
         """
         digest = self._texts_by_task[task.name].digest
         if digest not in self._engines_by_digest:
@@ -592,6 +604,9 @@ class TaskEmbedder:
           changes the stored embeddings of the base encoder.
         - An encoder that is not fitted: the engine, which embeds and stores.
         - A post-processor: an engine whose embeddings are not stored.
+
+        Args:
+            task: One of the tasks of this embedder.
         """
         encoder = self.encoder.encoder
         base = base_encoder(encoder)
