@@ -136,6 +136,7 @@ class CleanScorer:
         Returns:
             The settings, a hash of the corpora's texts, and the sentences that were found.
         """
+        # A function from the name of a corpus to its text.
         load = partial(
             load_searched_text,
             corpora=settings.folder,
@@ -149,6 +150,7 @@ class CleanScorer:
             for sentence in sentences_of_split
         )
         matches = find_overlap_matches(corpora, sentences, min_similarity=settings.min_similarity)
+        # The hash of a single corpus, or a hash of the hashes of several.
         hashes = [corpus.sha256 for corpus in corpora]
         digest = hashes[0] if len(hashes) == 1 else digest_columns({"corpora": hashes})
         return SearchedText(settings, digest, matches)
@@ -162,8 +164,9 @@ class CleanScorer:
         unchanged.
         """
         searched_text = self._text_by_encoder[result.encoder]
-        # A tuple of one sentence excludes all items with it; a tuple of several would exclude only
-        # items of exactly these sentences.
+        # The sentences that the training text contains, which are the keys of kind_by_text. A tuple
+        # of one sentence excludes all items with it; a tuple of several would exclude only items of
+        # exactly these sentences.
         excluded = [
             (sentence,)
             for sentence in self._sentences_by_split[result.task, result.split]
@@ -297,7 +300,7 @@ def compute_clean_score(
         )
     omitted_subsets: list[str] = []
     aggregation = str(result.protocol.get("aggregation"))
-    # A mean over subsets, each of which needs a correlation of its own.
+    # A mean over subsets, each of which needs a correlation. The table has None for ``all``.
     if AGGREGATIONS.get(aggregation) is not None:
         omitted_subsets = _subsets_without_correlation(columns, is_kept)
         is_kept &= ~np.isin(columns["subset"].astype(str), omitted_subsets)
@@ -328,7 +331,7 @@ def _are_excluded(sentence_ids: IntArray, excluded: Sequence[Sentences]) -> Bool
     excluded_ids = set(zip(*(ids.tolist() for ids in excluded_columns), strict=True))
     return np.array(
         [
-            tuple(ids) in excluded_ids or any((number,) in excluded_ids for number in ids)
+            tuple(ids) in excluded_ids or any((single_id,) in excluded_ids for single_id in ids)
             for ids in sentence_ids.tolist()
         ],
         dtype=bool,

@@ -128,9 +128,11 @@ def read_texts_to_fit(
     task_name, _, split = texts_name.removesuffix(UNGRADED_SUFFIX).partition(".")
     corpora = catalogue.corpora()
     task_names = catalogue.paths("tasks")
+    # Any other name with a suffix, such as .txt, is that of a file.
     is_file = task_name not in (TARGET_TASK, *task_names) and bool(Path(texts_name).suffix)
     if texts_name in corpora or is_file:
         corpus = load_corpus(texts_name, data=data, catalogue=catalogue)
+        # The texts of a row, such as a sentence and its translation, follow each other.
         columns = [
             corpus.table.column(column).to_pylist()
             for column in TEXT_COLUMNS
@@ -593,6 +595,7 @@ class TaskEmbedder:
         """
         encoder = self.encoder.encoder
         base = base_encoder(encoder)
+        # An encoder that reads embeddings from a file raises an error if the file lacks sentences.
         if isinstance(base, FixedTextsEncoder):
             base.require_texts(self.planned_task(task).texts())
         if self._base_engine is None:

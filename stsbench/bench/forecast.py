@@ -141,7 +141,8 @@ def _measure_embedding_seconds(context: RunContext, encoder_plan: EncoderPlan) -
     embedder = context.make_embedder(encoder, context.select_tasks(encoder_plan.missing_cells))
     sentences = {text for task in embedder.tasks for text in embedder.planned_task(task).texts()}
     by_length = sorted(sentences, key=lambda text: (len(text), text))
-    # The first call loads the model.
+    # An engine embeds with an encoder; without a store it embeds everything anew. The first call
+    # also loads the model, so it is not timed.
     Engine(base)(by_length[:1])
     sample_size = MIN_SAMPLE_SIZE
     while True:

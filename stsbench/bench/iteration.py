@@ -241,7 +241,9 @@ def _score_encoders(
             named_encoder = resolve_encoder(encoder, plan.catalogue, params=params)
             is_new = seen_encoders.add(named_encoder)
             if is_new:
-                if warning := named_encoder.missing_prompt(plan.catalogue):
+                # A warning if the encoder needs a prompt that it was loaded without.
+                warning = named_encoder.missing_prompt(plan.catalogue)
+                if warning:
                     callbacks.on_notice(warning)
                 embedder = context.make_embedder(named_encoder, tasks, callbacks)
                 yield from score_tasks(embedder, cells, callbacks=callbacks)

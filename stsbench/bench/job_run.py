@@ -181,6 +181,7 @@ class JobRun:
             return
         engine = shared_embedding.engine
         encoder_jobs.store_folder = engine.store.folder
+        # This yields the steps that embed, and then has the keys of the embedded sentences.
         encoded_keys = yield from self._embed_together(encoder_jobs, engine, shared_embedding.texts)
         embedding_result = self.put(
             workers.JobResult(

@@ -175,6 +175,7 @@ def run_job_on_ray(
 
     def checked_work() -> workers.JobResult:
         ray_cluster.check_versions(versions)
+        # This method of Ray's queue puts a report into it.
         return run_job(job_id, report_queue.actor.put_nowait.remote, work, *arguments)
 
     return ray_cluster.call_or_return_error(checked_work)
@@ -430,14 +431,15 @@ class ProcessPool:
         Args:
             running_jobs: Not used: each process knows its job.
         """
-        for process in self._processes.values():
-            if process.job is not None and process.process.pid is not None:
+        for device_process in self._processes.values():
+            pid = device_process.process.pid
+            if device_process.job is not None and pid is not None:
                 with suppress(ProcessLookupError):
-                    os.kill(process.process.pid, signal.SIGINT)
-            process.connection.close()
-        for process in self._processes.values():
-            process.process.join(ray_cluster.STOP_SECONDS)
-            process.process.kill()
+                    os.kill(pid, signal.SIGINT)
+            device_process.connection.close()
+        for device_process in self._processes.values():
+            device_process.process.join(ray_cluster.STOP_SECONDS)
+            device_process.process.kill()
 
 
 def carry_out_jobs(connection: Connection, device: str) -> None:

@@ -146,7 +146,9 @@ def parse_protocols(protocol: str | Sequence[str] | None) -> dict[str, ProtocolR
         ProtocolError: A protocol cannot be parsed, or is named twice.
     """
     requests: dict[str, ProtocolRequest] = {}
-    for text in split_names(protocol if isinstance(protocol, str) else ",".join(protocol or [])):
+    comma_list = protocol if isinstance(protocol, str) else ",".join(protocol or [])
+    for text in split_names(comma_list):
+        # A name (group 1), and perhaps fields in parentheses (group 2).
         match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\((.*)\))?\s*", text)
         if not match:
             raise ProtocolError(

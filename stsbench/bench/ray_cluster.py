@@ -179,6 +179,7 @@ def connect_ray(executor: str, libraries: Iterable[str] = ()) -> Iterator[Ray]:
     if is_own_ray:
         options: dict[str, Any] = {"include_dashboard": False}
     else:
+        # Workers on other machines get the environment variables that matter here.
         options = {"runtime_env": {"env_vars": settings.worker_environment()}}
     try:
         with warnings.catch_warnings():

@@ -495,7 +495,8 @@ def run(
     """
     executor = executor or EXECUTORS.load_at(plan.executor)
     context = RunContext(plan, callbacks)
-    plan.cells  # noqa: B018 - unknown names are refused before anything else
+    # They are computed at this first access, so that unknown names are reported before all else.
+    plan.cells  # noqa: B018
     check_writable(plan.results_folder, hint="pass `results=DIR`")
     encoder_plans = list(context.encoder_plans())
     clean_scorers = _make_clean_scorers(context, encoder_plans)

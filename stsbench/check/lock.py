@@ -321,10 +321,11 @@ def verify_row(row: LockedCell, counterpart: Result | None, catalogue: Catalogue
         catalogue: The cards of tasks, which name the code that computes their scores (evaluators).
 
     Returns:
-        An object whose ``problems`` say what is wrong with the row, and whose ``unknown`` says why
-        it could not be recomputed; both are empty if the score is confirmed.
+        An object whose ``problems`` say what is wrong with the row, and whose
+        ``unverified_reasons`` say why it could not be recomputed; both are empty if the score is
+        confirmed.
     """
-    # A row has no file of its own: only the lists "problems" and "unknown" of the object are used.
+    # A row has no file of its own: of the object only these two lists are used.
     file = VerifiedFile(path=Path())
     file.check_interval(row.score, row.interval)
     if row.paired is None:

@@ -436,10 +436,12 @@ def believe(
     results = list(results)
     unverified: dict[str, list[Result]] = {}
     believed = Believed(results=[], problems=[], unverified=unverified)
+    # The cards of the results' tasks; a task may have no card.
     cards = {
         task: catalogue.task(task)
         for task in {result.task for result in results} & catalogue.paths("tasks").keys()
     }
+    # The cache is a dict in the user's cache folder, which is written at the end of the block.
     with cached_values("believed.json", dict[str, list[str]]) as cache:
         for done, result in enumerate(results, 1):
             # The path of a new result is a mere placeholder: such a result has no problems.

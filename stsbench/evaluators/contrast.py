@@ -100,7 +100,8 @@ class ContrastEvaluator:
         if len(negatives) > 1:
             for number, is_above in enumerate(is_above_negative, start=1):
                 columns[f"correct{number}"] = is_above.astype(np.int64)
-        # The score is computed from these columns alone, so that it can be checked later by them.
+        # The score is computed from these columns alone, so that it can be checked later by them;
+        # the further ones tell which items share a sentence.
         scores = self.recompute({**columns, **sentence_columns(*split.sides)})
         has_zero_vector = np.any([side.has_zero_vector for side in (positive, *negatives)], axis=0)
         zero_vectors = int(has_zero_vector.sum())
@@ -109,7 +110,8 @@ class ContrastEvaluator:
         notes = []
         if zero_vectors:
             notes.append(f"{zero_vectors} items hold a zero vector, which has similarity 0")
-        if n_tied := int(is_tied.sum()):
+        n_tied = int(is_tied.sum())
+        if n_tied:
             notes.append(f"{n_tied} items are ties, which count as wrong")
         return replace(scores, zero_vectors=zero_vectors, notes=tuple(notes))
 
@@ -135,10 +137,12 @@ class ContrastEvaluator:
         # A single negative has no column of its own.
         n_negatives = len(share_by_negative) or 1
         share = float(correct.mean())
+        # Which items share a sentence, so that they are not independent.
+        dependence = read_dependence(items, n)
         return Scores(
             score=share,
             scores={"accuracy": share, **share_by_negative, "chance": 1 / (1 + n_negatives)},
-            interval=share_interval(correct, read_dependence(items, n)),
+            interval=share_interval(correct, dependence),
             interval_method=SHARE_INTERVAL_METHOD,
             per_item=items,
             n=n,

@@ -52,6 +52,7 @@ def replace_fields(protocol: Any, values: Mapping[str, Any]) -> Any:  # noqa: AN
     Raises:
         ProtocolError: The protocol lacks a field, or a value is not valid for its field.
     """
+    # The type of each field, by the field's name.
     hints = get_type_hints(type(protocol), include_extras=True)
     field_names = [field.name for field in fields(protocol) if field.name != "name"]
     new_values = {}
@@ -62,6 +63,7 @@ def replace_fields(protocol: Any, values: Mapping[str, Any]) -> Any:  # noqa: AN
             )
         location = f"protocol '{protocol.name}': {name}"
         try:
+            # This converts the value to the field's type, or raises CardError.
             new_values[name] = fit(value, hints[name], name, where=location)
         except CardError as error:
             raise ProtocolError(str(error)) from error
@@ -80,15 +82,16 @@ def make_task_evaluator(task: str, card: TaskCard, protocol: Mapping[str, Any]) 
         StsbenchError: The evaluator or the protocol does not exist, or a field of the protocol is
             missing, unknown or not valid.
     """
-    factory = EVALUATORS.load(card.evaluator)
+    evaluator_class = EVALUATORS.load(card.evaluator)
     name = str(protocol["name"])
-    registered = look_up("protocol", name, factory.PROTOCOLS)
+    # The protocol with the default values of its fields; look_up raises an error for another name.
+    registered = look_up("protocol", name, evaluator_class.PROTOCOLS)
     missing_fields = [field.name for field in fields(registered) if field.name not in protocol]
     if missing_fields:
         raise ProtocolError(f"protocol '{name}': '{missing_fields[0]}' is missing")
     values = {key: value for key, value in protocol.items() if key != "name"}
     return make_evaluator(
-        factory, protocol=replace_fields(registered, values), card=card, task=task
+        evaluator_class, protocol=replace_fields(registered, values), card=card, task=task
     )
 
 
@@ -107,6 +110,7 @@ def make_evaluator(
         CardError: The evaluator has no such option.
     """
     params = {"protocol": protocol, **card.options}
+    # This checks the arguments against the signature of the class, and calls it with them.
     evaluator: Evaluator = call_with_params(factory, params, where=f"task {task}: [options]")
     return evaluator
 

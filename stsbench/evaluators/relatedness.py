@@ -133,6 +133,7 @@ class RelatednessEvaluator:
                 "the regressor's predictions are not finite: "
                 "the embeddings are too large to train on"
             )
+        # The further columns tell which pairs share a sentence.
         test_scores = self.recompute(
             {"gold": gold, "prediction": predictions, **sentence_columns(*splits["test"].sides)}
         )
@@ -198,6 +199,7 @@ class RelatednessEvaluator:
         prediction, gold = (
             np.asarray(items[name], dtype=np.float64) for name in ("prediction", "gold")
         )
+        # CorrelationName is the type of the names of all correlations.
         scores = {
             metric: correlate(prediction, gold, metric) for metric in get_args(CorrelationName)
         }

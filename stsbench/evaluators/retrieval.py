@@ -144,6 +144,7 @@ class RetrievalEvaluator:
             seed=self.protocol.base_seed + seed,
             device=device,
         )
+        # A row per image: the rank of its best caption, then its ranks for each of its captions.
         ranks = np.concatenate(rank_folds(trained.weights, rows_by_split["test"], self.protocol))
         rank_columns = zip(self._rank_columns(), np.ascontiguousarray(ranks.T), strict=True)
         result = self.recompute({"recall": recall_of_images(ranks), **dict(rank_columns)})

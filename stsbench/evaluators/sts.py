@@ -134,6 +134,7 @@ class StsEvaluator:
             (pair_scores,) = read_pair_scores(split, embed)
             similarities = {"similarity": pair_scores}
         else:
+            # Beside the protocol's similarity, further ones are computed to be reported.
             names = [self.protocol.similarity, *FURTHER_CORRELATIONS.values()]
             column_names = ["similarity", *FURTHER_CORRELATIONS.values()]
             computed = _compute_similarities(split, embed, names)
@@ -143,6 +144,7 @@ class StsEvaluator:
             "gold": split.gold,
             **{name: similarity.values for name, similarity in similarities.items()},
         }
+        # The further columns tell which pairs share a sentence.
         result = self.recompute({**columns, **sentence_columns(*split.sides)})
         scores = result.scores
         notes = list(result.notes)

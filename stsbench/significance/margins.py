@@ -125,19 +125,20 @@ def _smallest_noncentrality(df: float, level: float, power: float) -> float:
         return float(special.ndtri(1 - level / 2) + special.ndtri(power))
     quantile = float(special.stdtrit(df, 1 - level / 2))
 
-    def estimated_share(share: float) -> float:
+    def error_ratio_quantile(share: float) -> float:
         """Return the quantile, at a share of samples, of the estimated error over the true one."""
         return math.sqrt(special.chdtri(df, 1 - share) / df)
 
     if quantile > MAX_SERIES_QUANTILE:
         # With a quantile this large (very few degrees of freedom), only the estimated error
         # decides; the noise of the difference itself is negligible.
-        return quantile * estimated_share(power)
+        return quantile * error_ratio_quantile(power)
     # The estimated error and the difference are independent. Each is below its quantile of
     # sqrt(power) with this probability, so both are with the probability power: an upper bound.
     share = power**0.5
-    upper_bound = quantile * estimated_share(share) + float(special.ndtri(share))
-    # The root of the attained power less the required one.
+    upper_bound = quantile * error_ratio_quantile(share) + float(special.ndtri(share))
+    # The root of the attained power less the required one; nctdtr is the distribution function of
+    # Student's t with a noncentrality.
     return float(
         optimize.brentq(
             lambda noncentrality: 1 - special.nctdtr(df, noncentrality, quantile) - power,

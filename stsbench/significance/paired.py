@@ -95,10 +95,17 @@ class Paired(ABC):
     def permuted_differences(
         self, first: int, second: int, *, n_permutations: int, rng: np.random.Generator
     ) -> Float64Array | None:
-        """Compute the differences of the first seeds' scores after random swaps of items.
+        """Compute the difference of two encoders' scores after random swaps of their values.
+
+        Args:
+            first: The index of the encoder whose score is subtracted.
+            second: The index of the other encoder.
+            n_permutations: The number of permutations.
+            rng: The generator that draws them.
 
         Returns:
-            Second minus first, (n_permutations,); None if scores of swapped items are unknown.
+            The differences, (n_permutations,); None if the kind of score, as here by default, has
+            no such test.
         """
         return None
 
@@ -126,7 +133,8 @@ class Paired(ABC):
         permuted = self.permuted_differences(first, second, n_permutations=n_permutations, rng=rng)
         if permuted is None:
             return None
-        difference = float(self.scores(second)[0] - self.scores(first)[0])
+        first_seed = 0
+        difference = float(self.scores(second)[first_seed] - self.scores(first)[first_seed])
         half_width = permutation_half_width(permuted)
         interval = difference - half_width, difference + half_width
         return PairedTest(PERMUTATIONS, permutation_p(difference, permuted), interval)
@@ -389,6 +397,7 @@ def draw_swaps(n_items: int, n_permutations: int, seed: int) -> Iterator[Float64
     rng = np.random.default_rng(seed)
     for start in range(0, n_permutations, PERMUTATION_BLOCK):
         n_rows = min(PERMUTATION_BLOCK, n_permutations - start)
+        # A random byte has a bit for each of eight items.
         n_bytes = math.ceil(n_items / 8)
         packed_bits = rng.integers(0, 256, size=(n_rows, n_bytes), dtype=np.uint8)
         yield np.unpackbits(packed_bits, axis=1, count=n_items).astype(np.float64)
@@ -430,7 +439,9 @@ def _correlation_differences_after_swaps(
     def correlate(s: int) -> Float64Array:
         """Return the correlation of m + s e h with gold scores in each permutation.
 
-        It is 0 if all values are equal. ``sums_eh`` and so on are the sums, by permutation.
+        It is 0 if all values are equal. From the outer function: m and h are half the sum and half
+        the difference of two encoders' values, (items,); e is -1 for a swapped item, otherwise 1.
+        ``sums_eh``, ``sums_emh`` and ``sums_eh_gold`` are sums over items, by permutation.
         """
         sums_of_squares = np.sum(m * m + h * h) + 2 * s * sums_emh
         squared_deviations = sums_of_squares - (m.sum() + s * sums_eh) ** 2 / n_items
@@ -525,6 +536,7 @@ class PairedShares(NamedTuple):
         quantile = float(special.ndtri((1 + level) / 2))
         ratio = 1.0
         if self.only_first != self.only_second:
+            # McNemar's statistic, and the normal quantile that belongs to the p-value.
             statistic = abs(self.only_second - self.only_first) / self.n_discordant**0.5
             quantile_of_p = float(-special.ndtri(self.p / 2))
             ratio = max(statistic / quantile_of_p, 1.0)
@@ -595,6 +607,7 @@ def correct_by_holm(p_values: Sequence[float]) -> list[float]:
     n_tests = len(p_values)
     if not n_tests:
         return []
+    # The positions of the p-values, the smallest first.
     order = np.argsort(p_values, kind="stable")
     multiplied = np.asarray(p_values, dtype=np.float64)[order] * np.arange(n_tests, 0, -1)
     corrected = np.empty(n_tests)

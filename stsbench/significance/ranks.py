@@ -30,9 +30,9 @@ from stsbench.significance.items import (
     check_comparable,
     has_one_training_seed,
     join_items,
-    least_share_error,
 )
 from stsbench.significance.letters import assign_letters
+from stsbench.significance.means import least_share_error
 from stsbench.significance.paired import correct_by_holm
 from stsbench.significance.rows import (
     ProgressCallback,
@@ -374,6 +374,8 @@ def _test_row_pairs(
         seed_df = seed_variance**2 / satterthwaite_sum
     # There may be no estimator for the second of the two matrices.
     for estimator, variance_matrix in zip(estimators, matrices_by_estimator, strict=False):
+        # The variance is that of as many independent items as these are worth, n_items. It is
+        # multiplied by n / (n - 1), because their mean is estimated too.
         item_df = estimator.n_items - 1
         item_variance = variance_matrix[firsts, seconds] * estimator.n_items / item_df
         # If all items move two rows equally, the estimate is 0, which proves nothing: a least

@@ -168,10 +168,12 @@ def run_scheme(
     # Each item of the split ``all`` is tested once, in one of the rounds.
     test_items = splits.get("test") or splits["all"]
     predictions = np.empty(len(test_items), dtype=np.int64)
+    # The accuracies of the rounds, times 100.
     points = []
     for round_, classifier in zip(rounds, classifiers, strict=True):
         predictions[round_.test.indices] = solver.predict(classifier, round_.test)
-        points.append(_points(_accuracy(predictions, round_.test), protocol.rounding))
+        round_accuracy = _accuracy(predictions, round_.test)
+        points.append(_points(round_accuracy, protocol.rounding))
     # The toolkit averages the rounded accuracies of the rounds; otherwise the score is exact.
     if protocol.rounding is None:
         accuracy = _accuracy(predictions, test_items)
@@ -355,6 +357,7 @@ class ProbeEvaluator:
         self.features = features
         self.device = device
         self.memory = memory
+        # Only Linux has os.sched_getaffinity, the cores that this process may use.
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         self.threads = threads or cores or 1
 

@@ -45,22 +45,22 @@ ITEMS_AT_ONCE = 16
 _ROWS_PER_CALL, _TILE_SIDE, _DIRECTIONS_PER_CALL = 8, 4, 2
 ONE_F32, ZERO_F32 = np.float32(1), np.float32(0)
 # Sums may be computed in another order, as in every BLAS; NaN and infinity keep their meaning.
-_OPTIONS: dict[str, Any] = {
+_NUMBA_OPTIONS: dict[str, Any] = {
     "nogil": True,
     "fastmath": {"reassoc", "contract", "nsz"},
     "error_model": "numpy",
 }
 
 
-helper: Callable[[F], F] = njit(**_OPTIONS)
+compiled_helper: Callable[[F], F] = njit(**_NUMBA_OPTIONS)
 """Marks a function that the entry points compile into themselves."""
 
 
-def entry_point(signature: object) -> Callable[[F], F]:
+def compiled_entry_point(signature: object) -> Callable[[F], F]:
     """Return a decorator that compiles a function with numba, or loads it from numba's cache.
 
     With a signature, numba compiles when the function is defined, not at its first call. The
-    options (``_OPTIONS``) let the sums be reordered and the loops run without Python's global
+    options (``_NUMBA_OPTIONS``) let the sums be reordered and the loops run without Python's global
     lock. Numba writes its cache beside the source, or else to the user's cache folder; there is one
     per processor, and it is renewed when this file changes.
 
@@ -70,15 +70,15 @@ def entry_point(signature: object) -> Callable[[F], F]:
 
     def compile_(function: F) -> F:
         try:
-            compiled: F = njit(signature, cache=True, **_OPTIONS)(function)
+            compiled: F = njit(signature, cache=True, **_NUMBA_OPTIONS)(function)
         except RuntimeError:  # neither this folder nor the user's cache folder can be written
-            compiled = njit(signature, **_OPTIONS)(function)
+            compiled = njit(signature, **_NUMBA_OPTIONS)(function)
         return compiled
 
     return compile_
 
 
-@helper
+@compiled_helper
 def exp(x: np.float32) -> np.float32:
     """Compute e to the x to one unit in the last place, by ``expf`` of the library Cephes.
 
@@ -104,15 +104,16 @@ def exp(x: np.float32) -> np.float32:
     return result
 
 
-@helper
+@compiled_helper
 def fill_logits(
     x: FloatArray, rows: IndexArray, n_columns: int, directions: FloatArray, z: FloatArray
 ) -> None:
     """Compute the logits of g items: the dot products of their features with weights.
 
     A direction is a row of a classifier's weights: p classifiers have k directions each. For speed
-    they are taken in tiles of four directions and four items. Directions that are left over are
-    taken one by one with eight items. So each number that is loaded serves several products.
+    they are taken in tiles of four directions and four items (``_TILE_SIDE``). Directions that are
+    left over are taken one by one with eight items (``_ROWS_PER_CALL``). So each number that is
+    loaded serves several products.
 
     Args:
         x: Features or embeddings of items, (n, at least ``n_columns``).
@@ -126,22 +127,26 @@ def fill_logits(
     n_tiled = len(directions) // _TILE_SIDE * _TILE_SIDE
     for start in range(0, len(rows), _ROWS_PER_CALL):
         stop = start + _ROWS_PER_CALL
-        for k in range(n_tiled, len(directions)):
-            _dot_eight(x, rows[start:stop], n_columns, directions[k], z[k, start:stop])
+        for direction in range(n_tiled, len(directions)):
+            _dot_eight(
+                x, rows[start:stop], n_columns, directions[direction], z[direction, start:stop]
+            )
         for tile_start in range(start, stop, _TILE_SIDE):
             tile_stop = tile_start + _TILE_SIDE
-            for k in range(0, n_tiled, _TILE_SIDE):
+            for first in range(0, n_tiled, _TILE_SIDE):
                 _dot_tile(
-                    x, rows[tile_start:tile_stop], n_columns, directions[k : k + _TILE_SIDE],
-                    z[k : k + _TILE_SIDE, tile_start:tile_stop],
+                    x, rows[tile_start:tile_stop], n_columns,
+                    directions[first : first + _TILE_SIDE],
+                    z[first : first + _TILE_SIDE, tile_start:tile_stop],
                 )  # fmt: skip
+    # Add the biases.
     if n_columns < directions.shape[1]:
         for direction in range(len(z)):
             for item in range(z.shape[1]):
                 z[direction, item] += directions[direction, n_columns]
 
 
-@helper
+@compiled_helper
 def _dot_eight(
     x: FloatArray, rows: IndexArray, n_columns: int, w: FloatArray, z: FloatArray
 ) -> None:
@@ -180,7 +185,7 @@ def _dot_eight(
     z[0], z[1], z[2], z[3], z[4], z[5], z[6], z[7] = s0, s1, s2, s3, s4, s5, s6, s7
 
 
-@helper
+@compiled_helper
 def _dot_tile(
     x: FloatArray, rows: IndexArray, n_columns: int, w: FloatArray, z: FloatArray
 ) -> None:
@@ -223,7 +228,7 @@ def _dot_tile(
     z[3, 0], z[3, 1], z[3, 2], z[3, 3] = d0, d1, d2, d3
 
 
-@helper
+@compiled_helper
 def add_gradient(
     x: FloatArray, rows: IndexArray, n_columns: int, z: FloatArray, gradient: FloatArray
 ) -> None:
@@ -231,7 +236,7 @@ def add_gradient(
 
     This is the matrix product of z (pk, g) and x[rows] (g, w). A direction is a row of a
     classifier's weights: p classifiers have k directions each. For speed, two directions are taken
-    at a time, with eight items.
+    at a time (``_DIRECTIONS_PER_CALL``), with eight items (``_ROWS_PER_CALL``).
 
     Args:
         x: Features or embeddings of items, (n, at least ``n_columns``).
@@ -241,24 +246,27 @@ def add_gradient(
         z: The residuals, the derivatives of the loss by the logits, (pk, g).
         gradient: The gradients of the directions, (pk, w), added to in place.
     """
+    # The number of directions that make pairs: all, or all but the last.
     n_paired = len(gradient) // _DIRECTIONS_PER_CALL * _DIRECTIONS_PER_CALL
     for start in range(0, len(rows), _ROWS_PER_CALL):
         stop = start + _ROWS_PER_CALL
-        # The last direction is left over if their number is odd.
-        for k in range(n_paired, len(gradient)):
-            _add_eight(x, rows[start:stop], n_columns, z[k, start:stop], gradient[k])
-        for k in range(0, n_paired, _DIRECTIONS_PER_CALL):
+        for direction in range(n_paired, len(gradient)):
+            _add_eight(
+                x, rows[start:stop], n_columns, z[direction, start:stop], gradient[direction]
+            )
+        for first in range(0, n_paired, _DIRECTIONS_PER_CALL):
             _add_pair(
-                x, rows[start:stop], n_columns, z[k : k + _DIRECTIONS_PER_CALL, start:stop],
-                gradient[k : k + _DIRECTIONS_PER_CALL],
+                x, rows[start:stop], n_columns, z[first : first + _DIRECTIONS_PER_CALL, start:stop],
+                gradient[first : first + _DIRECTIONS_PER_CALL],
             )  # fmt: skip
+    # The gradient of the biases.
     if n_columns < gradient.shape[1]:
         for direction in range(len(z)):
             for item in range(z.shape[1]):
                 gradient[direction, n_columns] += z[direction, item]
 
 
-@helper
+@compiled_helper
 def _add_eight(
     x: FloatArray, rows: IndexArray, n_columns: int, z: FloatArray, gradient: FloatArray
 ) -> None:
@@ -291,7 +299,7 @@ def _add_eight(
         gradient[j] += first_half + (r4 * x4[j] + r5 * x5[j] + r6 * x6[j] + r7 * x7[j])
 
 
-@helper
+@compiled_helper
 def _add_pair(
     x: FloatArray, rows: IndexArray, n_columns: int, z: FloatArray, gradient: FloatArray
 ) -> None:
@@ -347,7 +355,7 @@ def _add_pair(
         g1[j] += b_first_half + (b4 * x4[j] + b5 * x5[j] + b6 * x6[j] + b7 * x7[j])
 
 
-@helper
+@compiled_helper
 def make_features(
     u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, buffer: FloatArray
 ) -> None:
@@ -385,7 +393,7 @@ def make_features(
             out[4 * d] = ONE_F32
 
 
-@helper
+@compiled_helper
 def are_features_embeddings(u: FloatArray, kind: int) -> bool:
     """Return whether features are the embeddings (n, d) themselves and need no copy into a buffer.
 
@@ -394,7 +402,7 @@ def are_features_embeddings(u: FloatArray, kind: int) -> bool:
     return kind == U and u.shape[1] % SIMD_LANES == 0
 
 
-@helper
+@compiled_helper
 def prepare_inputs(
     u: FloatArray,
     v: FloatArray,
@@ -425,7 +433,7 @@ def prepare_inputs(
         make_features(u, v, kind, rows, buffer)
 
 
-@helper
+@compiled_helper
 def _residuals(z: FloatArray, labels: IndexArray, k: int, scale: np.float32) -> None:
     """Turn logits into residuals in place: (probability - truth) * scale.
 
@@ -441,21 +449,22 @@ def _residuals(z: FloatArray, labels: IndexArray, k: int, scale: np.float32) -> 
     """
     if k == 1:
         flat_z = z.reshape(z.size)
-        for output in range(len(flat_z)):
-            flat_z[output] = ONE_F32 / (ONE_F32 + exp(-flat_z[output]))
+        for position in range(len(flat_z)):
+            flat_z[position] = ONE_F32 / (ONE_F32 + exp(-flat_z[position]))
     else:
-        for output in range(0, len(z), k):
-            softmax(z[output : output + k])
-    for output in range(len(z)):
+        for first_row in range(0, len(z), k):
+            softmax(z[first_row : first_row + k])
+    # Now z has probabilities.
+    for row in range(len(z)):
         for item in range(len(labels)):
-            # Row ``output`` of z is of class ``output % k``.
-            truth = labels[item] if k == 1 else labels[item] == output % k
-            z[output, item] = (z[output, item] - np.float32(truth)) * scale
+            # A row of z is of class ``row % k``; truth is 1 if that is the item's class.
+            truth = labels[item] if k == 1 else labels[item] == row % k
+            z[row, item] = (z[row, item] - np.float32(truth)) * scale
         for item in range(len(labels), z.shape[1]):
-            z[output, item] = ZERO_F32
+            z[row, item] = ZERO_F32
 
 
-@helper
+@compiled_helper
 def _soft_residuals(z: FloatArray, targets: FloatArray, scale: np.float32) -> None:
     """Replace probabilities by the derivatives of a squared error by the logits, in place.
 
@@ -479,7 +488,7 @@ def _soft_residuals(z: FloatArray, targets: FloatArray, scale: np.float32) -> No
     z[:, len(targets) :] = ZERO_F32
 
 
-@helper
+@compiled_helper
 def softmax(z: FloatArray) -> None:
     """Replace logits by probabilities, in place: the softmax over classes.
 
@@ -488,22 +497,23 @@ def softmax(z: FloatArray) -> None:
     Args:
         z: The logits of c classes and g items, (c, g).
     """
+    # For each item the highest logit, and the sum of the exponentials.
     maximum = z[0].copy()
     total = np.zeros(z.shape[1], np.float32)
-    for output in range(1, len(z)):
+    for class_index in range(1, len(z)):
         for item in range(len(maximum)):
-            maximum[item] = max(maximum[item], z[output, item])
-    for output in range(len(z)):
+            maximum[item] = max(maximum[item], z[class_index, item])
+    for class_index in range(len(z)):
         for item in range(len(maximum)):
-            z[output, item] = exp(z[output, item] - maximum[item])
-            total[item] += z[output, item]
-    for output in range(len(z)):
+            z[class_index, item] = exp(z[class_index, item] - maximum[item])
+            total[item] += z[class_index, item]
+    for class_index in range(len(z)):
         for item in range(len(maximum)):
-            z[output, item] /= total[item]
+            z[class_index, item] /= total[item]
 
 
-@helper
-def update(
+@compiled_helper
+def update_weights(
     w: FloatArray, m: FloatArray, s: FloatArray, g: FloatArray, sign: np.float32, decay: np.float32,
     optimiser: int, rate: float, momentum: float, step: int,
 ) -> None:  # fmt: skip
@@ -527,6 +537,7 @@ def update(
         step: The number of this step, from 1; Adam's correction of the zero start needs it.
     """
     if optimiser == ADAM:
+        # Both moving means start at 0; these factors correct that for m and s.
         step_size = np.float32(rate / (1 - 0.9**step))
         root = np.float32(math.sqrt(1 - 0.999**step))
         for j in range(len(w)):
@@ -545,7 +556,7 @@ def update(
             w[j] -= np.float32(rate) * m[j]
 
 
-@helper
+@compiled_helper
 def _differences(weights: FloatArray) -> FloatArray:
     """Return for classifiers of two classes the weights of class 1 minus those of class 0.
 
@@ -558,34 +569,34 @@ def _differences(weights: FloatArray) -> FloatArray:
         The differences, (p, 1, w).
     """
     directions = np.empty((weights.shape[0], 1, weights.shape[2]), np.float32)
-    for p in range(len(weights)):
+    for classifier in range(len(weights)):
         for j in range(weights.shape[2]):
-            directions[p, 0, j] = weights[p, 1, j] - weights[p, 0, j]
+            directions[classifier, 0, j] = weights[classifier, 1, j] - weights[classifier, 0, j]
     return directions
 
 
-_F1, _F2, _F3 = (types.Array(types.float32, n, "C") for n in (1, 2, 3))
-_IDS = types.Array(types.int64, 1, "C")
-_INT, _FLOAT = types.int64, types.float64
+_FLOAT32_1D, _FLOAT32_2D, _FLOAT32_3D = (types.Array(types.float32, n, "C") for n in (1, 2, 3))
+_INT64_1D = types.Array(types.int64, 1, "C")
+_INT64, _FLOAT64 = types.int64, types.float64
 
 
-@entry_point(
-    _INT(
-        _F2,
-        _F2,
-        _INT,
-        _IDS,
-        _IDS,
-        _F2,
-        _INT,
-        _F3,
-        _F3,
-        _F3,
-        _F1,
-        _INT,
-        _FLOAT,
-        _FLOAT,
-        _INT,
+@compiled_entry_point(
+    _INT64(
+        _FLOAT32_2D,
+        _FLOAT32_2D,
+        _INT64,
+        _INT64_1D,
+        _INT64_1D,
+        _FLOAT32_2D,
+        _INT64,
+        _FLOAT32_3D,
+        _FLOAT32_3D,
+        _FLOAT32_3D,
+        _FLOAT32_1D,
+        _INT64,
+        _FLOAT64,
+        _FLOAT64,
+        _INT64,
         types.boolean,
     )
 )
@@ -664,7 +675,7 @@ def train_classifiers(
             for class_index in range(c):
                 # The one direction's gradient is that of class 1; that of class 0 is minus it.
                 sign = np.float32(2 * class_index - 1) if k == 1 else ONE_F32
-                update(
+                update_weights(
                     weights[classifier, class_index],
                     gradient_means[classifier, class_index],
                     squared_gradient_means[classifier, class_index],
@@ -676,7 +687,11 @@ def train_classifiers(
     return step
 
 
-@entry_point(types.void(_F2, _F2, _INT, _IDS, _F3, types.Array(types.int64, 2, "C")))
+@compiled_entry_point(
+    types.void(
+        _FLOAT32_2D, _FLOAT32_2D, _INT64, _INT64_1D, _FLOAT32_3D, types.Array(types.int64, 2, "C")
+    )
+)
 def predict(
     u: FloatArray,
     v: FloatArray,

@@ -60,7 +60,7 @@ def minimise(
     """
     points = start.clone()
     converged = torch.zeros(len(start), dtype=torch.bool, device=start.device)
-    # The numbers of the functions that are not finished.
+    # The numbers of the functions that are not finished, and their points so far.
     active = torch.arange(len(start), device=start.device)
     x = start
     value, gradient = objective(x, active)
@@ -82,7 +82,8 @@ def minimise(
         new_value, new_gradient = objective(trial, active)
         # The derivative along the step; negative, because the direction descends.
         slope = (gradient * direction).sum(dim=1)
-        # Near the minimum a good step may not lower the value any more, because of rounding.
+        # A step must lower the value by a small share of what the slope promises. Near the minimum
+        # even a good step may not, because of rounding.
         rounding = 1e-13 * value.abs()
         accepted = new_value <= value + _SUFFICIENT_DECREASE * step * slope + rounding
         history.add(trial - x, new_gradient - gradient, accepted)
@@ -112,6 +113,8 @@ class _History:
 
     def __init__(self, m: int, d: int, *, like: Tensor) -> None:
         """Make an empty history of the last steps of L-BFGS, and of the gradients' changes by them.
+
+        It holds the last ``_LBFGS_PAIRS`` pairs of a step and a change of each function.
 
         Args:
             m: The number of functions that are minimised.
@@ -373,6 +376,7 @@ class _LogisticLosses:
         """
         self.logits_per_item = 1 if classes == 2 else classes
         self.device = device
+        # This sets self.items, the items that any problem trains on.
         self._join_training_items(problems)
         # The number of items at once. Each problem has logits of its own for an item.
         self._chunk_size = MAX_CHUNK_VALUES // len(problems)
@@ -383,7 +387,9 @@ class _LogisticLosses:
         feature_bytes = len(self.items) * self.items.pool.width * bytes_per_float64
         if feature_bytes <= _MAX_FEATURE_BYTES:
             self._features = [x for x, _ in self.chunks()]
+        # A number per problem, (m,).
         self.penalty = self._per_problem([problem.penalty for problem in problems])
+        # The variances of the features along the eigenvectors of their covariance, (w,).
         variances = self._find_directions()
         # The second derivative of the cross-entropy by a logit is at most 1/4 for two classes, and
         # at most 1/2 otherwise. A loss is a sum over items.
@@ -405,6 +411,7 @@ class _LogisticLosses:
         Args:
             problems: The m problems; the items of all are of one split.
         """
+        # The embeddings of the split.
         pool = problems[0].train.pool
         # Problems that differ in their penalty alone have the same object as training set.
         train_sets = {id(problem.train): problem.train for problem in problems}
@@ -414,6 +421,7 @@ class _LogisticLosses:
         labels = np.zeros(len(indices), dtype=np.int64)
         is_used = np.zeros((len(indices), len(train_sets)), dtype=bool)
         for column, items in enumerate(train_sets.values()):
+            # The rows of these items among all.
             rows = np.searchsorted(indices, items.indices)
             labels[rows] = items.labels
             is_used[rows, column] = True
@@ -503,8 +511,9 @@ class _LogisticLosses:
         gradient = torch.zeros_like(weights)
         gradient[..., :-1] = penalty[:, None, None] * weights[..., :-1]
         flat_weights = weights.flatten(0, 1)  # (mk, w + 1)
+        # The column of each problem's training set in self.is_used.
         train_sets = self.set_of_problem[problem_numbers]
-        # Chunks of r items each.
+        # Chunks of r items each: their features x, (r, w), and which of the items they are.
         for x, rows in self.chunks():
             # The logits, (r, mk), then (r, m, k).
             flat_z = torch.addmm(flat_weights[:, -1], x, flat_weights[:, :-1].T)

@@ -228,6 +228,7 @@ class MinibatchSolver(Solver, ABC):
             and weight decay.
         """
         decays = self.protocol.weight_decays
+        # Each fold gets the orders in which the epochs take its items; no items are held out.
         classifiers = self.fit(
             [
                 Fold(train, development, self._orders(len(train), holdout=0.0), decays)
@@ -256,6 +257,7 @@ class MinibatchSolver(Solver, ABC):
         """
         folds = []
         for items, choice in zip(trains, choices, strict=True):
+            # They also draw which items are held out.
             orders = self._orders(len(items), self.protocol.holdout)
             folds.append(
                 Fold(
@@ -379,10 +381,12 @@ class Lockstep:
         self.fold = fold
         self.protocol = protocol
         self.cancelled = cancelled
+        # The optimiser's name, and its settings such as the learning rate.
         self.optimiser, self.settings = parse_optimiser(protocol.optimiser)
         self.decays = np.array(fold.decays, dtype=np.float32)
         self.remaining_members = np.arange(len(self.decays))
         self.n_steps = 0
+        # The weights of all classifiers, (p, c, w).
         self.weights = np.repeat(start[None], len(self.decays), axis=0)
         # The optimisers' memory of earlier gradients: Adam's two moments, or SGD's momentum.
         self.gradient_means = np.zeros_like(self.weights)

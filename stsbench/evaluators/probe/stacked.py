@@ -221,6 +221,7 @@ class _Stack:
         k, p = self.decay.shape
         # The numbers of the classifiers that are still trained; keep() drops finished ones.
         self.remaining_members = np.arange(k * p)
+        # Each tensor gets two axes in front, (k, p, ...), with a copy for each classifier.
         self.weights = [
             tensor.to(solver.device).expand(k, p, *tensor.shape).clone().requires_grad_()
             for tensor in solver.first_weights
@@ -246,7 +247,7 @@ class _Stack:
             # each with rows of its own, but then the stack has only one fold.
             for block in first.blocks(multiple_of=batch_size):
                 embeddings = self.solver.move_to_device(first.pool, block)
-                # The row of each of the m items of each of the k folds in the embeddings, (k, m).
+                # For each of the k folds, the row in the embeddings of each of its m items, (k, m).
                 rows = self._stack([block.embedding_rows, *(items.indices for items in further)])
                 labels = self._stack([block.labels, *(items.labels for items in further)])
                 for start in range(0, rows.shape[1], batch_size):
@@ -340,9 +341,8 @@ class _Stack:
         # No fold is finished: nothing to copy.
         if len(fold_indices) == len(stays_by_fold):
             return
-        self.remaining_members = self.remaining_members.reshape(stays_by_fold.shape)[
-            fold_indices
-        ].ravel()
+        members_by_fold = self.remaining_members.reshape(stays_by_fold.shape)
+        self.remaining_members = members_by_fold[fold_indices].ravel()
         self.folds = [self.folds[index] for index in fold_indices]
         indices = torch.from_numpy(fold_indices).to(self.solver.device)
         self.decay = self.decay[indices]
