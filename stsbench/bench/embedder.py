@@ -46,7 +46,7 @@ from stsbench.encoders.fitted import (
     VariantEncoder,
     digest_texts,
     find_variant,
-    read_fit,
+    read_fitting_texts_name,
 )
 from stsbench.encoders.metadata import check_encoder, is_computed_here, read_notes
 from stsbench.encoders.named import NamedEncoder
@@ -100,7 +100,7 @@ UNGRADED_SUFFIX = "+ungraded"
 """Ends the name of texts that include the sentences of pairs without a gold score."""
 
 
-def needs_task(texts_name: str) -> bool:
+def is_of_scored_task(texts_name: str) -> bool:
     """Return whether the texts to fit on are those of the task that is scored."""
     return texts_name.removesuffix(UNGRADED_SUFFIX).partition(".")[0] == TARGET_TASK
 
@@ -185,7 +185,7 @@ def load_fitting_texts(
         For the name of each task the texts, their hash, and whether sentences of the task are among
         them; tasks without texts are omitted.
     """
-    differ_by_task = needs_task(texts_name)
+    differ_by_task = is_of_scored_task(texts_name)
     texts_by_task: dict[str, FittingTexts] = {}
     sentences: list[str] = []
     sentence_keys: set[bytes] = set()
@@ -378,7 +378,7 @@ class TaskEmbedder:
             encoder: The encoder, which names the texts.
             shared_state: Holds the texts that the last encoder was fitted on; it is updated.
         """
-        texts_name = read_fit(encoder)
+        texts_name = read_fitting_texts_name(encoder)
         texts_key = (texts_name, *self.tasks)
         if shared_state.fitting_texts_key != texts_key:
             shared_state.fitting_texts = load_fitting_texts(
@@ -737,7 +737,7 @@ class TaskEmbedder:
         if not self._texts_by_task:
             return read_notes(self.encoder.encoder)
         n_sentences = len(self._texts_by_task[task.name].sentences)
-        texts_name = strip_folders(read_fit(self.encoder.encoder))
+        texts_name = strip_folders(read_fitting_texts_name(self.encoder.encoder))
         fitted_note = f"fitted on {n_sentences} sentences ({texts_name})"
         return [fitted_note, *read_notes(self._fit(task))]
 

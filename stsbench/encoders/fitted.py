@@ -179,7 +179,7 @@ class FittedEncoder:
         return np.ascontiguousarray(transform(self.base.encode(sentences)), dtype=np.float32)
 
 
-def read_fit(encoder: object) -> str:
+def read_fitting_texts_name(encoder: object) -> str:
     """Return the name of the texts that an encoder is fitted on, by default those of its task."""
     return read_metadata(encoder).fit or TARGET_TASK
 

@@ -35,7 +35,7 @@ def join_pair(first: str, second: str) -> str:
     return PAIR_MARK + json.dumps([first, second], ensure_ascii=False)
 
 
-def pairs_of(sides: Sequence[Sequence[str]]) -> list[list[str]]:
+def join_pairs(sides: Sequence[Sequence[str]]) -> list[list[str]]:
     """Return the joined pairs of each item's first sentence with each of its others.
 
     Args:
