@@ -30,7 +30,7 @@ from threadpoolctl import ThreadpoolController
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.core.provenance import derive_fingerprint
 from stsbench.encoders.base import Encoder, FloatArray, IndexArray, PositiveInt, RowFunction
-from stsbench.encoders.fitted import EmbeddingTransform, Tensors, check_embeddings, iter_embeddings
+from stsbench.encoders.fitted import EmbeddingTransform, Tensors, iter_embeddings, to_finite_float64
 from stsbench.encoders.load import make_processor
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.transformer.encoder import TransformerEncoder
@@ -55,7 +55,7 @@ class Moments:
     """
 
     def __init__(self, chunks: Iterable[npt.ArrayLike]) -> None:
-        """Read chunks of embeddings, (n, d) each; raises as :func:`.fitted.check_embeddings`.
+        """Read chunks of embeddings, (n, d) each; raises as :func:`.fitted.to_finite_float64`.
 
         An empty chunk changes nothing; without any embedding, mean and scatter stay scalars 0.
         """
@@ -63,7 +63,7 @@ class Moments:
         self.mean = np.zeros(())
         self.scatter = np.zeros(())
         for chunk in chunks:
-            rows = check_embeddings(chunk)
+            rows = to_finite_float64(chunk)
             old_count = self.count
             chunk_size = len(rows)
             if chunk_size:
