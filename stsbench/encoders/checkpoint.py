@@ -24,7 +24,7 @@ from stsbench.encoders.allowed import (
     refuse_other_keys,
 )
 from stsbench.encoders.cached_files import cached_file_sha256, read_json, read_optional_json
-from stsbench.encoders.weights import find_weights
+from stsbench.encoders.weights import find_weight_files
 
 SAFE_LOAD_OPTIONS: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 """The options with which every library loads a checkpoint."""
@@ -248,7 +248,7 @@ def find_checkpoint(
         folder=folder,
         revision=revision,
         requested_revision=requested_revision,
-        weights=tuple(find_weights(folder)),
+        weights=tuple(find_weight_files(folder)),
     )
 
 

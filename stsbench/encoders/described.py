@@ -32,7 +32,7 @@ from stsbench.encoders.cached_files import (
 )
 from stsbench.encoders.checkpoint import check_module, may_be_read, refuse_adapter
 from stsbench.encoders.transformer.pooling import POOLINGS
-from stsbench.encoders.weights import check_shards
+from stsbench.encoders.weights import checked_shard_names
 from stsbench.encoders.words.model2vec import is_model2vec
 
 SAVED_FILE = "stsbench.json"
@@ -320,7 +320,7 @@ def library_file_hashes(folder: Path) -> dict[str, str]:
     for path in [path for path in paths if path.name.endswith(".index.json")]:
         # By the name of each weight, the file that has it.
         weight_map = read_json(path).get("weight_map")
-        shard_names = check_shards(
+        shard_names = checked_shard_names(
             path, weight_map=weight_map if isinstance(weight_map, dict) else {}
         )
         paths.update(path.parent / name for name in shard_names)

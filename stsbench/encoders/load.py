@@ -171,7 +171,7 @@ def load_named(
     Raises:
         UnknownName, CardError, EncoderError, SourceError: The errors of :func:`load_encoder`.
     """
-    # Raises if the address of the Hub that the user has set is not valid.
+    # Raises if an environment variable that the Hub's library reads has no valid value.
     check_hub()
     load = _find_loader(spec, dict(params or {}), catalogue=catalogue or Catalogue())
     return load()
