@@ -37,23 +37,20 @@ def build_encoder(
     *,
     kind: str,
 ) -> Encoder:
-    """Make an encoder, or a variant of it: one with fewer dimensions or with numbers of few bits.
+    """Make an encoder, or a variant of it, with fewer dimensions or numbers of few bits.
 
-    A variant changes the embeddings of another encoder, its base. Variants that are in use at the
-    same time share their base, if all other parameters are equal.
+    Variants of the same encoder, their base, share it while they are in use.
 
     Args:
         factory: A class or function that makes the encoder, or an encoder that is made already.
         name: The name of the encoder; empty if it has its own.
-        params: The parameters of the factory, by name, and perhaps those of a variant
-            (``VARIANT_KEYS``), such as ``dimensions``.
+        params: Parameters of the factory and of a variant, such as ``dimensions``, by name.
         message_prefix: The beginning of error messages.
         catalogue: The cards, for a factory that loads another encoder; None if it loads none.
         kind: The name or address of the factory, which is recorded with the encoder.
 
     Raises:
-        CardError: A parameter is unknown, missing or of another type, or asks for a variant of an
-            encoder that is fitted on texts.
+        CardError: A parameter is not valid, or there can be no variant of this encoder.
         EncoderError: The factory's object is no encoder.
     """
     # The parameters in the factory's signature, by name.
@@ -62,11 +59,9 @@ def build_encoder(
     factory_params = {key: value for key, value in params.items() if key not in variant_params}
 
     def make_base() -> Encoder:
-        """Make the encoder without the parameters of variants."""
+        """Make and check the encoder without the parameters of variants."""
         candidate = _call_factory(factory, name, factory_params, message_prefix, catalogue)
-        # Raises if it is no valid encoder.
         encoder = check_encoder(candidate, message_prefix)
-        # The factory and its parameters become part of what identifies the encoder.
         record_factory(encoder, factory, factory_params, name=kind)
         return encoder
 
@@ -78,8 +73,7 @@ def build_encoder(
     if base is None:
         base = make_base()
     variant: Variant = call_with_params(Variant, variant_params, where=message_prefix)
-    # An encoder that accepts no weak references cannot be shared: it is made for each variant.
-    with suppress(TypeError):
+    with suppress(TypeError):  # an encoder that accepts no weak references is not shared
         _BASES_OF_VARIANTS[cache_key] = base
     if isinstance(base, FittableEncoder | PairScorer):
         reason = "fitted on texts" if isinstance(base, FittableEncoder) else "scorers of pairs"
@@ -89,15 +83,10 @@ def build_encoder(
         )
     # Not always the name of the base, which may be that of the variant it was first made for.
     variant_encoder_name = name if name and "name" in accepted else base.name
-    # Integers need texts, from which the range of each dimension is taken.
-    if not variant.needs_texts:
+    if not variant.needs_texts:  # integers need them, for the range of each dimension
         return VariantEncoder(base, variant, (), name=variant_encoder_name)
-    return PostProcessed(
-        base,
-        variant,
-        name=variant_encoder_name,
-        fit=variant.calibration or DEFAULT_CALIBRATION_TEXTS,
-    )
+    calibration = variant.calibration or DEFAULT_CALIBRATION_TEXTS
+    return PostProcessed(base, variant, name=variant_encoder_name, fit=calibration)
 
 
 def _select_variant_params(

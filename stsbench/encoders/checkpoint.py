@@ -149,14 +149,11 @@ def locate_checkpoint(
 ) -> LocatedCheckpoint:
     """Return a checkpoint's folder, after fetching it if it is on the Hub.
 
-    Exactly one of ``model`` and ``package`` is set.
-
     Args:
         model: A folder, or the id of a model on the Hub.
         revision: The commit of a model on the Hub; only for such a model.
         package: An installed package that holds a checkpoint, in place of ``model``.
-        subfolder: The folder of the transformer within the checkpoint; empty for the checkpoint's
-            own folder.
+        subfolder: The folder of the transformer within the checkpoint; empty for none.
         extra_names: Further files of ``subfolder`` to fetch, if the Hub has them.
 
     Returns:

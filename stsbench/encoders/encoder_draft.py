@@ -71,10 +71,8 @@ def draft_encoder(source: Path, location: CardLocation, made_by: str = "stsbench
         **draft.values,
     }
     # No file tells what an encoder was trained on, so the supervision is always in doubt.
-    doubts = {
-        "supervision": "the files do not tell what it was trained on: none is taken",
-        **draft.doubts,
-    }
+    supervision_doubt = "the files do not tell what it was trained on: none is taken"
+    doubts = {"supervision": supervision_doubt, **draft.doubts}
     missing = [key for key, value in values.items() if value in (UNKNOWN, "")]
     # The comment above each key of the card.
     comments = _add_doubts(KEY_COMMENTS, doubts)

@@ -26,14 +26,9 @@ from stsbench.encoders.build import build_encoder
 from stsbench.encoders.checkpoint import locate_checkpoint
 from stsbench.encoders.described import SAVED_FILE, Description, describe
 from stsbench.encoders.embedding_file import FileEncoder
-from stsbench.encoders.fitted import (
-    TARGET_TASK,
-    PostProcessed,
-)
+from stsbench.encoders.fitted import TARGET_TASK, PostProcessed
 from stsbench.encoders.kinds import ENCODERS, KINDS, find_cards_of_model, find_requirement
-from stsbench.encoders.metadata import (
-    read_metadata,
-)
+from stsbench.encoders.metadata import read_metadata
 from stsbench.encoders.named import NamedEncoder, attach_name, candidate_names, variant_name
 from stsbench.encoders.runs import (
     RUN_FILE,
@@ -92,14 +87,11 @@ def make_processor(
     The other encoder is the base. The transform, such as whitening, is fitted on texts. The
     function has the parameters of the transform and these:
 
-    * ``base``: a card or a checkpoint;
-    * ``base_params``: values that replace parameters of the base's card;
-    * ``model``: the checkpoint of the base, if its card names none;
-    * ``fit``: the name of the texts to fit on, see :mod:`stsbench.bench.embedder`;
-    * ``name`` and ``catalogue``, which stsbench passes.
+    * ``base``, a card or a checkpoint, and ``base_params``, which replace parameters of its card;
+    * ``model``, the checkpoint of the base, if its card names none;
+    * ``fit``, the name of the texts to fit on, see :mod:`stsbench.bench.embedder`.
 
-    It raises CardError if the base is itself fitted on texts, and the errors of
-    :func:`load_encoder`.
+    It raises CardError if the base is itself fitted on texts; others as :func:`load_encoder`.
 
     Args:
         method: The class of the transform, an :class:`EmbeddingTransform`.
@@ -168,8 +160,7 @@ def load_named(
         params: Values that replace the card's parameters, by name.
         catalogue: The cards to search; None for the project's.
 
-    Raises:
-        UnknownName, CardError, EncoderError, SourceError: The errors of :func:`load_encoder`.
+    The errors are those of :func:`load_encoder`.
     """
     # Raises if an environment variable that the Hub's library reads has no valid value.
     check_hub()
@@ -181,8 +172,7 @@ def expand_recipe(spec: str, catalogue: Catalogue) -> list[str]:
     """Return one name per seed for a recipe that was trained with several seeds.
 
     Args:
-        spec: The name of any encoder or recipe. Values of parameters may follow it, as in
-            ``simcse+pooling=max``.
+        spec: The name of any encoder or recipe, perhaps with parameters: ``simcse+pooling=max``.
         catalogue: The cards to search.
 
     Returns:
@@ -238,8 +228,8 @@ def _find_trained_runs(spec: str, catalogue: Catalogue) -> _RecipeRuns:
         catalogue: The cards and recipes.
 
     Returns:
-        The name that the recipe was trained by, the remaining parameters, and its runs. A list of
-        no runs if the name is not that of a trained recipe.
+        The name that the recipe was trained by, the remaining parameters, and its runs: none if
+        the name is not that of a trained recipe.
 
     Raises:
         EncoderError: The recipe has a run that was begun, but none that is finished; or the record
@@ -247,11 +237,10 @@ def _find_trained_runs(spec: str, catalogue: Catalogue) -> _RecipeRuns:
     """
     stem = _without_seed_and_params(spec)
     cards = catalogue.paths("baselines")
-    # Runs are found by the name of a recipe only, also of one that has no card any more. They are
-    # not found by the name of an encoder's card, by a path, or by the name of an installed kind.
+    # Runs are found by the name of a recipe, also of one that has no card any more. They are not
+    # found by the name of an encoder's card, by a path, or by the name of an installed kind.
     is_other_name = stem in cards or _is_location(stem) or stem in _entry_points()
-    is_recipe = stem in catalogue.paths("trainers")
-    if is_other_name and not is_recipe:
+    if is_other_name and stem not in catalogue.paths("trainers"):
         return _RecipeRuns(spec, params={}, runs=[])
     # A recipe may have been trained with other values of its parameters, which are then part of
     # the name of its runs. So the longest name that has runs counts, and only what follows it are
@@ -292,8 +281,8 @@ def _load_from_run(
     """
     encoder_of_folder = _load_from_checkpoint(str(run.folder), params, catalogue)
     name_without_seed = name.partition("@")[0] if name.endswith(f"@{run.seed}") else name
-    # An encoder that is loaded from a folder may have one of several names, and the record of its
-    # training is only a claim. Here its name is certain, and the record is trusted.
+    # From a folder an encoder may have several names, and its record of training is a mere claim.
+    # Here its name is certain, and the record is trusted.
     return replace(
         encoder_of_folder,
         name=variant_name(name_without_seed, params),
@@ -320,8 +309,7 @@ def _find_loader(
 
     Raises:
         UnknownName: The name stands for nothing.
-        EncoderError: It is the name of a recipe that has not been trained, of a file that does not
-            exist, or of a task.
+        EncoderError: It is the name of an untrained recipe, of a missing file, or of a task.
     """
     recipe = _find_trained_runs(spec, catalogue)
     if recipe.runs:
@@ -389,7 +377,7 @@ def _untrained_recipe_error(spec: str) -> EncoderError:
     Args:
         spec: The recipe's name, perhaps with a seed and parameters, as in ``simcse@3+steps=30``.
     """
-    # Names under which the recipe has been trained with other values of its parameters.
+    # The names of its runs with other values of its parameters.
     trained_variants = [
         f"'{name}'" for name in list_trained_variants(_without_seed_and_params(spec))
     ]
@@ -414,9 +402,8 @@ def _untrained_recipe_error(spec: str) -> EncoderError:
 def _load_from_hub(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
     """Return the encoder of a model on the Hub.
 
-    There are three cases. If one card describes the model, the encoder is that of the card. If
-    several do, or none, it is run as its own files say. In the first two cases the encoder's
-    ``notice``, a message for the user, names the cards.
+    If one card describes the model, the encoder is that of the card; if several do, or none, it is
+    run as its own files say. The cards are named in its ``notice``, a message for the user.
 
     Args:
         spec: The id of the model on the Hub.
@@ -449,9 +436,8 @@ def _load_from_card(
 ) -> NamedEncoder:
     """Return the encoder of a card, together with the card and its hash.
 
-    The encoder's name in results is the card's, followed by those of the user's parameters that may
-    change an embedding. Two are omitted: a seed, which results record separately, and the folder of
-    a checkpoint whose files the card identifies by their hashes.
+    Its name in results has those of the user's parameters that may change an embedding, except for
+    a seed, which results record, and the folder of files that the card names by their hashes.
 
     Args:
         name: The id of the card.
@@ -544,9 +530,7 @@ def _load_from_address(spec: str, params: dict[str, Any], catalogue: Catalogue) 
 
 
 def _load_from_file(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
-    """Return the encoder whose embeddings, or scores of pairs, are in a file.
-
-    It is called by the file's name.
+    """Return the encoder whose embeddings, or scores of pairs, are in a file; it has its name.
 
     Args:
         spec: ``file:`` or ``similarities:``, followed by the path of the file.
@@ -625,9 +609,7 @@ def _load_from_checkpoint(spec: str, params: dict[str, Any], catalogue: Catalogu
 def _load_from_saved_folder(
     folder: Path, description: Description, params: dict[str, Any], names: Sequence[str]
 ) -> NamedEncoder:
-    """Return the encoder that stsbench wrote into a folder.
-
-    If the folder also has a record of the training, the record is in ``claimed_run``.
+    """Return the encoder that stsbench wrote into a folder, with its record of training if any.
 
     Args:
         folder: The folder, perhaps of a training run.

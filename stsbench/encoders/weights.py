@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +89,62 @@ def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
         safe_open(path, framework="numpy") as tensors,
     ):
         return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+
+
+MAX_SIZE_FACTOR = 2.0
+MAX_EXTRA_VALUES = 50_000_000
+"""A model may have at most this factor times the values of its weights' files, and so many more.
+
+Tied weights are written once, and a head may be missing.
+"""
+
+
+@contextmanager
+def refuse_oversized_model(folder: Path, weights: Sequence[Path]) -> Iterator[None]:
+    """Raise an error if a model far larger than its weights is made within the block.
+
+    Transformers makes the layers of a model without memory, and reads the weights afterwards. So
+    the numbers of each layer are counted as the layer is made, and a model that is too large is
+    refused before it takes memory.
+
+    Args:
+        folder: The folder with ``config.json``, for the message.
+        weights: The files of the weights, of which only the shapes are read.
+
+    Raises:
+        EncoderError: The model is too large.
+    """
+    import torch
+
+    weights_size = sum(prod(shape) for path in weights for shape in read_shapes(path).values())
+    # A model may have parts that its file lacks, such as tied or fresh layers.
+    max_size = int(MAX_SIZE_FACTOR * weights_size + MAX_EXTRA_VALUES)
+    # The size of each parameter so far, by its module and name. A parameter is registered again
+    # when its weights are read, and then replaces the former one.
+    sizes: dict[tuple[int, str], int] = {}
+    thread = threading.get_ident()
+    model_size = 0
+
+    def count(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> None:
+        """Add a parameter that torch registers to ``model_size``; raise if that is too large."""
+        nonlocal model_size
+        # Other threads may make modules of their own meanwhile.
+        if parameter is None or threading.get_ident() != thread:
+            return
+        key = (id(module), name)
+        model_size += parameter.numel() - sizes.get(key, 0)
+        sizes[key] = parameter.numel()
+        if model_size > max_size:
+            raise EncoderError(
+                f"{folder}: config.json asks for a model of {model_size:,} values or more, its "
+                f"weights hold {weights_size:,}; the most that is read is {max_size:,}"
+            )
+
+    hook = torch.nn.modules.module.register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

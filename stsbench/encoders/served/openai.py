@@ -350,8 +350,8 @@ class OpenAIEncoder:
     ) -> None:
         """Send the requests of all phases, and pass on each text's first embedding.
 
-        The probe is a text that every run sends. Its embedding is compared with that of earlier
-        runs; the first one is written into the model's history, a file in the cache folder.
+        The embedding of the probe, a text that every run sends, is compared with that of earlier
+        runs, and the first one is written into the cache folder.
 
         Args:
             phases: The requests of each phase, each the numbers of its texts. A phase begins when
@@ -361,9 +361,7 @@ class OpenAIEncoder:
             keep: Called with the numbers (m,) of some sentences and their embeddings (m, d).
 
         Raises:
-            SourceError: No server answers.
-            EmbeddingsDiffer: A text that is sent again has another embedding.
-            EncoderError: An embedding has a value that is not finite.
+            SourceError, EmbeddingsDiffer, EncoderError: As :meth:`embed_into`.
         """
         # Raises if the key is missing or no server answers.
         self._check_server()
@@ -372,16 +370,11 @@ class OpenAIEncoder:
         repeated = RepeatedTexts(phases, probe)
         if self._history.probe:
             repeated.embeddings[probe] = np.frombuffer(self._history.probe, dtype="<f4")
-        # For each text, whether its embedding is still to be passed on: never for blank texts and
-        # the probe, the last one.
+        # For each text, whether its embedding is still to be passed on: not for blank ones.
         is_missing = np.array([bool(text.strip()) for text in texts[:-1]] + [False])
 
         def take_answer(rows: IndexArray, answer: Answer) -> None:
-            """Check an answer, and pass on the embeddings of texts that had none before.
-
-            The probe's is not passed on. Embeddings that are not finite raise an error, after the
-            others of the answer have been passed on: these may be paid for.
-            """
+            """Pass on the new embeddings of an answer, and then raise an error if any is bad."""
             is_finite = np.isfinite(answer.embeddings).all(axis=1)
             finite_rows = rows[is_finite]
             finite_embeddings = answer.embeddings[is_finite]

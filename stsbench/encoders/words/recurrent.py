@@ -75,8 +75,7 @@ class BiLstm(nn.Module):
         Args:
             word_size: The size of a word vector.
             hidden: The size of the state of each direction.
-            padding: How the maximum over the words treats padding, a key of
-                :data:`MAXIMA_OVER_TIME`.
+            padding: How the maximum treats padding, a key of :data:`MAXIMA_OVER_TIME`.
         """
         super().__init__()
         self.enc_lstm = nn.LSTM(word_size, hidden, bidirectional=True, batch_first=True)
@@ -124,8 +123,7 @@ class Gru(nn.Module):
             word_size: The size of a word vector.
             hidden: The size of the state of each direction; the last states of both are joined.
             bidirectional: Also read the sentence from its end to its beginning.
-            cell: Whose GRU it is: ``torch``, or ``tensorflow``, which resets the state before it is
-                multiplied by its weights.
+            cell: ``torch``, or ``tensorflow``, which resets the state before its product.
         """
         super().__init__()
         cell_type = LastState if cell == "torch" else ResetBeforeGru
@@ -236,8 +234,7 @@ def fill_network(
 ) -> nn.Module:
     """Return a network with given weights, in evaluation mode.
 
-    The network is first made without memory: a file of a configuration may name any sizes, and only
-    the weights take memory.
+    It is first made without memory, because a configuration may name any sizes.
 
     Args:
         make_network: Makes the network.
@@ -412,15 +409,13 @@ class GruHalvesEncoder(RecurrentEncoder):
     ) -> None:
         """Find the folder of a saved encoder, and read its configuration; no weights are read yet.
 
-        Such an encoder has one or more halves, for example ``uni`` and ``bi``: each is a GRU with
-        its own word table.
+        Such an encoder has one or more halves: GRUs with their own word tables.
 
         Args:
             model: A path or a Hub id.
             name: The name of the encoder; empty for that of the model.
             revision: The commit on the Hub.
-            halves: The names of the halves whose embeddings are joined, in this order; empty for
-                all.
+            halves: The names of the halves to join, such as ``uni``, in order; empty for all.
             tokens: ``whitespace`` for text that is tokenised already, else ``ptb``.
             append_eos: End every sentence with the vocabulary's own word for that, as in training.
             device: The device for the layers.
@@ -600,9 +595,7 @@ class InferSentEncoder(RecurrentEncoder):
 
     @cached_property
     def vectors(self) -> WordVectors:
-        """The word vectors, opened at the first access.
-
-        The first time, their file is converted into the cache folder.
+        """The word vectors, whose file is converted into the cache folder at the first access.
 
         Raises:
             EncoderError: They are of another size than the network needs.
