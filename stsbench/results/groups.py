@@ -277,7 +277,7 @@ class EncoderDirectory:
         """
         # The ways to read the name, in order; the first that matches any group is taken. A group's
         # label is its encoder's name, with a suffix if its results are not those of the card of
-        # that # name. A group's name is its label with its state tag.
+        # that name. A group's name is its label with its state tag.
         matches = [
             [group for group in self.current if group.label == spec],
             [group for group in self.current if group.encoder == spec],
