@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from stsbench.cli import options as opt
 from stsbench.cli.option_values import TypedOptions, parse_assignments, resolve_store
 from stsbench.cli.printing import (
-    emit,
     print_error,
     print_paragraph,
     print_text,
     shorten_line,
     show_work,
+    write_or_print,
 )
 from stsbench.cli.tables import print_rows
 from stsbench.core.errors import StsbenchError, look_up
@@ -57,7 +57,7 @@ def analyze_command(
     """
     from stsbench.analysis.context import ANALYSES, WRITERS, analyse, findings_json, make_analysis
 
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     typed = TypedOptions.from_context(context)
     if ANALYSES.load(what).reads_results:
         typed.forbid(f"for '{what}', which embeds nothing", "--no-store", "--store", "--data")
@@ -91,9 +91,9 @@ def analyze_command(
     for path, suffix in zip(out, suffixes, strict=True):
         if suffix in FIGURES:
             with figure_width(width):
-                emit(analysis.draw(result.tables, result.title), path, silent=as_json)
+                write_or_print(analysis.draw(result.tables, result.title), path, silent=as_json)
         else:
-            emit(WRITERS[suffix](result), path, silent=as_json)
+            write_or_print(WRITERS[suffix](result), path, silent=as_json)
 
 
 def plan_encoders(
@@ -149,9 +149,9 @@ def _print_result(result: AnalysisResult, analysis: Analysis) -> None:
         print_rows(
             titles,
             cells,
-            right=number_columns,
-            names=[index for index, key in enumerate(keys) if key in NAME_COLUMNS],
-            heads=[index for index, key in enumerate(keys) if key in encoders],
+            number_columns=number_columns,
+            name_columns=[index for index, key in enumerate(keys) if key in NAME_COLUMNS],
+            name_heads=[index for index, key in enumerate(keys) if key in encoders],
         )
         print_text("")
         if len(rows) > PRINTED_ROWS:

@@ -29,7 +29,7 @@ class CommandSource(NamedTuple):
     """The first line of the function's docstring."""
 
 
-OTHER_MODULES = {"cite": "export", "lock": "check", "overlap": "overlap", "texts": "export"}
+MODULE_BY_COMMAND = {"cite": "export", "lock": "check", "overlap": "overlap", "texts": "export"}
 """The modules of commands that are not where the others of their group are."""
 
 
@@ -41,7 +41,7 @@ def _locate_commands(summaries: Mapping[str, str], module: str = "") -> dict[str
         module: Their module in ``stsbench.cli``; by default each is in one of its own name.
     """
     return {
-        name: CommandSource(f"stsbench.cli.{OTHER_MODULES.get(name, module or name)}", summary)
+        name: CommandSource(f"stsbench.cli.{MODULE_BY_COMMAND.get(name, module or name)}", summary)
         for name, summary in summaries.items()
     }
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 from stsbench.cli import options as opt
 from stsbench.cli.option_values import TypedOptions
 from stsbench.cli.printing import (
-    CHECKED,
+    CHECKING_LABEL,
     print_error,
     print_json,
     print_paragraph,
@@ -81,7 +81,7 @@ def check_command(
 
     def run_check() -> CheckReport:
         # Cards are read here, so that the reports name a folder of cards that does not exist.
-        catalogue = opt.read_cards(cards)
+        catalogue = opt.make_catalogue(cards)
         tolerances = parse_tolerances(tolerance)
         new_side = read_cells(new, encoder, tasks, catalogue)
         if is_published:
@@ -242,7 +242,7 @@ def read_cells(
     directory = side.directory(catalogue)
     if notice := directory.describe_omitted(directory.result_folder.results):
         print_error(notice)
-    with show_count(CHECKED) as progress:
+    with show_count(CHECKING_LABEL) as progress:
         return side.verify_items(catalogue, progress)
 
 
@@ -263,7 +263,7 @@ def _print_check(report: CheckReport) -> None:
         # The first column, of encoders, becomes empty and is not printed.
         rows = [["", *cells[1:]] for cells in rows]
     if rows:
-        print_rows(table.titles, rows, right=table.number_columns, sparse=True)
+        print_rows(table.titles, rows, number_columns=table.number_columns, omit_empty=True)
         print_text("")
     for verdict in verdicts:
         if reports.is_reported(verdict):
@@ -296,7 +296,7 @@ def lock_command(
     from stsbench.check.lock import group_seeds, lock_cells, read_lock, to_lock
     from stsbench.evaluators.belief import describe_unverified
 
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     if not results.is_dir():
         raise OutputError(f"results folder '{results}' does not exist; 'stsbench run' makes it")
     side = read_cells(results, encoder, tasks, catalogue)

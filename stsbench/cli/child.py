@@ -17,7 +17,7 @@ from typer import Exit
 from stsbench.cli.printing import show_cursor
 from stsbench.core.errors import StsbenchError
 
-PASSED_ON = (signal.SIGINT, signal.SIGTERM)
+FORWARDED_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """The signals that are sent to the child too, unless a terminal has sent them to both."""
 PARENT_DEATH_SIGNAL = 1
 """``PR_SET_PDEATHSIG`` of Linux: what to send a process when its parent dies."""
@@ -44,8 +44,9 @@ def continue_in_child(executor: str) -> None:
         return
     # The child writes its exit code into the pipe; if Ray ends the child, the pipe stays empty.
     reader, writer = os.pipe()
-    awaited = {*PASSED_ON, signal.SIGCHLD}
-    # Blocked signals wait for sigwaitinfo in _wait. The child gets the earlier mask again.
+    awaited = {*FORWARDED_SIGNALS, signal.SIGCHLD}
+    # Blocked signals wait for sigwaitinfo in _wait_for_child. The child gets the earlier mask
+    # again.
     earlier_mask = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -61,7 +62,7 @@ def continue_in_child(executor: str) -> None:
         return
     os.close(writer)
     try:
-        end = _wait(child, awaited)
+        end = _wait_for_child(child, awaited)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, earlier_mask)
     with os.fdopen(reader) as pipe:
@@ -93,7 +94,7 @@ class ChildEnd(NamedTuple):
     """Whether Ctrl-C was pressed, or SIGINT sent, before."""
 
 
-def _wait(child: int, awaited: set[signal.Signals]) -> ChildEnd:
+def _wait_for_child(child: int, awaited: set[signal.Signals]) -> ChildEnd:
     """Wait until the child ends, and meanwhile send it the signals that end a command.
 
     Args:
@@ -127,7 +128,7 @@ def _end_as_child(exit_code: int) -> NoReturn:
         StsbenchError: The child was not ended by a signal of the user, and so by Ray.
     """
     ending_signal = -exit_code
-    if ending_signal in (*PASSED_ON, signal.SIGKILL):
+    if ending_signal in (*FORWARDED_SIGNALS, signal.SIGKILL):
         # Without a handler the signal ends this process.
         signal.signal(ending_signal, signal.SIG_DFL)
         os.kill(os.getpid(), ending_signal)

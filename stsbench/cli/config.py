@@ -16,7 +16,7 @@ from stsbench.core.toml import StrictRecord, convert, parse_toml, toml
 if TYPE_CHECKING:
     from stsbench.bench.plan import RunPlan
 
-FILE, PROJECT, TABLE = "stsbench.toml", "pyproject.toml", "[tool.stsbench]"
+CONFIG_FILE, PYPROJECT_FILE, PYPROJECT_TABLE = "stsbench.toml", "pyproject.toml", "[tool.stsbench]"
 
 
 class ProjectConfig(StrictRecord):
@@ -61,10 +61,10 @@ def read_defaults(file: Path | None, *, is_run: bool) -> dict[str, Any]:
         values |= {
             "encoder": [_resolve_encoder(spec, path) for spec in config.encoders or ()],
             "names": config.names,
-            "tasks": _join(config.tasks),
-            "protocol": _join(config.protocols),
+            "tasks": _join_by_commas(config.tasks),
+            "protocol": _join_by_commas(config.protocols),
             "split": config.split,
-            "seeds": _join(config.seeds),
+            "seeds": _join_by_commas(config.seeds),
             "assign": [f"{key}={toml(value)}" for key, value in (config.set or {}).items()],
         }
     return {name: value for name, value in values.items() if value}
@@ -87,7 +87,7 @@ def _resolve_path(value: str, file: Path, key: str) -> Path:
         return file.parent / Path(value).expanduser()
 
 
-def _join(values: Sequence[object] | None) -> str:
+def _join_by_commas(values: Sequence[object] | None) -> str:
     return ",".join(map(str, values or ()))
 
 
@@ -101,10 +101,10 @@ def find_config(folder: Path) -> Path | None:
         StsbenchError: The file belongs to another user.
     """
     folders = (folder, *folder.parents)
-    paths = (parent / name for parent in folders for name in (FILE, PROJECT))
+    paths = (parent / name for parent in folders for name in (CONFIG_FILE, PYPROJECT_FILE))
     for path in paths:
         # A folder or pipe of this name is refused when it is read.
-        is_config = path.name == FILE and path.exists()
+        is_config = path.name == CONFIG_FILE and path.exists()
         if is_config or _has_our_table(path):
             # The file decides which encoders' code is run, so that it must be the user's or root's.
             if os.name == "posix" and path.stat().st_uid not in (os.geteuid(), 0):
@@ -117,16 +117,16 @@ def find_config(folder: Path) -> Path | None:
 
 
 def _has_our_table(path: Path) -> bool:
-    return path.is_file() and TABLE in path.read_text(encoding="utf-8", errors="replace")
+    return path.is_file() and PYPROJECT_TABLE in path.read_text(encoding="utf-8", errors="replace")
 
 
 def read_config(path: Path) -> ProjectConfig:
     """Return the settings of a file; raise CardError for a key or value that it may not have."""
     table = parse_toml(path)
-    if path.name != PROJECT:
+    if path.name != PYPROJECT_FILE:
         return convert(table, ProjectConfig, where=str(path))
     own_table = table.get("tool", {}).get("stsbench", {})
-    return convert(own_table, ProjectConfig, where=f"{path}: {TABLE}")
+    return convert(own_table, ProjectConfig, where=f"{path}: {PYPROJECT_TABLE}")
 
 
 def format_settings(plan: RunPlan) -> str:

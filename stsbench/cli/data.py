@@ -35,7 +35,7 @@ def fetch_command(
     from stsbench.data.task import expand_names
     from stsbench.data.task_names import find_ids, known_names
 
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     corpora = catalogue.corpora()
     for name in names:
         if name not in corpora and not find_ids(name, catalogue):
@@ -103,7 +103,7 @@ def verify_command(
     """
     from stsbench.data.task import expand_names, load_task
 
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     folder = find_data_folder(data)
     task_names = expand_names(names, catalogue) if names else _find_local_tasks(catalogue, folder)
     tasks = [load_task(name, data=data, catalogue=catalogue) for name in task_names]
@@ -112,7 +112,7 @@ def verify_command(
     if as_json:
         print_json(rows)
     else:
-        print_records(rows, right=["rows"])
+        print_records(rows, number_keys=["rows"])
         print_text(
             f"\n{n_matching} of {len(rows)} splits match their cards "
             "(counts, characters, means, sha256)"
@@ -211,7 +211,7 @@ def make_command(
     """
     from stsbench.data.corpora.making import DocumentTokenizer, make_corpus
 
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
 
     def open_tokenizer(model: str, revision: str) -> DocumentTokenizer:
         # Imports torch, which few corpora need.
@@ -263,7 +263,7 @@ def back_translate_command(
     """
     from stsbench.data.corpora.corpus import load_corpus
 
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     typed = TypedOptions.from_context(context)
     if mode == "greedy":
         typed.forbid("with --mode greedy", "--temperature", "--seed")

@@ -48,12 +48,12 @@ def doctor_command(
 
     Example: stsbench doctor --data DIR
     """
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     TypedOptions.from_context(context).forbid_beside("--hub", "--data")
     report: dict[str, Any] = {
         "stsbench": version_of("stsbench"),
-        "versions": list(_package_versions()),
-        "devices": list(_devices()),
+        "versions": list(_package_rows()),
+        "devices": list(_device_rows()),
     }
     if hub:
         report |= _check_hub(report["versions"], catalogue)
@@ -100,7 +100,8 @@ def _check_machine(
     data_folder = data or settings.data_folder()
     # "found", "missing", or what is wrong with a task's data.
     states = {
-        task: _check_data(catalogue.task(task), data_folder) for task in catalogue.paths("tasks")
+        task: _describe_data_state(catalogue.task(task), data_folder)
+        for task in catalogue.paths("tasks")
     }
     problems = [
         f"{row['package']} {row['here']} is not {row['allowed']}"
@@ -111,7 +112,7 @@ def _check_machine(
         f"{task}: {state}" for task, state in states.items() if state not in ("found", "missing")
     ]
     return {
-        "folders": list(_folders()),
+        "folders": list(_folder_rows()),
         "data": [
             _count_states(name, [states[task] for task in suite.tasks])
             for name, suite in catalogue.suites().items()
@@ -151,7 +152,7 @@ def _print_report(report: Mapping[str, Any], *, hub: bool) -> None:
             records = [
                 {column: value for column, value in row.items() if column != "fits"} for row in rows
             ]
-            print_records(records, right=["found", "missing", "wrong", "size"])
+            print_records(records, number_keys=["found", "missing", "wrong", "size"])
     problems = [f"problem: {problem}" for problem in report["problems"]]
     print_text("\n".join(["", *(problems or ["no problems found"])]))
     if hub:
@@ -205,7 +206,7 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
 """The extras: a package by which each is recognised, and what the extra is for."""
 
 
-def _package_versions() -> Iterator[dict[str, Any]]:
+def _package_rows() -> Iterator[dict[str, Any]]:
     """Yield a row for Python and each required package: the versions installed and allowed.
 
     ``results`` is the version of ``constraints.txt``, with which our results were computed; empty
@@ -242,7 +243,7 @@ def _package_versions() -> Iterator[dict[str, Any]]:
         }
 
 
-def _devices() -> Iterator[dict[str, str]]:
+def _device_rows() -> Iterator[dict[str, str]]:
     """Yield a row for the processor and for each accelerator; without one, what needs it."""
     import torch
 
@@ -259,7 +260,7 @@ def _devices() -> Iterator[dict[str, str]]:
         }
 
 
-def _folders() -> Iterator[dict[str, str]]:
+def _folder_rows() -> Iterator[dict[str, str]]:
     """Yield a row with the state and size of each of the user's folders and parts of caches.
 
     Their paths are private and not part of the report.
@@ -303,7 +304,7 @@ def _folder_size(folder: Path) -> int:
     )
 
 
-def _check_data(card: TaskCard, data: Path | None) -> str:
+def _describe_data_state(card: TaskCard, data: Path | None) -> str:
     """Return the state of a task's data: "found", "missing", or what is wrong.
 
     Each file is compared with what the card says of it.

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stsbench.cli import options as opt
 from stsbench.cli.printing import (
-    emit,
     print_error,
     print_errors,
     print_json,
     print_text,
     print_unchanged,
     select_trusted,
+    write_or_print,
 )
 from stsbench.core.errors import DataError, OutputError, Remedy, StsbenchError, look_up
 from stsbench.core.files import write_atomically
@@ -58,7 +58,7 @@ def export_command(
 
     Example: stsbench export --format mteb --out mteb-files
     """
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     write = look_up("format", fmt, FORMATS)
     selected = [
         result
@@ -89,11 +89,11 @@ def cite_command(
     """
     from stsbench.boards.exports.bibtex import cite_results
 
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     selected = _select_results(results, encoder, tasks, catalogue)
     if not selected:
         raise DataError(f"'{results}' has no such results", remedy=Remedy("score"))
-    emit(cite_results(selected, catalogue), out)
+    write_or_print(cite_results(selected, catalogue), out)
 
 
 def _select_results(
@@ -189,7 +189,7 @@ def _write_one_file(
         if export.index is not None:
             write_card(out, export.index)
         else:
-            emit(export.text, out, silent=True)
+            write_or_print(export.text, out, silent=True)
     if as_json:
         file_and_text = {"out": str(out) if out is not None else None, "text": export.text}
         print_json(file_and_text if export.index is None else export.index)
@@ -226,7 +226,7 @@ FORMATS: Mapping[str, Callable[..., None]] = {
 }
 
 
-LIST_FORMATS = (".jsonl", ".txt")
+TEXT_FILE_SUFFIXES = (".jsonl", ".txt")
 """The endings of files of sentences."""
 
 
@@ -258,7 +258,7 @@ def texts_command(
 
     if not tasks:
         raise StsbenchError("texts needs a task or a suite, e.g. stsbench texts stsb")
-    if out is not None and out.suffix not in LIST_FORMATS:
+    if out is not None and out.suffix not in TEXT_FILE_SUFFIXES:
         raise StsbenchError(f"--out '{out}': give a file that ends in .jsonl or .txt")
     if pairs and out is not None and out.suffix != ".jsonl":
         raise StsbenchError(f"--out '{out}': pairs go to a file that ends in .jsonl")
@@ -267,7 +267,7 @@ def texts_command(
         protocol=protocol,
         split=split,
         data=data,
-        catalogue=opt.read_cards(cards),
+        catalogue=opt.make_catalogue(cards),
     )
     context = RunContext(plan, RunCallbacks().with_raised_failures())
     planned_tasks = [task.for_pair_scorer if pairs else task for task in context.tasks.values()]

@@ -18,7 +18,7 @@ from stsbench.encoders.metadata import read_metadata
 from stsbench.encoders.named import NamedEncoder
 from stsbench.results.record import Result
 
-MAX_DIFFERENCE = 0.05
+MAX_POINTS_APART = 0.05
 """How far a score, of 100, may be from the published one: libraries add in other orders."""
 STEPS: Mapping[str, tuple[str, ...]] = {
     "Hub": (),
@@ -56,7 +56,7 @@ class HubCheck:
         """The checkpoint as any run would load it."""
         return load_named(self.model, params={"revision": self.revision}, catalogue=self.catalogue)
 
-    def _hub(self) -> str:
+    def _check_hub(self) -> str:
         """Check that the Hub answers; return as text the commit that the model is at."""
         from huggingface_hub import get_token
 
@@ -68,7 +68,7 @@ class HubCheck:
         token = "with a token" if get_token() else "without a token"
         return f"answers, {token}; {self.model} is at {listing.commit[:12]}"
 
-    def _data(self) -> str:
+    def _check_data(self) -> str:
         """Load the data of each task from the Hub; return as text their sizes and commits.
 
         For data that are not of the Hub it is their source, as ``package``.
@@ -82,7 +82,7 @@ class HubCheck:
             descriptions.append(f"{name} {loaded.split.n} pairs ({origin})")
         return ", ".join(descriptions)
 
-    def _checkpoint(self) -> str:
+    def _check_checkpoint(self) -> str:
         """Find the checkpoint; return as text its revision and size."""
         from stsbench.encoders.checkpoint import find_checkpoint
 
@@ -90,7 +90,7 @@ class HubCheck:
         size = sum(path.stat().st_size for path in checkpoint.weights)
         return f"{self.model} ({self.revision[:12]}), weights of {size / 1e6:.0f} MB"
 
-    def _cache(self) -> str:
+    def _check_cache(self) -> str:
         """Check that the checkpoint is in the Hub's cache; return that as text."""
         from huggingface_hub import try_to_load_from_cache
 
@@ -101,7 +101,7 @@ class HubCheck:
             )
         return "the checkpoint is kept in the Hub's cache, for a run without a network"
 
-    def _tokenizer(self) -> str:
+    def _check_tokenizer(self) -> str:
         """Check that the tokenizer gives the expected token ids; return their number as text."""
         encoder = self.encoder.encoder
         if not isinstance(encoder, TokenEncoder):
@@ -115,18 +115,18 @@ class HubCheck:
             )
         return f"'{self.sentence}' gives the {len(ids)} tokens that it should"
 
-    def _device(self) -> str:
+    def _check_device(self) -> str:
         """Score all tasks; return as text the number of embedded sentences and the device."""
-        n_encoded = sum(result.run["encoded"] for result in self._results().values())
+        n_encoded = sum(result.run["encoded"] for result in self._score_tasks().values())
         device = read_metadata(self.encoder.encoder).device_used
         return f"{n_encoded} sentences embedded on {device}"
 
-    def _store(self) -> str:
+    def _check_store(self) -> str:
         """Score all tasks again, and check that no sentence is embedded; return text on it.
 
         The text has the number of embeddings that were found in the store.
         """
-        results = self._results().values()
+        results = self._score_tasks().values()
         if n_encoded := sum(result.run["encoded"] for result in results):
             raise EncoderError(
                 f"{n_encoded} embeddings were stored a moment ago and are not found again"
@@ -134,20 +134,20 @@ class HubCheck:
         n_stored = sum(result.run["from_store"] for result in results)
         return f"all {n_stored} embeddings are found again"
 
-    def _score(self) -> str:
+    def _check_score(self) -> str:
         """Check that each score is near the published one; return all, times 100, as text."""
-        results_by_task = self._results()
+        results_by_task = self._score_tasks()
         descriptions, differences = [], []
         for task, published_score in self.published.items():
             score = 100 * results_by_task[task].score
             descriptions.append(f"{task} {score:.2f} (published {published_score:.2f})")
             differences.append(abs(score - published_score))
         text = ", ".join(descriptions)
-        if max(differences, default=0.0) > MAX_DIFFERENCE:
-            raise EncoderError(f"{text}: more than {MAX_DIFFERENCE} apart")
+        if max(differences, default=0.0) > MAX_POINTS_APART:
+            raise EncoderError(f"{text}: more than {MAX_POINTS_APART} apart")
         return text
 
-    def _results(self) -> dict[str, Result]:
+    def _score_tasks(self) -> dict[str, Result]:
         """Return the encoder's result on each task, with data from the Hub and a store of its own.
 
         Each call scores anew; only the first one has to embed the sentences.
@@ -192,8 +192,8 @@ def run_hub_check(check: HubCheck) -> list[dict[str, str]]:
     """
     rows: dict[str, dict[str, str]] = {}
     for step, needed_steps in STEPS.items():
-        # The step "Hub" is the method _hub.
-        take_step = getattr(check, f"_{step.lower()}")
+        # The step "Hub" is the method _check_hub.
+        take_step = getattr(check, f"_check_{step.lower()}")
         unmet = [needed for needed in needed_steps if rows[needed]["verdict"] != "fine"]
         if unmet:
             verdict, detail = "not tried", f"needs {unmet[0]}"

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from stsbench.cli import options as opt
 from stsbench.cli.option_values import TypedOptions, choose_format
 from stsbench.cli.printing import (
-    emit,
     print_error,
     print_errors,
     print_paragraph,
     select_trusted,
     show_count,
+    write_or_print,
 )
 from stsbench.cli.tables import print_table
-from stsbench.cli.wording import word_notes
+from stsbench.cli.wording import notes_with_commands
 from stsbench.core.errors import StsbenchError
 from stsbench.plots.labels import FIGURES, figure_width
 
@@ -85,7 +85,7 @@ def leaderboard_command(
     from stsbench.boards.tables.request import TableRequest, needs_own_results
     from stsbench.boards.tables.table import check_show
 
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     fmt = check_format(choose_format(output, out, as_json=as_json))
     numbers = check_show(show)
     _check_options(TypedOptions.from_context(context), fmt, table, show, out)
@@ -139,7 +139,7 @@ def leaderboard_command(
     for notice in filter(None, [*requested.advice, older]):
         print_error(notice)
     tables = [
-        replace(board, measured_notes=word_notes(board.measured_notes))
+        replace(board, measured_notes=notes_with_commands(board.measured_notes))
         for board in requested.tables
     ]
     if fmt == TERMINAL:
@@ -148,7 +148,7 @@ def leaderboard_command(
         from stsbench.boards.render.figures import draw_table
 
         with figure_width(width):
-            emit(draw_table(tables, numbers, exact=exact), out, fmt=fmt)
+            write_or_print(draw_table(tables, numbers, exact=exact), out, fmt=fmt)
     else:
         text = render(
             tables,
@@ -159,7 +159,7 @@ def leaderboard_command(
             intervals=intervals,
             max_lines=max_lines,
         )
-        emit(text, out)
+        write_or_print(text, out)
 
 
 def _read_directory(folder: Path, catalogue: Catalogue, *, is_optional: bool) -> EncoderDirectory:

@@ -55,7 +55,7 @@ def lint_command(
     look_up("format", output, dict.fromkeys(("terminal", "markdown", "json")))
     for name in ignore:
         look_up("check", name, dict.fromkeys(check.name for check in CHECKS))
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     names = {*catalogue.paths("tasks"), *catalogue.suites()}
     paths = [
         source
@@ -78,10 +78,12 @@ def lint_command(
     if len(paths) < len(sources) or not sources:
         tasks = [source for source in sources if source not in paths]
         data_by_name |= _load_tasks(tasks, near, data, catalogue)
-    return _report(data_by_name, ignore, output)
+    return _check_and_print(data_by_name, ignore, output)
 
 
-def _report(data_by_name: Mapping[str, DataToCheck], ignored: Sequence[str], output: str) -> int:
+def _check_and_print(
+    data_by_name: Mapping[str, DataToCheck], ignored: Sequence[str], output: str
+) -> int:
     """Check data, print what is found in a format, and return the exit code.
 
     Args:
@@ -183,7 +185,7 @@ def _print_findings(rows: Sequence[Mapping[str, Any]]) -> None:
         for row in rows
         for finding in row["findings"]
     ]
-    print_records(records, right=[])
+    print_records(records, number_keys=[])
     counts = [
         f"{row['task']} {row['split']} {row['alone']:,} of {row['n']:,}"
         for row in rows

@@ -30,7 +30,7 @@ def list_command(
 
     Example: stsbench list encoders --language de
     """
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     if language is not None and kind not in ("tasks", "encoders"):
         raise StsbenchError(
             "--language chooses tasks or encoders; give: stsbench list tasks --language CODE"
@@ -47,7 +47,7 @@ def list_command(
     if as_json:
         print_json(rows)
     elif rows:
-        print_records(list(map(_shorten_record, rows)), right=["n", "size"])
+        print_records(list(map(_shorten_record, rows)), number_keys=["n", "size"])
     else:
         print_text(f"no {kind} here; pass --cards DIR with cards of your own")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from typer import Context
 
-from stsbench.cli.options import MAX_SEED, read_cards
+from stsbench.cli.options import MAX_SEED, make_catalogue
 from stsbench.core import settings
 from stsbench.core.errors import SourceError, StsbenchError
 from stsbench.plots.labels import FIGURES
@@ -30,7 +30,7 @@ def resolve_spec(name: str, catalogue: Catalogue | None = None) -> str:
     """
     from stsbench.api.names import NameResolver
 
-    return NameResolver(catalogue or read_cards()).resolve_spec(name)
+    return NameResolver(catalogue or make_catalogue()).resolve_spec(name)
 
 
 def find_data_folder(data: Path | None) -> Path | None:

@@ -51,10 +51,10 @@ def list_names(kind: str) -> Iterable[str]:
 
         return ANALYSES.names()
     # Only the names of files are read.
-    return read_cards().suites() if kind == "suites" else read_cards().paths(kind)
+    return make_catalogue().suites() if kind == "suites" else make_catalogue().paths(kind)
 
 
-def read_cards(folders: Sequence[Path] = ()) -> "Catalogue":
+def make_catalogue(folders: Sequence[Path] = ()) -> "Catalogue":
     """Return the catalogue of all cards, including those in the user's folders."""
     from stsbench.core.catalogue import Catalogue
 

@@ -19,13 +19,23 @@ if TYPE_CHECKING:
     from stsbench.data.splits import Split
     from stsbench.data.task import Task
 
-KINDS: Sequence[MatchKind] = ("exact", "normalised", "near")
+MATCH_KINDS: Sequence[MatchKind] = ("exact", "normalised", "near")
 """How training text may contain a sentence."""
 ITEM_COLUMNS = ("task", "item", "first", "second", "pair", "sentence1", "sentence2")
 """The columns of the file of items that training text contains."""
 SHARED_COLUMNS = ("task", "sentences", "in", "shared", "percent", "items", "held", "pairs")
 """The columns of what tests share with each other: ``in`` is the other test."""
-NUMBERS = ("sentences", "shared", "percent", *KINDS, "items", "held", "pairs", "graded", "left")
+NUMBER_COLUMNS = (
+    "sentences",
+    "shared",
+    "percent",
+    *MATCH_KINDS,
+    "items",
+    "held",
+    "pairs",
+    "graded",
+    "left",
+)
 """The columns that are numbers."""
 Record = dict[str, Any]
 
@@ -66,7 +76,7 @@ def overlap_command(
     """
     from stsbench.data.corpora.overlap import load_searched_text
 
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     if not corpora_named:
         TypedOptions.from_context(context).forbid("without a CORPUS", "--near", "--corpora")
     if out is not None and out.suffix not in (".csv", ".json"):
@@ -95,7 +105,7 @@ def overlap_command(
     if as_json:
         print_json(report.rows)
         return
-    print_records(report.rows, right=NUMBERS)
+    print_records(report.rows, number_keys=NUMBER_COLUMNS)
     print_paragraph(*report.notes)
     if out is not None:
         print_text(f"wrote {out}")
@@ -147,7 +157,7 @@ def _find_in_corpora(
 
     texts = [text for split in splits.values() for text in split.texts()]
     matches = find_overlap_matches(corpora, texts, min_similarity=min_similarity, progress=progress)
-    kinds = list(KINDS)
+    kinds = list(MATCH_KINDS)
     if min_similarity is None:
         kinds.remove("near")
     counts = [_count_matches(task, split, matches, kinds) for task, split in splits.items()]

@@ -20,7 +20,7 @@ from stsbench.cli.printing import (
     show_work,
 )
 from stsbench.cli.tables import print_rows
-from stsbench.cli.wording import word_notes
+from stsbench.cli.wording import notes_with_commands
 from stsbench.core.errors import EXIT_DIFFERENCE, EXIT_USER_ERROR, StsbenchError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def parity_command(
     from stsbench.bench.plan import RunPlan
     from stsbench.significance.parity import UNKNOWN
 
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     store_folder = resolve_store(store, no_store=no_store)
     specs = [resolve_spec(name, catalogue) for name in (first, second)]
     if specs[0] == specs[1]:
@@ -129,7 +129,7 @@ def _compare_encoders(specs: Sequence[str], plan: RunPlan, *, margin: float) -> 
         spec: measurement.results for spec, measurement in zip(specs, measurements, strict=True)
     }
     score_comparison = compare(results_by_spec)
-    score_comparison = replace(score_comparison, notes=word_notes(score_comparison.notes))
+    score_comparison = replace(score_comparison, notes=notes_with_commands(score_comparison.notes))
     return compare_embeddings(
         first, second, kinds_and_texts, comparison=score_comparison, margin=margin
     )
@@ -167,7 +167,7 @@ def _print_parity(parity: Parity) -> None:
         ]
         print_text("")
         heads = ["sentences", "n", "worst cosine", "median", f"below {OUTLIER_LIMIT:g}"]
-        print_rows(heads, rows, right=range(1, 5))
+        print_rows(heads, rows, number_columns=range(1, 5))
         print_text(
             f"\nlargest distance of two embeddings: {parity.distance:.2g} of the longer one's "
             "length"
@@ -185,7 +185,7 @@ def _print_parity(parity: Parity) -> None:
             [f"{outlier.cosine:.5f}", outlier.kind, shorten_line(outlier.text)]
             for outlier in parity.strays
         ]
-        print_rows(["cosine", "kind", "sentence"], outliers, right=[0], names=[1])
+        print_rows(["cosine", "kind", "sentence"], outliers, number_columns=[0], name_columns=[1])
     print_text("")
     print_differences(comparison.differences)
     print_paragraph(*comparison.notes)

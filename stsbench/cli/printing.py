@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stsbench.cli.wording import describe_error, word_options
+from stsbench.cli.wording import describe_error, replace_parameters_by_options
 from stsbench.core import settings
 from stsbench.core.errors import StsbenchError, UnknownName
 from stsbench.core.files import write_atomically
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
     from stsbench.results.record import Result
 
-MAX_LINE, MAX_WORD = 20_000, 300
+MAX_LINE_LENGTH, MAX_WORD_LENGTH = 20_000, 300
 """The most characters of an error's line and of a word in it.
 
 Our own messages are shorter, so that only what others wrote is cut.
@@ -98,7 +98,9 @@ def print_unchanged(text: str) -> None:
     sys.stdout.write(text)
 
 
-def emit(content: str | Chart, out: Path | None, *, fmt: str = "", silent: bool = False) -> None:
+def write_or_print(
+    content: str | Chart, out: Path | None, *, fmt: str = "", silent: bool = False
+) -> None:
     """Write a text or a figure to a file, or print the text.
 
     Args:
@@ -163,7 +165,7 @@ def print_error(problem: object, *, about: str = "") -> None:
         about: The encoder or task of the problem, printed before it unless the error names it.
     """
     prefix = f"stsbench: {error_prefix(about, problem)}"
-    message, hint = word_options(str(problem)), ""
+    message, hint = replace_parameters_by_options(str(problem)), ""
     if isinstance(problem, StsbenchError):
         message, hint = describe_error(problem)
     if not sys.stderr.isatty():
@@ -193,9 +195,9 @@ def _cut_to_line(prefix: str, message: object) -> str:
     """
     words = escape_controls(as_one_line(f"{prefix}{message}")).split(" ")
     line = " ".join(
-        word if len(word) <= MAX_WORD else f"{word[:200]}…{word[-50:]}" for word in words
+        word if len(word) <= MAX_WORD_LENGTH else f"{word[:200]}…{word[-50:]}" for word in words
     )
-    return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 1]}…"
+    return line if len(line) <= MAX_LINE_LENGTH else f"{line[: MAX_LINE_LENGTH - 1]}…"
 
 
 def _wrap_paragraph(text: str, *, stderr: bool = False) -> str:
@@ -254,7 +256,7 @@ def shorten_line(text: str, max_length: int = 60) -> str:
 
 def print_progress(line: str) -> None:
     """Print one line of progress or a notice on stderr."""
-    sys.stderr.write(escape_controls(as_one_line(word_options(line))) + "\n")
+    sys.stderr.write(escape_controls(as_one_line(replace_parameters_by_options(line))) + "\n")
 
 
 def show_cursor() -> None:
@@ -317,7 +319,7 @@ def show_count(label: str) -> Iterator[Callable[[int, int], None]]:
         yield update
 
 
-CHECKED = "results checked"
+CHECKING_LABEL = "results checked"
 """The label of :func:`show_count` while results are checked against their per-item columns."""
 
 
@@ -329,7 +331,7 @@ def select_trusted(results: Iterable[Result], catalogue: Catalogue) -> list[Resu
     """
     from stsbench.evaluators.belief import believe
 
-    with show_count(CHECKED) as progress:
+    with show_count(CHECKING_LABEL) as progress:
         verified = believe(results, catalogue, progress)
     print_errors("skipped", verified.problems)
     if verified.unverified:

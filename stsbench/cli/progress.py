@@ -18,7 +18,7 @@ from stsbench.api.progress_display import ProgressDisplay, show_progress
 from stsbench.bench.plan import EncoderPlan
 from stsbench.bench.progress import JobProgress, ProgressTracker, RunCallbacks
 from stsbench.cli.printing import (
-    CHECKED,
+    CHECKING_LABEL,
     error_prefix,
     print_error,
     print_progress,
@@ -55,7 +55,7 @@ class RunProgress:
     """Counts and prints what a run does; each failure is printed at once, but only once.
 
     Attributes:
-        code: The exit code so far.
+        exit_code: The exit code so far.
         failures: The label and the reason of each failure, by the line that is printed for it.
         total_cells: The number of cells of the run.
         n_seeds: The number of evaluation seeds.
@@ -82,7 +82,7 @@ class RunProgress:
         self.settings = settings
         self.events = events
         self.display = display or ProgressDisplay(write_line=print_progress)
-        self.code = 0
+        self.exit_code = 0
         self.failures: dict[str, tuple[str, str]] = {}
         self.out = out
         self.log = out / LOG_NAME if out is not None else None
@@ -104,7 +104,9 @@ class RunProgress:
             on_result=self.on_result,
             on_failure=self.on_failure,
             on_notice=self.on_notice,
-            on_checking=lambda done, total: self.display.update("work", done, total, label=CHECKED),
+            on_checking=lambda done, total: self.display.update(
+                "work", done, total, label=CHECKING_LABEL
+            ),
         )
 
     def on_plan(self, encoder_plans: Sequence[EncoderPlan]) -> None:
@@ -133,7 +135,7 @@ class RunProgress:
             counts.append((self.n_seeds, "seed"))
         size = " x ".join(format_count(count, noun) for count, noun in counts)
         origin = describe_origin(known_results, self.out)
-        self._report(
+        self._print_and_log(
             "planned",
             f"{size}, {self.known_cells} of {self.total_cells} cells known{origin}",
             encoders=len(encoder_plans),
@@ -170,7 +172,7 @@ class RunProgress:
                     fraction = f", {job.fraction:.0%}" if job.fraction else ""
                     own_jobs.append(f"{job.label}{fraction}")
             line_parts = [*own_jobs, counts, time_left]
-            self._report(
+            self._print_and_log(
                 "working",
                 "; ".join(filter(None, line_parts)),
                 cells=tracker.total_cells,
@@ -214,7 +216,7 @@ class RunProgress:
         if len(self.encoder_plans) > n_names:
             seed = f" training seed {result.train_seed}{seed}"
         count = f"{self.known_cells + self.scored_cells}/{self.total_cells}"
-        self._report(
+        self._print_and_log(
             "scored",
             f"[{count}] {result.encoder} {result.task}{seed} {100 * result.score:.2f} "
             f"({result.run.get('seconds', 0):.1f} s)",
@@ -232,7 +234,7 @@ class RunProgress:
             return
         self.notices.add(notice)
         print_error(notice)
-        self._report("noticed", notice, is_printed=False, line=notice)
+        self._print_and_log("noticed", notice, is_printed=False, line=notice)
 
     def on_failure(self, label: str, error: Exception) -> None:
         """Print a failure once: missing data fail for every encoder and seed alike.
@@ -250,7 +252,7 @@ class RunProgress:
         if line in self.failures:
             return
         self.failures[line] = label, reason
-        self._report("failed", f"failed: {line}", is_printed=False, what=label, why=reason)
+        self._print_and_log("failed", f"failed: {line}", is_printed=False, what=label, why=reason)
         is_before_plan = not self.encoder_plans
         if isinstance(error, SourceError) and is_before_plan:
             self.tasks_without_data.append(label)
@@ -263,7 +265,7 @@ class RunProgress:
     def _update_exit_code(self, error: Exception) -> None:
         """Raise the exit code to that of an error, if it is higher than the code so far."""
         code = EXIT_USER_ERROR if isinstance(error, StsbenchError) else EXIT_BUG
-        self.code = max(self.code, code)
+        self.exit_code = max(self.exit_code, code)
 
     def report_tasks_without_data(self) -> None:
         """Print in one line all tasks without data but the first, and empty their list.
@@ -293,7 +295,7 @@ class RunProgress:
         )
         if self.known_cells == self.total_cells:
             line += "; nothing was measured now (--fresh scores again)"
-        self._report(
+        self._print_and_log(
             "ended",
             line,
             scored=self.scored_cells,
@@ -302,7 +304,7 @@ class RunProgress:
             seconds=round(seconds, 3),
         )
 
-    def _report(
+    def _print_and_log(
         self, event: str, text: str, /, *, is_printed: bool = True, **values: object
     ) -> None:
         """Print a text, or the event as JSON for programs; write the text into the log.
@@ -373,7 +375,7 @@ def run_progress(
     progress = RunProgress(out, settings=settings, events=events)
     show_display = show_progress(
         "reading cards and data",
-        write_line=lambda line: progress._report("progress", line, line=line),
+        write_line=lambda line: progress._print_and_log("progress", line, line=line),
     )
     with show_display as display:
         progress.display = display

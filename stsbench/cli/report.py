@@ -14,14 +14,14 @@ from stsbench.cli import options as opt
 from stsbench.cli.analyze import plan_encoders
 from stsbench.cli.option_values import resolve_store
 from stsbench.cli.printing import (
-    CHECKED,
-    emit,
+    CHECKING_LABEL,
     print_error,
     print_errors,
     show_count,
     show_work,
+    write_or_print,
 )
-from stsbench.cli.wording import describe_error_line, word_notes
+from stsbench.cli.wording import describe_error_line, notes_with_commands
 from stsbench.core.errors import DataError, StsbenchError
 from stsbench.core.names import split_names
 
@@ -56,7 +56,7 @@ def report_command(
     from stsbench.analysis.report import ReportParts, report_html
     from stsbench.significance.comparison import TestSettings, compare
 
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     analyses = {name: make_analysis(name, parameters={}) for name in split_names(figures)}
     store_folder = resolve_store(store, no_store=no_store)
     plan = plan_encoders(
@@ -89,7 +89,7 @@ def report_command(
             comparison = compare(
                 trusted.by_encoder, settings=TestSettings(all_pairs=True), suites=suites
             )
-            comparison = replace(comparison, notes=word_notes(comparison.notes))
+            comparison = replace(comparison, notes=notes_with_commands(comparison.notes))
     print_errors("not in the report", missing)
     if trusted.notice:
         print_error(trusted.notice)
@@ -103,7 +103,7 @@ def report_command(
         missing=missing,
         notice=trusted.notice,
     )
-    emit(report_html(report), out)
+    write_or_print(report_html(report), out)
 
 
 def _make_boards(
@@ -130,7 +130,7 @@ def _make_boards(
         table_set = request.make_boards(suite)
         missing.extend(table_set.omitted)
         return [
-            replace(table, measured_notes=word_notes(table.measured_notes))
+            replace(table, measured_notes=notes_with_commands(table.measured_notes))
             for table in table_set.tables
         ]
     return []
@@ -203,7 +203,7 @@ def _read_trusted_results(plan: RunPlan, suite: str, missing: list[str]) -> _Tru
         all_results = [result for results in by_encoder.values() for result in results]
         if omitted_notice := directory.describe_omitted(all_results):
             missing.append(omitted_notice)
-        with show_count(CHECKED) as progress:
+        with show_count(CHECKING_LABEL) as progress:
             verified = believe(all_results, plan.catalogue, progress)
         missing.extend(f"results: {problem.message}" for problem in verified.problems)
         notice = verified.notice

@@ -20,7 +20,13 @@ from stsbench.cli.option_values import (
     resolve_spec,
     retype_options,
 )
-from stsbench.cli.printing import emit, print_error, print_json, print_progress, print_text
+from stsbench.cli.printing import (
+    print_error,
+    print_json,
+    print_progress,
+    print_text,
+    write_or_print,
+)
 from stsbench.cli.tables import print_rows, print_table
 from stsbench.cli.wording import describe_error_line
 from stsbench.core.cards import RecipeCard
@@ -64,7 +70,7 @@ def reproduce_command(
     from stsbench.studies.reproduction import Reproduction, load_ablation
     from stsbench.studies.trials import TrialEnvironment
 
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     TypedOptions.from_context(context).forbid_beside("--dry-run", "--out")
     ablation = load_ablation(table, catalogue, small=small)
     base = resolve_spec(base, catalogue)
@@ -122,8 +128,8 @@ def _reproduce(reproduction: Reproduction, fmt: str, out: Path | None) -> int:
         print_table(replace(layout, label_head="row"))
         print_text(f"Results: {reproduction.environment.results}/")
     else:
-        emit(render([measured_table], fmt, show="measured"), out)
-    return progress.code
+        write_or_print(render([measured_table], fmt, show="measured"), out)
+    return progress.exit_code
 
 
 def _show_training(reproduction: Reproduction, trial: Trial) -> AbstractContextManager[OnProgress]:
@@ -222,7 +228,9 @@ def _forecast_reproduction(reproduction: Reproduction, *, as_json: bool) -> int:
         label = " = ".join(trial.rows)
         duration = format_duration(trial.seconds) if trial.seconds else "?"
         cells.append([label, str(trial.seed), trial.state, duration])
-    print_rows(["row", "seed", "state", "time of training"], cells, right=[1, 3], names=())
+    print_rows(
+        ["row", "seed", "state", "time of training"], cells, number_columns=[1, 3], name_columns=()
+    )
     remaining = [trial.seconds for trial in forecast.trials if trial.state != "complete"]
     known_seconds = [seconds for seconds in remaining if seconds is not None]
     rest = ""

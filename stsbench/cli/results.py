@@ -34,7 +34,7 @@ def update_command(
     """
     from stsbench.check.update import update_intervals
 
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     with show_count("results done") as progress:
         update = update_intervals(results, catalogue, lock, progress)
     exit_code = EXIT_USER_ERROR if update.problems else 0
@@ -91,7 +91,7 @@ def _print_update(update: IntervalUpdate, lock: Path | None) -> None:
         for interval in update.updated
     ]
     if rows:
-        print_records(rows, right=["score", "earlier interval", "interval"])
+        print_records(rows, number_keys=["score", "earlier interval", "interval"])
     count = format_count(len(rows), "interval")
     print_text(f"{count} computed anew, {update.n_current} up to date")
     for reason, n_results in Counter(update.unknown).items():
@@ -148,7 +148,7 @@ def unpack_command(
     from stsbench.check.sharing import unpack_columns
     from stsbench.cli.verify import make_data_reader
 
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     read_data = make_data_reader(catalogue, data)
     with show_count("results done") as progress:
         transfer = unpack_columns(results, packed, read_data, progress)

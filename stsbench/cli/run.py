@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
 MAX_FORECAST_ROWS = 24
 """The most rows of tasks that a forecast prints one by one."""
-UNMEASURED, UNFITTED = "–", "?"
-LEGENDS = {UNMEASURED: "–: not measured yet", UNFITTED: "?: known when the encoder is fitted"}
+UNMEASURED_SYMBOL, UNFITTED_SYMBOL = "–", "?"
+SYMBOL_LEGENDS = {
+    UNMEASURED_SYMBOL: "–: not measured yet",
+    UNFITTED_SYMBOL: "?: known when the encoder is fitted",
+}
 """What the symbols mean that stand in the place of numbers."""
 
 
@@ -86,7 +89,7 @@ def run_command(
     from stsbench.encoders.accelerator import resolve_devices
     from stsbench.encoders.backends import check_device
 
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     typed = TypedOptions.from_context(context)
     # A typed executor replaces the devices of the project's file.
     if "--on" in typed and "--devices" not in typed:
@@ -257,7 +260,7 @@ def _score(
                 "failures": [*progress.failures],
             }
         )
-        return progress.code
+        return progress.exit_code
     if results:
         if has_variants:
             print_variants(results, plan.catalogue, plot)
@@ -270,7 +273,7 @@ def _score(
         # In a run of many workers, the lines about failures are far above.
         print_text("\nFailed\n")
         print_rows(["what", "why"], [*progress.failures.values()])
-    return progress.code
+    return progress.exit_code
 
 
 def _print_bare_score(plan: RunPlan) -> int:
@@ -298,9 +301,9 @@ def _print_bare_score(plan: RunPlan) -> int:
     results_by_task = [[result for result in results if result.task == task] for task in tasks]
     # For each seed the mean over the tasks; the printed number is the mean over seeds.
     task_mean_by_seed = seed_means(results_by_task)
-    if progress.code == 0 and task_mean_by_seed:
+    if progress.exit_code == 0 and task_mean_by_seed:
         print_text(format_points(fmean(task_mean_by_seed)))
-    return progress.code
+    return progress.exit_code
 
 
 def _print_results(results: Sequence[Result], catalogue: Catalogue, *, verbose: bool) -> None:
@@ -336,11 +339,11 @@ def _forecast(plan: RunPlan, *, as_json: bool) -> int:
                 "failures": [*progress.failures],
             }
         )
-        return progress.code
+        return progress.exit_code
     encoder_plans = [forecast.encoder_plan for forecast in forecasts]
     rows = [row for encoder_plan in encoder_plans for row in _cell_rows(encoder_plan)]
     if not rows:
-        return progress.code
+        return progress.exit_code
     print_rows(["encoder", "task", "protocol", "seeds done", "missing"], merge_rows(rows))
     results = [
         result for encoder_plan in encoder_plans for result in encoder_plan.current_results.values()
@@ -354,7 +357,7 @@ def _forecast(plan: RunPlan, *, as_json: bool) -> int:
     unfinished = [forecast for forecast in forecasts if forecast.encoder_plan.missing_cells]
     if unfinished:
         _print_costs(unfinished)
-    return progress.code
+    return progress.exit_code
 
 
 def _cell_rows(encoder_plan: EncoderPlan) -> list[list[str]]:
@@ -409,16 +412,16 @@ def _print_costs(forecasts: Sequence[EncoderForecast]) -> None:
         rows.append(
             [
                 forecast.encoder_plan.name,
-                UNFITTED if n_sentences is None else f"{n_sentences:,}",
+                UNFITTED_SYMBOL if n_sentences is None else f"{n_sentences:,}",
                 _format_seconds(forecast.embedding_seconds),
                 _format_seconds(forecast.scoring_seconds),
             ]
         )
     print_text("")
-    print_rows(["encoder", "sentences", "embedding", "scoring"], rows, right=[1, 2, 3])
+    print_rows(["encoder", "sentences", "embedding", "scoring"], rows, number_columns=[1, 2, 3])
     all_texts = {text for row in rows for text in row}
-    if symbols := all_texts & {UNMEASURED, UNFITTED}:
-        print_text("; ".join(LEGENDS[symbol] for symbol in sorted(symbols)))
+    if symbols := all_texts & {UNMEASURED_SYMBOL, UNFITTED_SYMBOL}:
+        print_text("; ".join(SYMBOL_LEGENDS[symbol] for symbol in sorted(symbols)))
     for forecast in forecasts:
         if n_tokens := forecast.encoder_plan.tokens_to_send:
             name = forecast.encoder_plan.name
@@ -436,7 +439,7 @@ def _print_costs(forecasts: Sequence[EncoderForecast]) -> None:
 
 def _format_seconds(seconds: float | None) -> str:
     if seconds is None:
-        return UNMEASURED
+        return UNMEASURED_SYMBOL
     if seconds == 0:
         return format_duration(0)
     # An estimate of less than a second is printed as one second.

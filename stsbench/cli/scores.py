@@ -35,12 +35,12 @@ from stsbench.results.record import MIN_SUBSET_PAIRS, Result, common_clean_score
 from stsbench.results.signature import format_signature, protocol_part
 from stsbench.significance.means import MEAN_METHOD, compute_mean_interval
 
-COLUMNS = ("encoder", "task", "score", "majority", "95% interval", "n", "protocol")
+SCORE_COLUMNS = ("encoder", "task", "score", "majority", "95% interval", "n", "protocol")
 CLASS_SCORES = ("precision", "recall", "f1")
 
 
 class ScoreLine(NamedTuple):
-    """One line of the table, its cells in the order of ``COLUMNS``."""
+    """One line of the table, its cells in the order of ``SCORE_COLUMNS``."""
 
     encoder: str
     task: str
@@ -89,7 +89,7 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
     if len(encoders) == 1:
         print_text(f"{encoders[0]}\n")
         lines = [line._replace(encoder="") for line in lines]
-    print_rows(COLUMNS, lines, right=range(2, 6), sparse=True)
+    print_rows(SCORE_COLUMNS, lines, number_columns=range(2, 6), omit_empty=True)
     if verbose:
         for scored_task in scored_tasks:
             suffix = f", {scored_task.encoder}" if len(encoders) > 1 else ""
@@ -301,7 +301,7 @@ def _print_classes(results: Sequence[Result], suffix: str) -> None:
         rows.append([class_name, *means, n_items])
     seeds = f", mean of {len(results)} seeds" if len(results) > 1 else ""
     print_text(f"\nclasses of {_task_label(results[0])}{suffix}{seeds}\n")
-    print_rows(["class", "precision", "recall", "F1", "n"], rows, right=[1, 2, 3, 4])
+    print_rows(["class", "precision", "recall", "F1", "n"], rows, number_columns=[1, 2, 3, 4])
 
 
 def print_missing_columns(results: Sequence[Result], need: str) -> None:

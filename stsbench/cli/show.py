@@ -14,7 +14,7 @@ import msgspec
 
 from stsbench.cli import options as opt
 from stsbench.cli.option_values import TypedOptions, resolve_spec
-from stsbench.cli.printing import emit, print_facts, print_json, print_text
+from stsbench.cli.printing import print_facts, print_json, print_text, write_or_print
 from stsbench.core import settings
 from stsbench.core.cards import REPRODUCIBLE, EncoderCard, RecipeCard, SelectionSection
 from stsbench.core.errors import DataError, StsbenchError, UnknownName, suggest
@@ -55,7 +55,7 @@ def show_command(
 
     Example: stsbench show sup-simcse-bert-base
     """
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     typed = TypedOptions.from_context(context)
     typed.forbid_beside("--curve", "--json")
     typed.forbid_without("--curve", "--width")
@@ -388,7 +388,7 @@ def _draw_curves(names: str, path: Path) -> None:
             for point in curve.points
         ]
         drawn_curves.append(Curve(name=label, points=points, kept_step=curve.kept_step))
-    emit(draw_curves(drawn_curves, score_label=score_labels[0]), path)
+    write_or_print(draw_curves(drawn_curves, score_label=score_labels[0]), path)
 
 
 def _read_curves(name: str) -> list[_TrainingCurve]:

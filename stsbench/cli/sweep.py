@@ -12,7 +12,6 @@ from stsbench.cli import options as opt
 from stsbench.cli.child import continue_in_child
 from stsbench.cli.option_values import TypedOptions, resolve_spec, retype_options
 from stsbench.cli.printing import (
-    emit,
     format_points,
     print_error,
     print_errors,
@@ -20,6 +19,7 @@ from stsbench.cli.printing import (
     print_json,
     print_progress,
     print_text,
+    write_or_print,
     write_records,
 )
 from stsbench.cli.tables import print_rows
@@ -67,7 +67,7 @@ def sweep_command(
     from stsbench.studies.sweep import Sweep, SweepState
     from stsbench.studies.trials import TrialEnvironment
 
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     typed = TypedOptions.from_context(context)
     typed.forbid_beside("--dry-run", "--plot", "--checkpoint-seconds")
     typed.forbid_without("--plot", "--width")
@@ -93,7 +93,7 @@ def sweep_command(
     _write_files(state)
     if plot is not None:
         with figure_width(width):
-            emit(_draw_sweep(state), plot, silent=True)
+            write_or_print(_draw_sweep(state), plot, silent=True)
     if as_json:
         print_json(_sweep_to_json(state))
     else:
@@ -155,7 +155,7 @@ def _print_sweep(state: SweepState) -> None:
     number_heads = [f"{card.decide.task} {card.decide.split}", "±", "seeds"]
     number_columns = range(len(keys), len(keys) + len(number_heads))
     # The last column, of notes, has no head.
-    print_rows([*keys, *number_heads, ""], cells, right=number_columns, sparse=True)
+    print_rows([*keys, *number_heads, ""], cells, number_columns=number_columns, omit_empty=True)
     for row in state.winners():
         setting = _describe_setting(row, state)
         print_text(f"best of {row.setting.recipe}: {setting}; its card: {_card_path(state, row)}")
@@ -257,7 +257,7 @@ def _write_files(state: SweepState) -> None:
     write_records(state.sweep.folder / "trials.csv", records, heads)
     for row in state.winners():
         _, table = winner_card(state.sweep, row)
-        emit(toml_tables(table), _card_path(state, row), silent=True)
+        write_or_print(toml_tables(table), _card_path(state, row), silent=True)
 
 
 def _sweep_to_json(state: SweepState) -> dict[str, Any]:

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 GAP, NARROW_GAP = 3, 2
 """Columns between two cells of a plain table, with and without enough room."""
-NAME_LIMITS = ((MAX_LENGTH_WITH_PARAMS, MAX_NAME_LENGTH), (24, 24), (16, 16))
+MAX_NAME_LENGTHS = ((MAX_LENGTH_WITH_PARAMS, MAX_NAME_LENGTH), (24, 24), (16, 16))
 """The most characters of a name with parameters and of any other name, tried one after another."""
-MAX_KEYS = 12
+MAX_EXPLAINED_NAMES = 12
 """The most short names explained below a table if names without parameters are short too."""
-JOINTS = re.compile(r"(\s+|[A-Z]?[a-z]{4,}(?=[A-Z])|[^\s\-_+/,=.:]*[\-_+/,=.:]+(?=\w))")
+LINE_BREAK_PATTERN = re.compile(r"(\s+|[A-Z]?[a-z]{4,}(?=[A-Z])|[^\s\-_+/,=.:]*[\-_+/,=.:]+(?=\w))")
 """Where a line may end: at blanks, between words written as one, behind joining characters."""
 
 
@@ -95,7 +95,8 @@ class PrintedColumn(NamedTuple):
         """Return how many characters the column needs at least.
 
         Args:
-            break_words: Whether long words may be broken at their joints, see ``JOINTS``.
+            break_words: Whether long words may be broken at their joints, see
+                ``LINE_BREAK_PATTERN``.
         """
         cells_stay_whole = self.is_name or self.is_number
         texts = [(self.head, self.is_head_name)]
@@ -105,7 +106,7 @@ class PrintedColumn(NamedTuple):
             if stays_whole:
                 unbreakable += text.split("\n")
             elif break_words:
-                unbreakable += JOINTS.split(text)
+                unbreakable += LINE_BREAK_PATTERN.split(text)
             else:
                 unbreakable += text.split()
         return max(1, *map(len, unbreakable))
@@ -114,7 +115,7 @@ class PrintedColumn(NamedTuple):
         """Return the column with each cell in lines of at most ``width`` characters."""
         wrapper = textwrap.TextWrapper(width, break_on_hyphens=break_words)
         # By itself TextWrapper breaks words at hyphens only.
-        wrapper.wordsep_re = JOINTS
+        wrapper.wordsep_re = LINE_BREAK_PATTERN
 
         def wrap_cell(cell: str | Text) -> str:
             text = str(cell)
@@ -129,10 +130,10 @@ def print_rows(
     titles: Sequence[str],
     rows: Sequence[Sequence[str]],
     *,
-    right: Sequence[int] = (),
-    names: Sequence[int] = (0,),
-    heads: Sequence[int] = (),
-    sparse: bool = False,
+    number_columns: Sequence[int] = (),
+    name_columns: Sequence[int] = (0,),
+    name_heads: Sequence[int] = (),
+    omit_empty: bool = False,
 ) -> None:
     """Print a plain table with a rule under its header.
 
@@ -142,23 +143,23 @@ def print_rows(
     Args:
         titles: The head of each column.
         rows: The cells of each row.
-        right: The indices of columns of numbers, which stand to the right.
-        names: The indices of columns whose cells are names.
-        heads: The indices of columns whose heads are names.
-        sparse: Whether to omit columns that are empty in all rows.
+        number_columns: The indices of columns of numbers, which stand to the right.
+        name_columns: The indices of columns whose cells are names, which may be abbreviated.
+        name_heads: The indices of columns whose heads are names, which may be abbreviated.
+        omit_empty: Whether to omit columns that are empty in all rows.
     """
     console = _make_console()
     columns = []
     for index, title in enumerate(titles):
         cells = [escape_controls(row[index]) for row in rows]
-        if sparse and not any(cells):
+        if omit_empty and not any(cells):
             continue
         column = PrintedColumn(
             escape_controls(title),
             cells,
-            is_name=index in names,
-            is_number=index in right,
-            is_head_name=index in heads,
+            is_name=index in name_columns,
+            is_number=index in number_columns,
+            is_head_name=index in name_heads,
         )
         columns.append(column)
     full_width = sum(column.width for column in columns) + GAP * (len(columns) - 1)
@@ -175,14 +176,14 @@ def print_rows(
         print_text("\n".join(["", *fitted.key]))
 
 
-def print_records(records: Sequence[Mapping[str, object]], right: Sequence[str]) -> None:
+def print_records(records: Sequence[Mapping[str, object]], number_keys: Sequence[str]) -> None:
     """Print records by :func:`print_rows`, one column per key; nothing if there are none.
 
     Into a pipe or file their cells have a tab between them, and no blanks that align them.
 
     Args:
         records: A mapping per row, all with the same keys.
-        right: The keys whose values are numbers.
+        number_keys: The keys whose values are numbers, which stand to the right.
     """
     if records:
         titles = list(records[0])
@@ -190,8 +191,8 @@ def print_records(records: Sequence[Mapping[str, object]], right: Sequence[str])
         if line_width() == UNLIMITED_WIDTH:
             print_text("\n".join("\t".join(map(as_one_line, row)) for row in [titles, *rows]))
             return
-        number_columns = [index for index, title in enumerate(titles) if title in right]
-        print_rows(titles, rows, right=number_columns)
+        number_columns = [index for index, title in enumerate(titles) if title in number_keys]
+        print_rows(titles, rows, number_columns=number_columns)
 
 
 class FittedTable(NamedTuple):
@@ -210,12 +211,12 @@ def _fit_columns(columns: Sequence[PrintedColumn], max_width: int) -> FittedTabl
     is printed in parts, each of which repeats the first columns up to the first number.
     """
     abbreviated, key = list(columns), list[str]()
-    for step, max_lengths in enumerate(NAME_LIMITS):
+    for step, max_lengths in enumerate(MAX_NAME_LENGTHS):
         numbers_by_name: dict[str, str] = {}
         shorter = [column.abbreviate(max_lengths, numbers_by_name) for column in columns]
         # A key as long as a list is no help. The first step abbreviates only very long names.
         is_first_step = step == 0
-        if not is_first_step and len(numbers_by_name) > MAX_KEYS:
+        if not is_first_step and len(numbers_by_name) > MAX_EXPLAINED_NAMES:
             break
         abbreviated = shorter
         key = [f"{number} {name}" for name, number in numbers_by_name.items()]

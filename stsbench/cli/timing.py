@@ -21,7 +21,7 @@ import msgspec
 
 from stsbench.cli import options as opt
 from stsbench.cli.option_values import TypedOptions, parse_assignments
-from stsbench.cli.printing import emit, show_work
+from stsbench.cli.printing import show_work, write_or_print
 from stsbench.cli.tables import print_table
 from stsbench.core.errors import CardError, look_up
 from stsbench.core.provenance import processor, versions
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from stsbench.recipes.train_plan import TrainPlan
 
 DEFAULT_ENCODERS = ["bert-base-mean", "bert-base-wk", "bert-base-flow", "bert-base-whitening"]
-RECIPES = ["sg-opt-bert-base"]
+DEFAULT_RECIPES = ["sg-opt-bert-base"]
 """What SG-OPT's table 6 times, and whitening."""
 PUBLISHED_TITLE = (
     "SG-OPT, table 6: BERT-base on STS-B, batches of 16, another machine that is not named"
@@ -74,7 +74,7 @@ def timing_command(
     from stsbench.data.task import load_task
     from stsbench.encoders.metadata import read_metadata
 
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     _check_options(context, encoder, recipe, output)
     params = parse_assignments(assign)
     names = NameResolver(catalogue)
@@ -82,7 +82,7 @@ def timing_command(
     base = names.resolve_spec(base)
     plans = [
         _plan_training(name, catalogue, base=base, data=data, device=device)
-        for name in (RECIPES if is_default else names.resolve_specs(recipe))
+        for name in (DEFAULT_RECIPES if is_default else names.resolve_specs(recipe))
     ]
     loaded_task = load_task(task, data=data, catalogue=catalogue)
     sentences = loaded_task.texts([split], repeated=True)
@@ -114,9 +114,9 @@ def timing_command(
     if output == "terminal" and out is None:
         print_table(to_layout(report))
     elif output == "json":
-        emit(json.dumps(report, indent=1, ensure_ascii=False) + "\n", out)
+        write_or_print(json.dumps(report, indent=1, ensure_ascii=False) + "\n", out)
     else:
-        emit(to_markdown([to_layout(report)]), out)
+        write_or_print(to_markdown([to_layout(report)]), out)
 
 
 def _check_options(
@@ -366,7 +366,7 @@ def to_layout(report: Record) -> Layout:
         caption=f"Seconds on {report['task']}, split {report['split']}: {batches}",
         heads=["training", "inference", "of first", "at once"],
         blocks=blocks,
-        legend=list(_legend(report)),
+        legend=list(_make_legend(report)),
     )
 
 
@@ -407,7 +407,7 @@ def _estimate_symbol(row: Record) -> str:
     return "*" if training.get("measured", 0) < training.get("steps", 0) else ""
 
 
-def _legend(report: Record) -> Iterator[str]:
+def _make_legend(report: Record) -> Iterator[str]:
     """Yield the notes under the table: what was timed, how each row was trained, the machine."""
     n_rounds = report["rounds"]
     rounds = "One round." if n_rounds == 1 else f"Median of {n_rounds} rounds."

@@ -84,7 +84,7 @@ def train_command(
     """
     from stsbench.recipes.train_plan import plan_training
 
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     _check_options(context, on)
     if not dry_run:
         continue_in_child(on)
@@ -230,7 +230,9 @@ def _print_runs(runs: Sequence[TrainedRun], finished_folders: Sequence[Path]) ->
         "time",
         "test sentences seen",
     ]
-    print_rows(columns, [_run_row(run) for run in runs], right=[0, 1, 2, 4], sparse=True)
+    print_rows(
+        columns, [_run_row(run) for run in runs], number_columns=[0, 1, 2, 4], omit_empty=True
+    )
     for run in runs:
         note = ""
         if run.folder in finished_folders:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from stsbench.bench.protocols import format_protocol
 from stsbench.cli.option_values import parse_pairs
-from stsbench.cli.printing import emit, format_points, print_paragraph, print_text
+from stsbench.cli.printing import format_points, print_paragraph, print_text, write_or_print
 from stsbench.cli.scores import print_missing_columns
 from stsbench.cli.tables import print_rows
 from stsbench.core.catalogue import Catalogue
@@ -153,7 +153,7 @@ def print_variants(results: Sequence[Result], catalogue: Catalogue, plot: Path |
             )
         if not draw_functions:
             raise StsbenchError("--plot has nothing to draw: no task is scored for all variants")
-        emit(draw_functions[0](), plot)
+        write_or_print(draw_functions[0](), plot)
 
 
 def _group_by_variant(
@@ -235,7 +235,7 @@ def _print_variant_rows(variants: Sequence[VariantRow], tasks: Sequence[str]) ->
             ]
         )
     number_columns = range(1, len(VARIANT_COLUMNS))
-    print_rows(VARIANT_COLUMNS, rows, right=number_columns, sparse=True)
+    print_rows(VARIANT_COLUMNS, rows, number_columns=number_columns, omit_empty=True)
     print_text("")
     if len(tasks) > 1:
         print_paragraph(f"tasks: {', '.join(tasks)}")

@@ -37,7 +37,7 @@ def verify_command(
     """
     from stsbench.check.verify import verify
 
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     read_data = make_data_reader(catalogue, data)
     with show_count("results verified") as progress:
         report = verify(results, catalogue, read_data, progress)
