@@ -102,16 +102,16 @@ def plan_encoders(
     catalogue: Catalogue,
     **fields: Any,  # noqa: ANN401 - fields of a plan
 ) -> RunPlan:
-    """Return a plan for encoders, whose names may be those in a results folder.
+    """Return the settings of a run (a RunPlan) for the encoders that a user names.
 
     Args:
-        names: The encoders, as the user calls them.
-        results: The results folder.
-        catalogue: The cards.
-        fields: Further fields of the plan.
+        names: The encoders, as the user calls them: ids, titles, folders, models of the Hub.
+        results: The results folder. A name that only its results have is refused with a hint.
+        catalogue: The cards of encoders and tasks.
+        fields: Further fields of the plan, such as the tasks.
 
     Raises:
-        StsbenchError: There are no names.
+        StsbenchError: There are no names, or a name is of no encoder.
     """
     from stsbench.api.names import NameResolver
     from stsbench.bench.plan import RunPlan
@@ -123,7 +123,14 @@ def plan_encoders(
 
 
 def _print_result(result: AnalysisResult, analysis: Analysis) -> None:
-    """Print what an analysis is about and the first rows of the tables that it prints."""
+    """Print what an analysis is about and the first rows of its tables.
+
+    Args:
+        result: The numbers of the analysis: ``tables`` holds the rows of each table by its name,
+            and a row its values by column.
+        analysis: The kind of analysis: ``about`` is a line on what it shows, ``printed`` the names
+            of the tables to print, and ``score_columns`` the columns that are scores, by table.
+    """
     from stsbench.analysis.context import row_texts
 
     print_paragraph(f"{result.title}, protocol {result.protocol}: {analysis.about}")
@@ -136,10 +143,11 @@ def _print_result(result: AnalysisResult, analysis: Analysis) -> None:
             continue
         keys = list(rows[0])
         printed_rows = rows[:PRINTED_ROWS]
-        # A column may be called as an encoder, whose name stays as it is.
+        # A column may be called like an encoder, whose name stays as it is.
         titles = [key if key in encoders else key.replace("_", " ") for key in keys]
         cells = []
         for row in printed_rows:
+            # The values of the row as text; scores are times 100.
             texts = row_texts(row, analysis.score_columns.get(name, ()))
             cells.append([*map(shorten_line, texts)])
         number_columns = []

@@ -103,7 +103,11 @@ def compare_command(
 
 
 def _print_comparison(comparison: Comparison) -> None:
-    """Print the differences of each pair of encoders, and a sentence on each pair."""
+    """Print the differences of each pair of encoders, and which of them are significant.
+
+    Args:
+        comparison: The differences, which ``pairs()`` yields by pair of encoders.
+    """
     from stsbench.significance.descriptions import describe_comparison, describe_notes
 
     pairs = zip(comparison.pairs(), describe_comparison(comparison), strict=True)
@@ -117,10 +121,11 @@ def _print_comparison(comparison: Comparison) -> None:
 
 
 def print_differences(differences: Sequence[Difference]) -> None:
-    """Print a table with a line per difference."""
+    """Print a table with a line per difference between the scores of two encoders."""
     from stsbench.significance.descriptions import difference_columns
 
     heads, rows = difference_columns(differences)
-    # Tasks and verdicts are no names and no numbers: if lines are too long, they are wrapped.
-    numbers = [index for index, head in enumerate(heads) if head not in ("task", "margin")]
-    print_rows(heads, rows, number_columns=numbers, name_columns=())
+    # All columns are numbers but the task and the verdict by the margin, which are text.
+    number_columns = [index for index, head in enumerate(heads) if head not in ("task", "margin")]
+    # No column is of encoders' names: text that is too long is wrapped, not abbreviated.
+    print_rows(heads, rows, number_columns=number_columns, name_columns=())

@@ -46,6 +46,7 @@ def fetch_command(
         raise StsbenchError(
             "--data has no effect: a corpus is not evaluation data; leave --data out"
         )
+    # Corpora, and the tasks that suites and corpora consist of.
     expanded_names: list[str] = []
     for name in names:
         if name not in corpora:
@@ -68,9 +69,15 @@ def fetch_command(
 
 
 def _fetch(name: str, data: Path | None, catalogue: Catalogue) -> str:
-    """Fetch a corpus or a task, and return what was fetched as text.
+    """Fetch a corpus or a task from the Hub, and return what was fetched as text.
 
-    For a corpus that is its file, for a task the number of rows and the source of each split.
+    For a corpus that is the path of its file. For a task it is the number of rows and the source of
+    each split.
+
+    Args:
+        name: The name of a corpus or a task.
+        data: The folder of evaluation data, which is read first; None for none.
+        catalogue: The cards of tasks and corpora.
     """
     from stsbench.data.corpora.corpus import fetch_corpus
     from stsbench.data.task import load_task
@@ -131,7 +138,13 @@ def _find_local_tasks(catalogue: Catalogue, folder: Path | None) -> list[str]:
 
 
 def _has_any_file(card: TaskCard, folder: Path | None) -> bool:
-    """Return whether any file of a task exists; those in the data folder need one."""
+    """Return whether any file of a task exists.
+
+    Args:
+        card: The task's card, which says in which files its splits are.
+        folder: The folder of evaluation data; None if there is none. Files of a user's own task may
+            be elsewhere.
+    """
     from stsbench.data.task import source_files
 
     return any(
@@ -142,10 +155,16 @@ def _has_any_file(card: TaskCard, folder: Path | None) -> bool:
 
 
 def _verify_split(task: Task, split: str) -> dict[str, Any]:
-    """Return the table's row for a split; its verdict is "OK" or what is wrong.
+    """Compare a split of a task with the task's card, and return a row of a table.
 
-    The cells of counts and the mean are empty if the split cannot be loaded. A mean of gold scores
-    is that of pairs with scores; for other splits its cell is empty.
+    Args:
+        task: The task.
+        split: The name of the split.
+
+    Returns:
+        Values by column: ``task``, ``split``, ``rows`` (their number), ``characters`` (of the first
+        and of the second sentences), ``mean`` (of the gold scores; empty for a split without) and
+        ``verdict``: "OK" or what is wrong. If the split cannot be loaded, the numbers are empty.
     """
     import numpy as np
 
@@ -162,8 +181,9 @@ def _verify_split(task: Task, split: str) -> dict[str, Any]:
     missing_files = [
         path for path, _ in source_files(task.card.local, split, task.data) if not path.is_file()
     ]
-    # Without any file the data folder is not meant to hold the task, and the Hub's data are read.
-    # If it has only some of the files, the user has lost one, even if the Hub could replace it.
+    # If the data folder has no file of the task, it is not meant to hold it, and the data are read
+    # from the Hub below. If it has only some files, the user has lost one: that is reported, even
+    # if the Hub could replace it.
     if missing_files and _has_any_file(task.card, task.data):
         return {**row, "verdict": f"{missing_files[0]}: is missing"}
     try:
@@ -213,6 +233,7 @@ def make_command(
 
     catalogue = opt.make_catalogue(cards)
 
+    # Called only for a corpus whose documents are cut by tokens.
     def open_tokenizer(model: str, revision: str) -> DocumentTokenizer:
         # Imports torch, which few corpora need.
         from stsbench.encoders.transformer.backbone import TokenCounter

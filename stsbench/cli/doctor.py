@@ -68,9 +68,17 @@ def doctor_command(
 
 
 def _check_hub(versions: Sequence[dict[str, Any]], catalogue: Catalogue) -> dict[str, Any]:
-    """Check the Hub, and return the report's versions of its packages, its steps and problems.
+    """Fetch a small encoder and small tasks from the Hub, score them, and report each step.
 
-    A folder in the cache holds the stored embeddings of the check, and is removed at its end.
+    A folder in the cache holds the embeddings that this stores, and is removed at the end.
+
+    Args:
+        versions: A row per package, with its installed and allowed version.
+        catalogue: The cards of tasks and encoders.
+
+    Returns:
+        ``versions``, the rows of the packages that the Hub needs; ``steps``, a row per step with
+        its verdict and details; ``problems``, a line per failed step.
     """
     from stsbench.cli.hub_check import minilm_check, run_hub_check
 
@@ -96,9 +104,13 @@ def _check_machine(
         versions: The rows of the report on packages; one that does not fit is a problem.
         data: The data folder; None for the default one.
         catalogue: The cards of tasks and suites.
+
+    Returns:
+        Rows of tables by title: ``folders``, ``data`` (a row per suite), ``missing extras`` (groups
+        of optional packages); and ``problems``, a line per wrong version or wrong data.
     """
     data_folder = data or settings.data_folder()
-    # "found", "missing", or what is wrong with a task's data.
+    # By task: "found", "missing", or what is wrong with its data.
     states = {
         task: _describe_data_state(catalogue.task(task), data_folder)
         for task in catalogue.paths("tasks")
@@ -120,6 +132,7 @@ def _check_machine(
         "missing extras": [
             {"extra": extra, "for": purpose}
             for extra, (package, purpose) in EXTRAS.items()
+            # The package cannot be imported.
             if find_spec(package) is None
         ],
         "problems": problems,
@@ -143,12 +156,18 @@ def _count_states(suite: str, states: Sequence[str]) -> dict[str, Any]:
 
 
 def _print_report(report: Mapping[str, Any], *, hub: bool) -> None:
-    """Print a report's tables and problems, and how to report them if the Hub was checked."""
+    """Print the report of ``stsbench doctor``.
+
+    Args:
+        report: The version of stsbench, rows of tables by the title of each table, and in
+            ``problems`` a line per problem.
+        hub: Whether the Hub was checked. Then a note says how to pass the report on.
+    """
     print_text(f"stsbench {report['stsbench']}")
     for title, rows in report.items():
         if rows and title not in ("stsbench", "problems"):
             print_text(f"\n{title}")
-            # A version that does not fit is among the problems.
+            # Whether a version fits is not shown: one that does not is among the problems.
             records = [
                 {column: value for column, value in row.items() if column != "fits"} for row in rows
             ]
@@ -163,9 +182,13 @@ def _print_report(report: Mapping[str, Any], *, hub: bool) -> None:
 
 
 def _hide_folders(report: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the report without folders of this machine and without what looks like a token.
+    """Return a report without this machine's folders and secrets, so that it can be made public.
 
-    The user's folders become names such as ``<DATA>``, other absolute paths ``<PATH>``.
+    The user's folders become names such as ``<DATA>``, other absolute paths ``<PATH>``, and tokens
+    of the Hub ``<TOKEN>``.
+
+    Args:
+        report: Texts, numbers, lists and dicts, which JSON can hold.
     """
     text = json.dumps(report, ensure_ascii=False)
     folders = {
@@ -177,7 +200,8 @@ def _hide_folders(report: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON val
     for name, folder in folders.items():
         if folder is not None and len(str(folder)) > 1:
             text = text.replace(str(folder), f"<{name}>")
-    # A path begins with a slash that is neither within a word or an address nor behind a name.
+    # A path begins with a slash. Not meant are slashes within a word, in a web address, or behind
+    # one of the names above, as in <DATA>/file.
     absolute_path = rf"(?<![\w:/.>]){re.escape(os.sep)}[^\s'\",;:()\\]+"
     hub_token = r"\bhf_\w+"
     text = re.sub(absolute_path, "<PATH>", text)
@@ -207,10 +231,13 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
 
 
 def _package_rows() -> Iterator[dict[str, Any]]:
-    """Yield a row for Python and each required package: the versions installed and allowed.
+    """Yield a row for Python and each required package.
 
-    ``results`` is the version of ``constraints.txt``, with which our results were computed; empty
-    if it names none. ``fits`` says whether the installed version is allowed.
+    Yields:
+        ``package`` is its name, ``here`` the installed version, ``allowed`` the versions that
+        stsbench allows, and ``fits`` whether the installed one is among these. ``results`` is the
+        version in ``constraints.txt``, with which the project's own results were computed; empty if
+        the file names none.
     """
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
@@ -225,11 +252,12 @@ def _package_rows() -> Iterator[dict[str, Any]]:
         name, _, version = line.partition("==")
         pinned_versions[canonicalize_name(name)] = version.strip()
     requirements: list[str] = []
+    # If stsbench is not installed, but run from a checkout, it has no metadata: no row is yielded.
     with suppress(metadata.PackageNotFoundError):
         requirements.append(f"python{metadata.metadata('stsbench')['Requires-Python']}")
         requirements += metadata.requires("stsbench") or []
     for requirement in map(Requirement, requirements):
-        # Requirements with a marker are those of extras.
+        # A requirement with a condition, such as "; extra == 'plots'", is of optional packages.
         if requirement.marker is not None:
             continue
         installed = version_of(requirement.name)
@@ -244,7 +272,10 @@ def _package_rows() -> Iterator[dict[str, Any]]:
 
 
 def _device_rows() -> Iterator[dict[str, str]]:
-    """Yield a row for the processor and for each accelerator; without one, what needs it."""
+    """Yield a row for the processor and for each GPU or other accelerator.
+
+    If there is no accelerator, the second row says so, and what one is needed for.
+    """
     import torch
 
     from stsbench.encoders.accelerator import list_accelerators
@@ -261,9 +292,13 @@ def _device_rows() -> Iterator[dict[str, str]]:
 
 
 def _folder_rows() -> Iterator[dict[str, str]]:
-    """Yield a row with the state and size of each of the user's folders and parts of caches.
+    """Yield a row for each of the user's folders of data, and for each part of the caches.
 
-    Their paths are private and not part of the report.
+    Paths are private, so they are not in the rows.
+
+    Yields:
+        ``folder`` is the variable or name by which the folder is set, ``state`` whether it exists,
+        and ``size`` its size in MB, empty if it does not exist.
     """
     from huggingface_hub import constants
 
@@ -271,7 +306,8 @@ def _folder_rows() -> Iterator[dict[str, str]]:
     cache_parts: list[Path] = []
     if cache.is_dir():
         cache_parts = [path for path in sorted(cache.iterdir()) if path.is_dir()]
-    # A user sets the first three; a cache is made when something is stored in it.
+    # What to say of a folder that does not exist: a user sets the first three; a cache is made when
+    # something is stored in it.
     absent_user_folder, absent_cache = "set to a folder that does not exist", "not made yet"
     folders: list[tuple[str, Path | None, str]] = [
         ("STSBENCH_DATA", settings.data_folder(), absent_user_folder),
@@ -287,7 +323,7 @@ def _folder_rows() -> Iterator[dict[str, str]]:
             state = "not set"
         elif path.is_dir():
             state = "found"
-            # The size of our cache is that of its parts, which have rows of their own.
+            # The size of stsbench's cache is that of its parts, which have rows of their own.
             if path != cache:
                 size = f"{_folder_size(path) / 1e6:,.1f} MB"
         else:
@@ -305,13 +341,17 @@ def _folder_size(folder: Path) -> int:
 
 
 def _describe_data_state(card: TaskCard, data: Path | None) -> str:
-    """Return the state of a task's data: "found", "missing", or what is wrong.
+    """Return the state of a task's data on this machine.
 
-    Each file is compared with what the card says of it.
+    Each file is compared with the card, which has its size and hash.
 
     Args:
         card: The task's card.
         data: The data folder; None if there is none.
+
+    Returns:
+        "found" if all files are there and match the card, "missing" if none is there, otherwise
+        what is wrong.
     """
     from stsbench.data.splits import check_file
     from stsbench.data.task import source_files
@@ -319,6 +359,7 @@ def _describe_data_state(card: TaskCard, data: Path | None) -> str:
     if card.package is not None:
         # The data are part of a Python package.
         return "found"
+    # For each file of the task, its path and what the card says of it.
     paths_and_cards = [
         path_and_card
         for split in card.splits

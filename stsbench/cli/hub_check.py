@@ -57,7 +57,10 @@ class HubCheck:
         return load_named(self.model, params={"revision": self.revision}, catalogue=self.catalogue)
 
     def _check_hub(self) -> str:
-        """Check that the Hub answers; return as text the commit that the model is at."""
+        """Check that the Hub answers; return as text the commit that the model is at.
+
+        ``self.model`` is the model's name on the Hub.
+        """
         from huggingface_hub import get_token
 
         from stsbench.data.hub.repository import Repository
@@ -71,9 +74,10 @@ class HubCheck:
     def _check_data(self) -> str:
         """Load the data of each task from the Hub; return as text their sizes and commits.
 
-        For data that are not of the Hub it is their source, as ``package``.
+        For data that are not from the Hub the source is named, such as ``package``.
         """
         descriptions = []
+        # The published score of each task, by its name.
         for name in self.published:
             # The user's data folder is not read, whatever it holds.
             task = replace(load_task(name, catalogue=self.catalogue), data=None)
@@ -91,9 +95,10 @@ class HubCheck:
         return f"{self.model} ({self.revision[:12]}), weights of {size / 1e6:.0f} MB"
 
     def _check_cache(self) -> str:
-        """Check that the checkpoint is in the Hub's cache; return that as text."""
+        """Check that the checkpoint is in the Hub's cache on this machine; return that as text."""
         from huggingface_hub import try_to_load_from_cache
 
+        # The path of the cached file, or another value if it is not cached.
         config = try_to_load_from_cache(self.model, "config.json", revision=self.revision)
         if not isinstance(config, str):
             raise DataError(
@@ -102,7 +107,10 @@ class HubCheck:
         return "the checkpoint is kept in the Hub's cache, for a run without a network"
 
     def _check_tokenizer(self) -> str:
-        """Check that the tokenizer gives the expected token ids; return their number as text."""
+        """Check that the tokenizer gives the expected token ids; return their number as text.
+
+        ``self.sentence`` is a sentence, and ``self.ids`` its token ids.
+        """
         encoder = self.encoder.encoder
         if not isinstance(encoder, TokenEncoder):
             raise EncoderError(
@@ -122,11 +130,16 @@ class HubCheck:
         return f"{n_encoded} sentences embedded on {device}"
 
     def _check_store(self) -> str:
-        """Score all tasks again, and check that no sentence is embedded; return text on it.
+        """Score all tasks again, and check that every embedding comes from the store.
 
-        The text has the number of embeddings that were found in the store.
+        An earlier step has scored them and stored the embeddings.
+
+        Returns:
+            A text with the number of embeddings that were found in the store.
         """
         results = self._score_tasks().values()
+        # "encoded" is the number of sentences that a run has embedded, "from_store" that of stored
+        # ones.
         if n_encoded := sum(result.run["encoded"] for result in results):
             raise EncoderError(
                 f"{n_encoded} embeddings were stored a moment ago and are not found again"
@@ -135,7 +148,10 @@ class HubCheck:
         return f"all {n_stored} embeddings are found again"
 
     def _check_score(self) -> str:
-        """Check that each score is near the published one; return all, times 100, as text."""
+        """Check that each score is near the published one; return both of each task as text.
+
+        ``self.published`` holds the published scores by task, times 100.
+        """
         results_by_task = self._score_tasks()
         descriptions, differences = [], []
         for task, published_score in self.published.items():
@@ -148,14 +164,15 @@ class HubCheck:
         return text
 
     def _score_tasks(self) -> dict[str, Result]:
-        """Return the encoder's result on each task, with data from the Hub and a store of its own.
+        """Score the encoder on all tasks, with data from the Hub; return the result by task.
 
-        Each call scores anew; only the first one has to embed the sentences.
+        Each call scores anew. The first one embeds the sentences and stores the embeddings in
+        ``self.folder``, from which later calls read them.
         """
         from stsbench.bench.iteration import iterate
 
         tasks = list(self.published)
-        # An empty data folder makes the data come from the Hub.
+        # A data folder without any file, so that the data are read from the Hub.
         empty_folder = self.folder / "no data"
         empty_folder.mkdir(exist_ok=True)
         results = iterate(
@@ -169,9 +186,10 @@ class HubCheck:
 
 
 def minilm_check() -> HubCheck:
-    """Return the check of all-MiniLM-L6-v2 (90 MB) on 250 and 1,379 pairs.
+    """Return the check of the Hub by the model all-MiniLM-L6-v2 (90 MB) and two small tasks.
 
-    The token ids are those of BERT's vocabulary.
+    The tasks have 250 and 1,379 pairs of sentences. The model must give their published scores, and
+    for a sentence the token ids of BERT's vocabulary.
     """
     row = look_up_published_row("mteb/results/all-MiniLM-L6-v2")
     scores = {score.task: score.value for score in row.scores}
@@ -185,10 +203,17 @@ def minilm_check() -> HubCheck:
 
 
 def run_hub_check(check: HubCheck) -> list[dict[str, str]]:
-    """Return a row for each of ``STEPS``, with its verdict and details.
+    """Take each step of a check of the Hub, and return a row for each.
 
-    The verdict is "fine", "failed" for an error of the user or the network, or "not tried" if a
-    step that it needs is not fine. A bug is raised.
+    ``STEPS`` lists them in order, each with the earlier steps that it needs. A bug is raised.
+
+    Args:
+        check: The model and the scores that it must give. It has a method for each step, which
+            returns what it found as text, or raises StsbenchError.
+
+    Returns:
+        Rows with the keys ``step``, ``verdict`` and ``detail``. The verdict is "fine", "failed" for
+        an error of the user or the network, or "not tried" if a needed step is not fine.
     """
     rows: dict[str, dict[str, str]] = {}
     for step, needed_steps in STEPS.items():

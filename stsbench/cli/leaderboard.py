@@ -167,8 +167,11 @@ def _read_directory(folder: Path, catalogue: Catalogue, *, is_optional: bool) ->
 
     Args:
         folder: The results folder.
-        catalogue: The cards.
+        catalogue: The cards of encoders.
         is_optional: Whether the folder may be missing, which is as if it were empty.
+
+    Returns:
+        The encoders by their names in tables, with their results.
     """
     from stsbench.results.folder import ResultFolder, read_folder
     from stsbench.results.groups import EncoderDirectory
@@ -186,11 +189,15 @@ def _check_options(
 ) -> None:
     """Raise StsbenchError if options were typed that exclude each other or have no effect.
 
+    Each call of ``typed.forbid`` names the case, and the options that have no effect in it. A call
+    of ``typed.forbid_beside`` names an option first, then those that have no effect beside it.
+
     Args:
         typed: The options that the user typed.
-        fmt: The format of the output.
+        fmt: The format of the output: "terminal", a text format, or one of ``FIGURES``.
         table: The paper's table; None for a suite.
-        show: Which numbers to show; None for the table's own choice.
+        show: Which numbers to show: "published", "measured", "difference", ...; None for the
+            table's own choice.
         out: The file to write; None to print.
     """
     from stsbench.boards.render.formats import TERMINAL
@@ -233,13 +240,13 @@ def _check_options(
 def _print_boards(
     tables: Sequence[Table], show: Show | None, *, exact: bool, intervals: Intervals
 ) -> None:
-    """Print tables in the terminal, and what ± means if a score is a mean over seeds.
+    """Print tables of scores in the terminal, and what ± means if a score is a mean over seeds.
 
     Args:
         tables: The tables.
         show: Which numbers to show, published or measured ones; None for the table's own choice.
         exact: Show exact averages instead of those rounded as in the paper.
-        intervals: The intervals to show.
+        intervals: The 95% intervals to show: of the averages, of all numbers, or none.
     """
     from stsbench.boards.tables.layout import build_layout
 

@@ -38,7 +38,8 @@ def list_command(
     if not kind:
         print_text(f"'stsbench list KIND' lists {', '.join(LISTS)}")
         return
-    rows = list(look_up("list", kind, LISTS)(catalogue))
+    list_records = look_up("list", kind, LISTS)
+    rows = list(list_records(catalogue))
     if language is not None:
         codes = sorted({code for row in rows for code in row["language"].split(",") if code})
         rows = [row for row in rows if language in row["language"].split(",")]
@@ -53,9 +54,13 @@ def list_command(
 
 
 def _shorten_record(record: Mapping[str, str]) -> dict[str, str]:
-    """Return a record that fits 80 columns.
+    """Return a row of a list that fits 80 columns.
 
-    It has the number of languages in place of many codes, and no supervision of an encoder.
+    It has the number of languages in place of many codes, and leaves out how an encoder was
+    supervised.
+
+    Args:
+        record: The text of each column by its head.
     """
     shortened = {key: text for key, text in record.items() if key != "supervision"}
     languages = record.get("language", "").split(",")
@@ -102,7 +107,7 @@ def _list_encoders(catalogue: Catalogue) -> Records:
 
 
 def _list_recipes(catalogue: Catalogue) -> Records:
-    """Yield a record per recipe: its method of training, its start, and its training text."""
+    """Yield a record per recipe: its training method, the model it starts from, and its text."""
     for name in catalogue.paths("trainers"):
         card = catalogue.recipe(name)
         yield {
@@ -143,7 +148,11 @@ def _list_corpora(catalogue: Catalogue) -> Records:
 
 
 def _list_tables(catalogue: Catalogue) -> Records:
-    """Yield a record per table, with its paper and number; the catalogue has none of them."""
+    """Yield a record per table of scores, with its paper and number, or "ours" without a paper.
+
+    Args:
+        catalogue: Not used: tables are not in it. All functions of lists have this parameter.
+    """
     from stsbench.boards.published.rows import list_tables, read_sources, read_table_card
 
     for name in list_tables():
@@ -153,7 +162,10 @@ def _list_tables(catalogue: Catalogue) -> Records:
 
 
 def _list_ablations(catalogue: Catalogue) -> Records:
-    """Yield a record per ablation, with how many of its table's rows can be reproduced."""
+    """Yield a record per ablation: a paper's table whose rows ``stsbench reproduce`` trains.
+
+    It says how many of these rows can be reproduced.
+    """
     from stsbench.boards.published.rows import read_sources
     from stsbench.studies.reproduction import FOLDER, load_ablation
 

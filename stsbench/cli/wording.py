@@ -48,8 +48,7 @@ OPTION_BY_ACTION: Mapping[tuple[str, str], str] = {
     ("train", "seed"): "--seeds",
     ("rescore", "seed"): "--seeds",
 }
-"""The options that a command calls otherwise than :data:`OPTION_BY_PARAMETER`, by action and
-parameter."""
+"""Options that a command calls otherwise than OPTION_BY_PARAMETER, by action and parameter."""
 _PARAMETER_PATTERN = re.compile(r"`(?P<name>[a-z_]+)(=(?P<value>[^`]*))?`")
 
 
