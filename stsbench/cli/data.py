@@ -196,7 +196,6 @@ def _verify_split(task: Task, split: str) -> dict[str, Any]:
     return {
         **row,
         "rows": items.n,
-        # A count for each side: the first and the second sentences.
         "characters": " + ".join(map(str, count_characters(items))),
         "mean": gold_mean,
         "verdict": differences_from_card or "OK",

@@ -26,13 +26,19 @@ OPTION_GROUPS = (ROWS, FOLDERS, WORK, OUTPUT)
 
 
 def complete_names(*kinds: str) -> Callable[[str], Iterator[str]]:
-    """Return a function that completes the last name of a comma list.
+    """Return a function that a shell calls to complete the last name of a comma list.
 
     Args:
-        kinds: The kinds of names to propose, as for :func:`list_names`.
+        kinds: The kinds of names to propose: "tasks", "suites", "baselines" (encoders), "trainers"
+            (recipes), "tables" or "analyses".
+
+    Returns:
+        A function of what the user has typed so far. It yields that text with each name that may
+        end it.
     """
 
     def complete(incomplete: str) -> Iterator[str]:
+        # Only the name behind the last comma is completed.
         before, comma, prefix = incomplete.rpartition(",")
         names = dict.fromkeys(name for kind in kinds for name in list_names(kind))
         yield from (f"{before}{comma}{name}" for name in names if name.startswith(prefix))
@@ -41,7 +47,12 @@ def complete_names(*kinds: str) -> Callable[[str], Iterator[str]]:
 
 
 def list_names(kind: str) -> Iterable[str]:
-    """Return the names of one kind: a folder of cards, "suites", "tables" or "analyses"."""
+    """Return the names of one kind.
+
+    Args:
+        kind: "suites", "tables" or "analyses", or the name of a folder of cards: "tasks",
+            "baselines" for encoders, "trainers" for recipes.
+    """
     if kind == "tables":
         from stsbench.boards.published.rows import list_tables
 
@@ -50,8 +61,9 @@ def list_names(kind: str) -> Iterable[str]:
         from stsbench.analysis.context import ANALYSES
 
         return ANALYSES.names()
-    # Only the names of files are read.
-    return make_catalogue().suites() if kind == "suites" else make_catalogue().paths(kind)
+    catalogue = make_catalogue()
+    # Of cards only the names of their files are read.
+    return catalogue.suites() if kind == "suites" else catalogue.paths(kind)
 
 
 def make_catalogue(folders: Sequence[Path] = ()) -> "Catalogue":
@@ -68,16 +80,17 @@ all_names = complete_names("tasks", "baselines", "trainers", "suites")
 
 
 def split_repeated_names(parameter: CallbackParam, values: list[str]) -> list[str]:
-    """Return the names of an option that may be repeated.
+    """Return the names of an option that may be repeated, in one list.
 
     Args:
-        parameter: The option, which is named in errors.
+        parameter: The option, as typer passes it; errors name it.
         values: Its values, each of which is a comma list of names.
 
     Raises:
         StsbenchError: A name is empty, or there are values but no name in them.
     """
     option = parameter.opts[0]
+    # The first value with nothing between two commas, or beside one.
     list_with_gap = next(filter(has_empty_name, values), None)
     if list_with_gap:
         raise StsbenchError(f"{option} '{list_with_gap}': a name is missing beside a comma")
@@ -88,10 +101,14 @@ def split_repeated_names(parameter: CallbackParam, values: list[str]) -> list[st
 
 
 def _check_figure_path(parameter: CallbackParam, path: Path | None) -> Path | None:
-    """Return the path of a figure as it is, or None; raise an error if its ending is no figure's.
+    """Return the path of a figure unchanged, after checking its ending.
+
+    Args:
+        parameter: The option that has the path; the error names it.
+        path: The path; None if the option was not typed.
 
     Raises:
-        StsbenchError: The path has the ending of no kind of figure.
+        StsbenchError: The ending is not one of ``FIGURES``: svg, png, pdf.
     """
     if path is not None and path.suffix.removeprefix(".") not in FIGURES:
         raise StsbenchError(
@@ -124,7 +141,7 @@ def _option(
     panel: str | None = None,
     **more: Any,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
-    """Return typer's object for an option.
+    """Return the library typer's description of an option, for the annotation of a parameter.
 
     Args:
         text: The help of the option.

@@ -109,17 +109,21 @@ def report_command(
 def _make_boards(
     suite: str, results: Sequence[Result], plan: RunPlan, missing: list[str]
 ) -> Sequence[Table]:
-    """Return the boards of a suite, one per protocol; none if they cannot be made.
+    """Return the boards of a suite: tables of encoders by its tasks, one per protocol.
 
     Args:
-        suite: The name of the suite.
+        suite: The name of the suite, a named list of tasks.
         results: The results of all encoders.
-        plan: The cards and the results folder.
-        missing: The lines on what is not in the report, to which lines are appended on results that
-            are in no board, or on why there is none.
+        plan: The settings: the cards and the results folder.
+        missing: A list of the caller, with lines on what is not in the report. A line is appended
+            on results that are in no board, or on why there is no board.
+
+    Returns:
+        The boards; empty if they cannot be made.
     """
     from stsbench.boards.tables.request import TableRequest
 
+    # An error in this block is appended to ``missing``.
     with _collect_error(f"suite {suite}", missing):
         request = TableRequest(
             catalogue=plan.catalogue,
@@ -165,13 +169,20 @@ class _TrustedResults(NamedTuple):
 
 
 def _read_trusted_results(plan: RunPlan, suite: str, missing: list[str]) -> _TrustedResults:
-    """Return the results of a plan's encoders that agree with their per-item columns.
+    """Return the results of some encoders whose score is what their per-item columns give.
+
+    Per-item columns hold one value per scored pair or sentence, from which a score is recomputed.
+    Results without them are returned too.
 
     Args:
-        plan: The encoders and the results folder.
+        plan: The settings: the encoders and the results folder.
         suite: The suite of the report, for the command that scores an encoder.
-        missing: The lines on what is not in the report. Lines are appended on files and encoders
-            that cannot be read, on results of older states and on those that are not trusted.
+        missing: A list of the caller, with lines on what is not in the report. Lines are appended
+            on files and encoders that cannot be read, on encoders without results, on older results
+            and on those whose score is wrong.
+
+    Returns:
+        The results by the name of the encoder, and a line on those that could not be verified.
     """
     from stsbench.api.selection import select_results
     from stsbench.encoders.load import load_named
@@ -181,6 +192,7 @@ def _read_trusted_results(plan: RunPlan, suite: str, missing: list[str]) -> _Tru
 
     by_encoder: dict[str, list[Result]] = {}
     notice = ""
+    # An error in this block is appended to ``missing``.
     with _collect_error("results", missing):
         directory = EncoderDirectory(read_folder(plan.results_folder), plan.catalogue)
         missing.extend(

@@ -57,7 +57,12 @@ def update_command(
 
 
 def _to_json(interval: UpdatedInterval) -> dict[str, Any]:
-    """Return an updated interval and the earlier one with the keys of ``--json``."""
+    """Return the JSON object of a result whose interval was computed anew.
+
+    Args:
+        interval: The result with its new interval, the earlier interval, and the names of the
+            methods that both were computed by.
+    """
     result = interval.result
     return {
         "path": str(result.path),
@@ -76,7 +81,10 @@ def _print_update(update: IntervalUpdate, lock: Path | None) -> None:
     """Print each new interval beside the earlier one, then what was left as it is, and why.
 
     Args:
-        update: The new intervals, and the numbers of results by what was done with them.
+        update: What was done. ``updated`` holds the results with a new interval; ``n_clean`` of
+            these have a further score without training text. ``n_current`` is the number of results
+            whose interval is up to date. ``unknown`` holds a reason for each result whose interval
+            could not be computed. ``updated_cells`` are the rows of the lock with a new interval.
         lock: The lock file whose rows were updated too; None if there is none.
     """
     print_errors("left as it is", update.problems)
@@ -160,13 +168,17 @@ def unpack_command(
 def _print_transfer(
     transfer: ColumnTransfer, action: str, skipped_reason: str, as_json: bool
 ) -> int:
-    """Print what was done with the columns of results; return the exit code.
+    """Print how many results' per-item columns were packed or completed; return the exit code.
 
     Args:
-        transfer: What was done.
-        action: What was done with those that were written.
-        skipped_reason: Describes the results whose columns were left as they are.
+        transfer: What was done: the files ``written``, the number of results skipped, the results
+            for which columns or data are ``missing``, and problems.
+        action: What was done with the written ones, for example "packed into FOLDER".
+        skipped_reason: What the skipped results have in common.
         as_json: Print JSON instead of lines.
+
+    Returns:
+        2 if there are problems or nothing was written, else 0.
     """
     problems = [problem.message for problem in transfer.problems]
     exit_code = EXIT_USER_ERROR if problems or not transfer.written else 0

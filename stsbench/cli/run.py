@@ -166,12 +166,17 @@ def _expand_encoders(
 ) -> RunEncoders:
     """Return the encoders of a run, all variants of each if variants are requested.
 
+    A variant of an encoder has its embeddings shortened or of another number type.
+
     Args:
-        specs: The encoders.
-        own_names: The user's names for them.
-        variants: The values of ``--variants``.
-        params: The parameters of ``--set``.
-        catalogue: The cards.
+        specs: The encoders, by id, path or name on the Hub.
+        own_names: The user's names for them; empty if there are none.
+        variants: The values of ``--variants``; empty if none are requested.
+        params: The parameters of ``--set``, which replace those of the encoders' cards.
+        catalogue: The cards of encoders.
+
+    Returns:
+        The encoders or variants, the user's names, and the parameters that are left to replace.
 
     Raises:
         StsbenchError: Names or variants do not fit the encoders.
@@ -196,7 +201,13 @@ def _print_unfinished_runs(specs: Sequence[str]) -> None:
 
 
 def _check_options(typed: TypedOptions, executor: str) -> None:
-    """Raise StsbenchError if an option was typed that would have no effect."""
+    """Raise StsbenchError if an option was typed that would have no effect.
+
+    Args:
+        typed: The options that the user typed. ``forbid_beside`` names one of them, then those that
+            have no effect beside it.
+        executor: Where to run: "local", or otherwise in other processes.
+    """
     typed.forbid_beside("--dry-run", "--verbose", "--plot", "--clean")
     typed.forbid_beside("--json", "--verbose", "--plot")
     typed.forbid_beside("--variants", "--name", "--verbose", "--no-store", "--clean")
@@ -212,7 +223,16 @@ def _check_options(typed: TypedOptions, executor: str) -> None:
 def _match_names(
     specs: Sequence[str], names: Sequence[str], catalogue: Catalogue
 ) -> dict[str, str]:
-    """Return the user's name of each spec; empty if there are no names."""
+    """Return the names that the user gives to encoders, by encoder.
+
+    Args:
+        specs: The encoders of the run.
+        names: The user's names, one per encoder in the same order; empty if there are none.
+        catalogue: The cards, whose names cannot be given to other encoders.
+
+    Raises:
+        StsbenchError: There are more or fewer names than encoders, or a name is not allowed.
+    """
     from stsbench.encoders.metadata import check_own_name
 
     if names and len(names) != len(specs):
@@ -220,6 +240,7 @@ def _match_names(
             f"--name gives {len(names)} names for {len(specs)} encoders; give one name each"
         )
     for name in names:
+        # Raises an error for a name that another encoder has, or that cannot be one.
         check_own_name(name, catalogue)
         if list(names).count(name) > 1:
             raise StsbenchError(
@@ -277,10 +298,16 @@ def _score(
 
 
 def _print_bare_score(plan: RunPlan) -> int:
-    """Carry out a run, print its only score or mean times 100, and return the exit code.
+    """Carry out a run, print its only score or its mean times 100, and return the exit code.
+
+    Nothing is printed if something has failed.
+
+    Args:
+        plan: The settings of the run.
 
     Raises:
-        StsbenchError: The run has several scores without a common mean; nothing is scored then.
+        StsbenchError: The run has several encoders, or several tasks without a common mean. Nothing
+            is scored then.
     """
     from stsbench.bench.run import run
     from stsbench.cli.progress import run_progress
@@ -289,7 +316,9 @@ def _print_bare_score(plan: RunPlan) -> int:
     from stsbench.results.groups import seed_means
 
     tasks = expand_names(str(plan.tasks), plan.catalogue)
-    suite = plan.catalogue.suites().get("".join(find_ids(str(plan.tasks), plan.catalogue)))
+    # The suite, if the user has named a single one; joined ids of several are no suite's id.
+    suite_id = "".join(find_ids(str(plan.tasks), plan.catalogue))
+    suite = plan.catalogue.suites().get(suite_id)
     has_one_score = len(tasks) == 1 or (suite is not None and suite.average)
     if len(plan.encoders) != 1 or not has_one_score:
         raise StsbenchError(
@@ -307,7 +336,16 @@ def _print_bare_score(plan: RunPlan) -> int:
 
 
 def _print_results(results: Sequence[Result], catalogue: Catalogue, *, verbose: bool) -> None:
-    """Print one line per task for a single encoder or with ``verbose``, otherwise a board."""
+    """Print the scores of a run.
+
+    For a single encoder, with ``verbose``, or if unusual splits were scored, it is a table with one
+    line per task. Otherwise it is a board: one line per encoder, one column per task.
+
+    Args:
+        results: The results, at least one.
+        catalogue: The cards of tasks and suites.
+        verbose: Whether to print every seed, subset and class too.
+    """
     from stsbench.cli.scores import print_boards, print_scores
 
     # A board shows only the splits on which tasks are scored by default.
@@ -323,8 +361,11 @@ def _print_results(results: Sequence[Result], catalogue: Catalogue, *, verbose: 
 def _forecast(plan: RunPlan, *, as_json: bool) -> int:
     """Print what a run would do, without scoring anything, and return the exit code.
 
+    It prints which scores exist and which are missing, how many sentences are to be embedded, and
+    how long that takes.
+
     Args:
-        plan: The run.
+        plan: The settings of the run.
         as_json: Whether to print JSON instead of tables.
     """
     from stsbench.bench.forecast import forecast_run
@@ -363,7 +404,13 @@ def _forecast(plan: RunPlan, *, as_json: bool) -> int:
 def _cell_rows(encoder_plan: EncoderPlan) -> list[list[str]]:
     """Return a row for each task and protocol of an encoder, with the seeds done and missing.
 
-    Its cells are the encoder's name, the task, the protocol, and two comma lists of seeds.
+    Args:
+        encoder_plan: What a run does for an encoder: the scores to make (cells), each with its
+            task, protocol and seed; those whose results exist; and the missing ones.
+
+    Returns:
+        Rows of five texts: the encoder's name, the task, the protocol, and comma lists of the seeds
+        that are done and that are missing.
     """
     tasks_and_protocols = dict.fromkeys((cell.task, cell.protocol) for cell in encoder_plan.cells)
     return [
@@ -379,10 +426,13 @@ def _cell_rows(encoder_plan: EncoderPlan) -> list[list[str]]:
 
 
 def merge_rows(rows: Sequence[list[str]]) -> list[list[str]]:
-    """Return the rows if they fit a page, else one row for all tasks that only differ in name.
+    """Merge the rows of tasks that differ in nothing but the task, if there are too many rows.
+
+    Up to ``MAX_FORECAST_ROWS`` rows are returned unchanged. Of a merged row the task is replaced by
+    the number of tasks.
 
     Args:
-        rows: Those of :func:`_cell_rows`.
+        rows: Rows of five texts: encoder, task, protocol, seeds done and seeds missing.
     """
     if len(rows) <= MAX_FORECAST_ROWS:
         return list(rows)
@@ -404,7 +454,13 @@ def _join_seeds(cells: Iterable[Cell], task: str, protocol: str) -> str:
 def _print_costs(forecasts: Sequence[EncoderForecast]) -> None:
     """Print how many sentences each encoder must embed, and how long that and scoring take.
 
-    Below the table are the tokens that encoders on servers are sent, and the time for all.
+    Below the table are the numbers of tokens that are sent to encoders on servers, and the time for
+    all.
+
+    Args:
+        forecasts: A forecast per encoder that still has scores to make. Its times are in seconds,
+            None if they cannot be estimated. ``sentences_to_embed`` is None for an encoder that is
+            still to be fitted on texts.
     """
     rows = []
     for forecast in forecasts:
@@ -447,10 +503,17 @@ def _format_seconds(seconds: float | None) -> str:
 
 
 def _forecast_to_json(forecast: EncoderForecast) -> dict[str, object]:
-    """Return a forecast with the keys of ``--json``, times in seconds.
+    """Return the JSON object of the forecast for one encoder of a run.
 
-    ``embedding`` is the time to embed the missing sentences, ``seconds`` the time to score the
-    missing cells with them; each is None if it cannot be estimated.
+    Args:
+        forecast: The forecast.
+
+    Returns:
+        ``name`` is the encoder's name; ``done`` and ``missing`` are the scores (task, protocol,
+        seed) that exist and that are to be made; ``to_embed`` is the number of sentences to embed,
+        ``tokens`` about how many tokens a server is sent for them. ``embedding`` is the time in
+        seconds to embed these sentences, ``seconds`` the time to score; each is None if it cannot
+        be estimated.
     """
     encoder_plan = forecast.encoder_plan
     return {
