@@ -29,8 +29,7 @@ def complete_names(*kinds: str) -> Callable[[str], Iterator[str]]:
     """Return a function that a shell calls to complete the last name of a comma list.
 
     Args:
-        kinds: The kinds of names to propose: "tasks", "suites", "baselines" (encoders), "trainers"
-            (recipes), "tables" or "analyses".
+        kinds: The kinds of names to propose, as for :func:`list_names`.
 
     Returns:
         A function of what the user has typed so far. It yields that text with each name that may
@@ -104,7 +103,7 @@ def _check_figure_path(parameter: CallbackParam, path: Path | None) -> Path | No
     """Return the path of a figure unchanged, after checking its ending.
 
     Args:
-        parameter: The option that has the path; the error names it.
+        parameter: The option, which the error names.
         path: The path; None if the option was not typed.
 
     Raises:

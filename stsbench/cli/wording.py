@@ -58,9 +58,10 @@ def option_name(parameter: str) -> str:
 
 
 def replace_parameters_by_options(text: str) -> str:
-    """Return a text with options in place of the parameters in backticks.
+    """Return a text with options of the command line in place of the parameters in backticks.
 
-    `` `data=DIR` `` becomes ``--data DIR``, and `` `params=pooling=cls` `` becomes
+    Errors name parameters of functions, `` `data=DIR` ``, which becomes ``--data DIR``. Parameters
+    without an option of their own have another one: `` `params=pooling=cls` `` becomes
     ``--set pooling=cls``.
     """
 
@@ -73,6 +74,8 @@ def replace_parameters_by_options(text: str) -> str:
 
 def describe_remedy(remedy: Remedy) -> str:
     """Return as text the command that a remedy stands for, and what it does.
+
+    A remedy is what an error advises the user to do, without the words of the command line.
 
     Args:
         remedy: An action of ``ADVICE_BY_ACTION``, and the values of its command's parameters:
@@ -87,7 +90,16 @@ def describe_remedy(remedy: Remedy) -> str:
 
 
 def _format_arguments(remedy: Remedy) -> str:
-    """Return the arguments and options of a remedy's command, each with a blank before it."""
+    """Return the arguments and options of a remedy's command, each with a blank before it.
+
+    Args:
+        remedy: An action, and the values of its command's parameters by name: a text, a list of
+            texts, or for ``params`` a mapping of keys to values.
+
+    Returns:
+        For example `` --encoder minilm --set pooling=cls``. Parameters that are arguments of the
+        command have no option before them.
+    """
     text = ""
     for name, value in remedy.arguments.items():
         option = OPTION_BY_ACTION.get((remedy.action, name), option_name(name))
@@ -120,7 +132,15 @@ class ErrorText(NamedTuple):
 
 
 def describe_error(error: StsbenchError) -> ErrorText:
-    """Return what is wrong and what to do, with options in place of parameters."""
+    """Return what is wrong and what to do, with options in place of parameters.
+
+    Args:
+        error: The error. ``parameter`` and ``value`` say what of a function's arguments is wrong;
+            ``hint`` is a text and ``remedy`` an action that help. Each may be empty or None.
+
+    Returns:
+        The problem, and the hint; the hint is empty if nothing is known that helps.
+    """
     problem = error.reason
     if error.parameter:
         option = option_name(error.parameter)
