@@ -316,7 +316,7 @@ def build_comparison(
     plan: float | None = None,
     all_pairs: bool = False,
 ) -> EncoderComparison:
-    """Compare encoders with the first one, or every two of them, on the items that both scored.
+    """Compare encoders with the first one, or every two of them, and return the differences.
 
     Args:
         encoders: The results of each encoder by its printed name.
@@ -326,12 +326,8 @@ def build_comparison(
         seed: The seed of the random draws of the tests.
         independent: Whether to treat items that share a sentence as independent.
         margin: The largest difference that does not matter, in points (hundredths of a score).
-        plan: A difference in points. The number of items and of seeds that a test needs to detect
-            it is computed.
+        plan: A difference in points, for which the needed number of items and seeds is computed.
         all_pairs: Whether to compare every two encoders.
-
-    Returns:
-        The differences with their intervals and tests, and the titles of their tasks.
 
     Raises:
         StsbenchError: There are fewer than two encoders, or nothing that two can be compared on.
@@ -353,14 +349,18 @@ def build_comparison(
     comparison = compare(
         encoders, tasks=task_names, protocol=protocol, settings=settings, suites=suites
     )
+    # The same comparison, as an object that a notebook shows as tables.
+    return EncoderComparison(**{**vars(comparison), "titles": _task_titles(comparison, catalogue)})
+
+
+def _task_titles(comparison: Comparison, catalogue: Catalogue) -> dict[str, str]:
+    """Return the titles of the compared tasks, by task; tasks without a card have none."""
     tasks_with_card = {*catalogue.paths("tasks")}
-    titles = {
+    return {
         difference.task: catalogue.task(difference.task).name
         for difference in comparison.differences
         if difference.task in tasks_with_card
     }
-    # The same comparison, as an object that a notebook shows as a table.
-    return EncoderComparison(**{**vars(comparison), "titles": titles})
 
 
 MAX_ROWS = 20

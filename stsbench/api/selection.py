@@ -140,8 +140,7 @@ def make_requested_tables(
 ) -> RequestedTables:
     """Make a table of a paper, or the boards of a suite, from the results in a folder.
 
-    A suite is a named list of tasks. Its boards are tables of encoders by these tasks, one for each
-    protocol.
+    A suite is a named list of tasks, a board a table of encoders by these tasks.
 
     Args:
         request: What to show, still without results.
@@ -149,8 +148,7 @@ def make_requested_tables(
         table: The name or file of a paper's table; None for boards.
         suite: The suite of the boards; None for the first suite that has a task of the results.
         encoders: A comma list of names; empty for the current results of all encoders.
-        added_names: A comma list of encoders whose rows are added to the tables, each alone or
-            with a label behind a colon.
+        added_names: A comma list of rows to add: encoders, alone or with a label behind a colon.
         significance_against: The encoder to test the others against; None for no tests.
         rows_only: Whether to keep only the added rows, if there are any.
 
@@ -166,10 +164,9 @@ def make_requested_tables(
     added = parse_added_rows(added_names, encoders_of_folder, catalogue, folder)
     reference = None
     if significance_against is not None:
-        # The list of one name gives one row, with the results to test against.
-        (reference,) = parse_added_rows(
-            [significance_against], encoders_of_folder, catalogue, folder
-        )
+        names = [significance_against]
+        # One name gives one row, which has the results to test against.
+        (reference,) = parse_added_rows(names, encoders_of_folder, catalogue, folder)
     selected = select_results(encoders, encoders_of_folder, catalogue, folder)
     # By id(), because results cannot be in a set.
     shown_ids = {id(result) for result in selected}
@@ -188,16 +185,18 @@ def make_requested_tables(
             further_suite = request.own_tasks_beside(shown_suite)
     tables = table_set.tables
     if rows_only and added:
-        # map_rows drops a row for None. Bold type and ranks stay those of the whole table, because
-        # its groups are kept as the ranked ones.
-        tables = [
-            replace(
-                board.map_rows(lambda row: row if row.is_added else None),
-                ranked_groups=board.groups,
-            )
-            for board in tables
-        ]
+        tables = list(map(_keep_added_rows, tables))
     return RequestedTables(tables, table_set.omitted, table_set.advice, results, further_suite)
+
+
+def _keep_added_rows(table: Table) -> Table:
+    """Return a table with only the rows that the user added.
+
+    Bold type and ranks stay those of the whole table, whose groups are kept for them.
+    """
+    # A row for which the function returns None is dropped.
+    added_rows = table.map_rows(lambda row: row if row.is_added else None)
+    return replace(added_rows, ranked_groups=table.groups)
 
 
 def filter_side(

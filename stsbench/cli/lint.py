@@ -52,7 +52,6 @@ def lint_command(
     from stsbench.data.user_tables import ScoreSettings
 
     output = choose_format(output, None, as_json=as_json)
-    # look_up raises an error that lists the choices if the name is none of them.
     look_up("format", output, dict.fromkeys(("terminal", "markdown", "json")))
     for name in ignore:
         look_up("check", name, dict.fromkeys(check.name for check in CHECKS))

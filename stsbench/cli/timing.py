@@ -278,19 +278,18 @@ def _time_fitting(encoder: Encoder, task: Task, catalogue: Catalogue) -> _TimedF
 
 
 def _time_training(plan: TrainPlan, max_steps: int | None) -> TimedTraining:
-    """Train a recipe, measure the time and return the trained encoder with it.
+    """Train a recipe, measure the time and return the trained encoder with it; nothing is stored.
 
-    Nothing is stored. If not all steps are taken, the whole time is estimated: the time of a step
-    times the number of all steps, plus the time of a validation times the number of validations.
+    If not all steps are taken, the whole time is estimated: the time of a step times the number of
+    all steps, plus the time of a validation times the number of validations.
 
     Args:
         plan: The training.
-        max_steps: Take at most so many steps, and estimate the whole time from them; None for all.
+        max_steps: The most steps to take; None for all.
 
     Returns:
-        The encoder, and the beginning of its row in the report: ``name``, ``method``, and
-        ``training``: the seconds of the whole training, its number of steps, how many of them were
-        measured, and its validations, corpus and batch size.
+        The encoder, and the beginning of its row in the report, in which ``training`` holds the
+        seconds of the whole training and the number of ``measured`` steps.
     """
     from stsbench.recipes.trainer import load_trainer
 
@@ -298,7 +297,6 @@ def _time_training(plan: TrainPlan, max_steps: int | None) -> TimedTraining:
     validation_seconds: list[float] = []
     with TemporaryDirectory(prefix="stsbench-timing-") as folder:
         trainer: Any = load_trainer(replace(plan, out=Path(folder)))
-        # The number of steps of the whole training.
         total_steps = trainer.batches.steps
         training = plan.card.training
         if max_steps is not None and max_steps < total_steps:
@@ -316,19 +314,15 @@ def _time_training(plan: TrainPlan, max_steps: int | None) -> TimedTraining:
         )
         timed_run = _with_timer(timed_trainer.run_loop, training_seconds)
         n_steps = timed_run().steps
-    # The list has the seconds of one run.
     (seconds,) = training_seconds
     if n_steps != total_steps:
         seconds_per_step = (seconds - sum(validation_seconds)) / n_steps
+        # Each validation calls the measured function once per encoder that the training makes.
         seconds_per_call = sum(validation_seconds) / max(len(validation_seconds), 1)
-        # The number in the whole training: each validation calls the measured function once per
-        # encoder that the training makes.
-        n_validation_calls = len(encoders) * trainer.n_validations
-        seconds_of_validations = seconds_per_call * n_validation_calls
+        seconds_of_validations = seconds_per_call * len(encoders) * trainer.n_validations
         seconds = seconds_per_step * total_steps + seconds_of_validations
-    # The student is the model that was trained. For validations, which select weights, it may pool
-    # token embeddings in another way than the trained encoder does for tests. The time of embedding
-    # is measured with the latter.
+    # The trained model may pool token embeddings in another way for validations, which select
+    # weights, than for tests. The time of embedding is measured with the latter.
     student = trainer.learner.student
     student.validation_pooling = student.test_pooling
     row = {
