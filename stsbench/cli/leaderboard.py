@@ -114,6 +114,7 @@ def leaderboard_command(
             results_folder=folder,
             protocol=protocol,
             show=numbers,
+            mean_intervals=check_intervals(intervals) != "none",
             ranks=ranks,
             detectable=detectable,
             imported=read_mteb_files(mteb) if mteb else None,

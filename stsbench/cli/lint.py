@@ -11,7 +11,13 @@ from stsbench.cli import options as opt
 from stsbench.cli.new import parse_roles
 from stsbench.cli.option_values import TypedOptions, choose_format
 from stsbench.cli.overlap import load_tasks
-from stsbench.cli.printing import print_json, print_paragraph, print_text
+from stsbench.cli.printing import (
+    UNLIMITED_WIDTH,
+    fold_lines,
+    line_width,
+    print_json,
+    print_text,
+)
 from stsbench.cli.tables import print_records
 from stsbench.core.errors import look_up
 from stsbench.core.wording import format_count, format_some
@@ -188,32 +194,42 @@ def _print_markdown(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _print_findings(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print what was found in splits, the first items of each finding, and a line on copies.
+    """Print each split with a finding, and below it a paragraph per finding with its first items.
+
+    Into a pipe or file, a finding is one line with tabs between its cells.
 
     Args:
         rows: A mapping per split: ``task``, ``split``, the number of items (``n``), of those
             without a copy (``alone``) and of ``warnings``, and the ``findings``.
     """
-    records = [
-        {
-            "task": row["task"],
-            "split": row["split"],
-            "check": finding["check"],
-            "level": finding["level"],
-            "items": finding["share"],
-            "what": f"{finding['message']} ({format_some([*map(str, finding['items'])])})",
-        }
-        for row in rows
-        for finding in row["findings"]
-    ]
-    print_records(records, number_keys=[])
-    counts = [
-        f"{row['task']} {row['split']} {row['alone']:,} of {row['n']:,}"
-        for row in rows
-        if row["alone"] < row["n"]
-    ]
-    if counts:
-        print_paragraph(f"items without a copy: {', '.join(counts)}")
+    rows_with_findings = [row for row in rows if row["findings"]]
+    n_findings = sum(len(row["findings"]) for row in rows)
     n_warnings = sum(row["warnings"] for row in rows)
-    n_notes = len(records) - n_warnings
+    if line_width() == UNLIMITED_WIDTH:
+        records = [
+            {"task": row["task"], "split": row["split"], **_describe_finding(finding)}
+            for row in rows_with_findings
+            for finding in row["findings"]
+        ]
+        print_records(records, number_keys=[])
+    else:
+        for row in rows_with_findings:
+            print_text(
+                f"{row['task']} {row['split']}: {format_count(row['n'], 'item')}, "
+                f"{row['alone']:,} without a copy"
+            )
+            for finding in map(_describe_finding, row["findings"]):
+                text = f"  {finding['level']}: {finding['items']} {finding['what']}"
+                print_text("\n".join(fold_lines(f"{text} [{finding['check']}]", indent="    ")))
+    n_notes = n_findings - n_warnings
     print_text(f"{format_count(n_warnings, 'warning')}, {format_count(n_notes, 'note')}")
+
+
+def _describe_finding(finding: Mapping[str, Any]) -> dict[str, str]:
+    """Return the name of a finding's check, its level, how many items, and what they have."""
+    return {
+        "check": finding["check"],
+        "level": finding["level"],
+        "items": finding["share"],
+        "what": f"{finding['message']} ({format_some([*map(str, finding['items'])])})",
+    }

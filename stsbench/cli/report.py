@@ -52,7 +52,12 @@ def report_command(
 
     Example: stsbench report --encoder minilm,glove-6b --out report.html
     """
-    from stsbench.analysis.context import AnalysisResult, analyse, make_analysis
+    from stsbench.analysis.context import (
+        AnalysisResult,
+        analyse,
+        check_is_one_task,
+        make_analysis,
+    )
     from stsbench.analysis.report import ReportParts, report_html
     from stsbench.significance.comparison import TestSettings, compare
 
@@ -67,6 +72,8 @@ def report_command(
         data=data,
         store=store_folder,
     )
+    if analyses:
+        check_is_one_task(plan)
     # What is missing, and why: the report goes on without it.
     missing: list[str] = []
     trusted = _read_trusted_results(plan, suite, missing)

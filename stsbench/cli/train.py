@@ -113,7 +113,15 @@ def train_command(
         for seed in (parse_seeds(seeds) if seeds else plan.card.seeds or [0])
     ]
     if dry_run:
-        return _forecast_runs(plans, as_json=as_json)
+        timing = [
+            "stsbench",
+            "timing",
+            "--recipe",
+            recipe,
+            *retype_options(context, "--base", "--cards"),
+        ]
+        timing_command = shlex.join([*timing, "--steps", "10"])
+        return _forecast_runs(plans, timing_command, as_json=as_json)
     if fresh and not yes:
         _confirm_deletion(plans)
     _train(
@@ -329,11 +337,12 @@ def check_training(plan: TrainPlan) -> TrainingCheck:
         return TrainingCheck(forecast=None, missing=messages)
 
 
-def _forecast_runs(plans: Sequence[TrainPlan], *, as_json: bool) -> int:
+def _forecast_runs(plans: Sequence[TrainPlan], timing_command: str, *, as_json: bool) -> int:
     """Print how long a recipe's trainings are, or what is missing for them; return the exit code.
 
     Args:
         plans: The trainings of one recipe, one per seed.
+        timing_command: The command that measures some steps, for a recipe of unknown speed.
         as_json: Whether to print JSON instead of text.
 
     Returns:
@@ -351,7 +360,7 @@ def _forecast_runs(plans: Sequence[TrainPlan], *, as_json: bool) -> int:
         labels_and_values = forecast.lines()
         if forecast.seconds is None and uses_training_loop(plan.card):
             # The last line is on the time, which is unknown.
-            labels_and_values[-1][-1] += "; 'stsbench timing --recipe' measures some steps"
+            labels_and_values[-1][-1] += f"; '{timing_command}' measures some steps"
     else:
         values_by_key = summarise_plan(plan)
         labels_and_values = [[key, value] for key, value in values_by_key.items()]

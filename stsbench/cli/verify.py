@@ -139,7 +139,7 @@ def _file_to_json(file: VerifiedFile) -> dict[str, Any]:
     return row | {
         "verdict": file.standing,
         "problems": file.problems,
-        "not_verified": file.unknown,
+        "not_verified": file.unverified_reasons,
         "data_at_hand": file.data,
     }
 
@@ -160,7 +160,7 @@ def _print_verified(report: VerificationReport) -> None:
             failures.append(problem if has_path else f"{file.path}: {problem}")
     print_errors("failed", failures)
     files_by_reason = group_by(
-        report.files_with_standing("not verified"), lambda file: "; ".join(file.unknown)
+        report.files_with_standing("not verified"), lambda file: "; ".join(file.unverified_reasons)
     )
     for reason, files in files_by_reason.items():
         # An encoder's results lie in a folder with its name.

@@ -324,7 +324,7 @@ def check_sentences(sentences: object) -> None:
             raise EncoderError(f"encode takes sentences; number {index} is {format_repr(sentence)}")
 
 
-def valid_text(sentence: str) -> str:
+def replace_lone_surrogates(sentence: str) -> str:
     """Return a sentence as valid text for a tokenizer.
 
     Half a surrogate pair, as of an emoji that was cut in two, is replaced.
@@ -334,7 +334,7 @@ def valid_text(sentence: str) -> str:
     return sentence.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def layers_of(encoder: Encoder) -> list[Encoder]:
+def encoder_and_its_bases(encoder: Encoder) -> list[Encoder]:
     """Return an encoder, then its base, and so on down to the encoder that reads sentences."""
     layers = list[Encoder]()
     layer: Encoder | None = encoder
@@ -346,9 +346,8 @@ def layers_of(encoder: Encoder) -> list[Encoder]:
 
 def is_computed_here(encoder: Encoder) -> bool:
     """Return whether this machine computes an encoder's embeddings: no server, and no file."""
-    return not any(
-        isinstance(layer, ServedEncoder | FixedTextsEncoder) for layer in layers_of(encoder)
-    )
+    layers = encoder_and_its_bases(encoder)
+    return not any(isinstance(layer, ServedEncoder | FixedTextsEncoder) for layer in layers)
 
 
 def check_own_name(name: str, catalogue: Catalogue) -> None:

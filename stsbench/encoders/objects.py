@@ -17,7 +17,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError, look_up
 from stsbench.core.wording import format_repr
 from stsbench.encoders.base import Encoder, FloatArray
-from stsbench.encoders.engine.embed import as_array
+from stsbench.encoders.engine.embed import to_numeric_array
 from stsbench.encoders.load import load_named
 from stsbench.encoders.metadata import (
     can_encode,
@@ -25,7 +25,7 @@ from stsbench.encoders.metadata import (
     check_signature,
     is_encoder,
     is_name,
-    valid_text,
+    replace_lone_surrogates,
 )
 from stsbench.encoders.named import NamedEncoder, find_named
 from stsbench.encoders.pairs import ORDER_NOTES, Order, PairScorer
@@ -225,7 +225,7 @@ def _call_in_batches(encoder: FunctionEncoder, *columns: Sequence[str]) -> npt.N
     n = max(len(columns[0]), 1)
     size = encoder.batch_size or n
     parts = [
-        as_array(
+        to_numeric_array(
             encoder.function(*(list(column[start : start + size]) for column in columns)),
             encoder.name,
         )
@@ -252,7 +252,13 @@ def wrap_pair_scorer(
         model: Any = candidate
 
         def predict(first: Sequence[str], second: Sequence[str]) -> object:
-            pairs = list(zip(map(valid_text, first), map(valid_text, second), strict=True))
+            pairs = list(
+                zip(
+                    map(replace_lone_surrogates, first),
+                    map(replace_lone_surrogates, second),
+                    strict=True,
+                )
+            )
             return model.predict(pairs, show_progress_bar=False)
 
         function = FunctionScorer(
@@ -333,7 +339,7 @@ def _wrap_transformer(model: Any, tokenizer: Any) -> FunctionEncoder:  # noqa: A
 
     def encode(sentences: list[str]) -> object:
         batch = tokenizer(
-            [valid_text(sentence) for sentence in sentences],
+            [replace_lone_surrogates(sentence) for sentence in sentences],
             padding=True,
             truncation=True,
             max_length=max_length,
@@ -368,7 +374,7 @@ def _wrap_library_model(model: Any) -> FunctionEncoder:  # noqa: ANN401 - of a l
 
     def encode(sentences: list[str]) -> object:
         return model.encode(
-            [valid_text(sentence) for sentence in sentences], show_progress_bar=False
+            [replace_lone_surrogates(sentence) for sentence in sentences], show_progress_bar=False
         )
 
     encoder = FunctionEncoder(encode)

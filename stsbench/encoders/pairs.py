@@ -18,7 +18,7 @@ from stsbench.core.errors import EncoderError, translate_errors
 from stsbench.core.wording import PAIR_MARK
 from stsbench.encoders.base import Embeddings, FloatArray
 from stsbench.encoders.engine.drift import PROBE_SENTENCES
-from stsbench.encoders.engine.embed import as_array
+from stsbench.encoders.engine.embed import to_numeric_array
 from stsbench.encoders.metadata import check_sentences
 
 Order = Literal["given", "both"]
@@ -118,7 +118,7 @@ class PairScorer:
 
     def _read_scores(self, first: Sequence[str], second: Sequence[str]) -> npt.NDArray[np.float64]:
         """Return the scores of pairs (n,); EncoderError if they are not one number a pair."""
-        scores = as_array(self.score_pairs(first, second), self.name).astype(np.float64)
+        scores = to_numeric_array(self.score_pairs(first, second), self.name).astype(np.float64)
         message = f"'{self.name}' must return one score a pair"
         with translate_errors(message, EncoderError, ValueError):
             return scores.reshape(len(first))

@@ -26,7 +26,7 @@ from stsbench.core.cards import (
 from stsbench.core.errors import EncoderError, OutputError, translate_errors
 from stsbench.core.files import write_atomically
 from stsbench.core.toml import convert
-from stsbench.encoders.cached_files import BROKEN_JSON, decode_file
+from stsbench.encoders.cached_files import BROKEN_JSON, decode_json_file
 
 RUN_FILE = "run.json"
 """The record of a finished run, written last: a folder without it holds none."""
@@ -126,7 +126,7 @@ class TrainedRun(msgspec.Struct, frozen=True, kw_only=True):
         """
         path = folder / RUN_FILE
         wrong = "is not the record of a training run"
-        record = decode_file(path, dict[str, Any], wrong)
+        record = decode_json_file(path, dict[str, Any], wrong)
         with translate_errors(f"{path}: {wrong}", EncoderError, *BROKEN_JSON):
             return msgspec.convert({**record, "folder": folder, "record": record}, cls)
 
@@ -244,7 +244,7 @@ class TrainingStart(msgspec.Struct, frozen=True, kw_only=True):
         """
         path = folder / START_FILE
         try:
-            return decode_file(
+            return decode_json_file(
                 path, kind=cls, problem="is not the record of a run's start", error=OutputError
             )
         except OutputError:

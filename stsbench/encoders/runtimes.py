@@ -33,8 +33,8 @@ from stsbench.core.wording import as_one_line
 from stsbench.encoders.cached_files import is_sealed, sealed_folder
 from stsbench.encoders.network import (
     CODE_VERSION,
-    HEAD,
-    LAST,
+    HEAD_OUTPUT,
+    LAST_STATES,
     NamedArrays,
     Network,
     OpenedFile,
@@ -42,7 +42,7 @@ from stsbench.encoders.network import (
     output_name,
 )
 
-OLD_OUTPUT_NAMES = {LAST: "token_embeddings"}
+OLD_OUTPUT_NAMES = {LAST_STATES: "token_embeddings"}
 """The names of outputs in older exports."""
 
 
@@ -125,8 +125,8 @@ class RuntimeModel(torch.nn.Module):
             name: torch.from_numpy(arrays[file_name]) for name, file_name in self.file_names.items()
         }
         return BaseModelOutputWithPooling(
-            last_hidden_state=outputs[LAST],
-            pooler_output=outputs.get(HEAD),
+            last_hidden_state=outputs[LAST_STATES],
+            pooler_output=outputs.get(HEAD_OUTPUT),
             # The model counts the layers and names the file if a layer is missing from it.
             hidden_states=_StatesByLayer(self, outputs),
         )

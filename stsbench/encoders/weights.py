@@ -132,7 +132,7 @@ class Adapter:
             )
         return cls(folder)
 
-    def digests(self) -> dict[str, str]:
+    def file_hashes(self) -> dict[str, str]:
         """Return the sha256 of the files that can change an embedding, by name."""
         return {name: file_sha256(self.folder / name) for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)}
 

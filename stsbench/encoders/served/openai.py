@@ -30,8 +30,8 @@ from stsbench.encoders.base import (
     NonNegativeFloat,
     PositiveInt,
 )
-from stsbench.encoders.cached_files import read_record
-from stsbench.encoders.metadata import valid_text
+from stsbench.encoders.cached_files import read_json_record
+from stsbench.encoders.metadata import replace_lone_surrogates
 from stsbench.encoders.served.client import RequestSkipped, RequestTooLarge, ServerClient
 from stsbench.encoders.served.protocols import APIS, Answer
 from stsbench.encoders.served.requests import (
@@ -146,7 +146,7 @@ class OpenAIEncoder:
         that earlier answers named.
         """
         response = self.client.get(self.api.description_path)
-        earlier_report = read_record(self._report_path, ServerReport)
+        earlier_report = read_json_record(self._report_path, ServerReport)
         if response is None:
             return earlier_report
         description = self._find_description(response)
@@ -211,7 +211,7 @@ class OpenAIEncoder:
     @cached_property
     def _history(self) -> History:
         """The history in the file; a new one if there is no file."""
-        return read_record(self._history_path, History) or History()
+        return read_json_record(self._history_path, History) or History()
 
     def _write_history(self, history: History) -> None:
         """Replace the history, here and in its file."""
@@ -475,7 +475,7 @@ class OpenAIEncoder:
 
     def _wrap(self, sentences: Sequence[str]) -> list[str]:
         """Return the texts to send for sentences: with the prompt, and valid as UTF-8."""
-        return [valid_text(text) for text in self.prompt.wrap(sentences)]
+        return [replace_lone_surrogates(text) for text in self.prompt.wrap(sentences)]
 
     def request(self, texts: Sequence[str], stop: threading.Event) -> Answer:
         """Send one request and return its answer.
@@ -514,7 +514,7 @@ class OpenAIEncoder:
             )
         self._size = size
         report = ServerReport(self._report.description if self._report else {}, answer.model)
-        if read_record(self._report_path, ServerReport) != report:
+        if read_json_record(self._report_path, ServerReport) != report:
             write_atomically(self._report_path, msgspec.json.encode(report, order="sorted"))
         return answer
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from stsbench.core.errors import EncoderError, SourceError, translate_errors
 from stsbench.encoders.base import FloatArray
-from stsbench.encoders.cached_files import cached_digest
+from stsbench.encoders.cached_files import cached_file_sha256
 from stsbench.encoders.weights import read_tensors
 from stsbench.encoders.words.recurrent import (
     RELEASES,
@@ -76,7 +76,7 @@ def convert_infersent(
         word_size=shape[1],
         hidden=shape[0] // 4,
         vectors=vectors_file or RELEASES[version].vectors_file,
-        vectors_sha256=cached_digest(vectors_path) if vectors_path else "",
+        vectors_sha256=cached_file_sha256(vectors_path) if vectors_path else "",
     )
     network = fill_network(lambda: BiLstm(config.word_size, config.hidden), tensors, where=source)
     return write_word_folder(out, kind="infersent", config=config, tensors=network.state_dict())
@@ -216,7 +216,7 @@ def expand_vocabulary(
         EncoderError: The vocabularies share too few words.
     """
     path = find_vectors(vectors_file)
-    word_vectors = open_vectors(path, sha256=cached_digest(path), limit=limit)
+    word_vectors = open_vectors(path, sha256=cached_file_sha256(path), limit=limit)
     file_words = [word for block in read_blocks(path, limit) for word in block.words]
     rows_by_word = word_vectors.find_known(file_words)
     special_words = (encoder.config.unknown, encoder.config.eos)

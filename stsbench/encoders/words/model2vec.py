@@ -17,9 +17,9 @@ import numpy as np
 from stsbench.core.errors import CardError, EncoderError, translate_errors
 from stsbench.core.provenance import fingerprint
 from stsbench.encoders.base import FloatArray, IndexArray
-from stsbench.encoders.cached_files import cached_digest, read_json
+from stsbench.encoders.cached_files import cached_file_sha256, read_json
 from stsbench.encoders.checkpoint import locate_checkpoint
-from stsbench.encoders.metadata import valid_text
+from stsbench.encoders.metadata import replace_lone_surrogates
 
 CODE_VERSION = 1
 """To be raised with a change here that can change an embedding: stored ones are not reused then."""
@@ -84,7 +84,7 @@ class Model2VecEncoder:
         fields = {
             "kind": "model2vec",
             "code": CODE_VERSION,
-            "files": {name: cached_digest(self.folder / name) for name in FILES},
+            "files": {name: cached_file_sha256(self.folder / name) for name in FILES},
             "max_length": self.max_length,
             "normalise": self.normalise,
         }
@@ -137,7 +137,7 @@ class Model2VecEncoder:
         tokenizer = self._tokenizer
         unknown_id = self._unknown_id
         embeddings = np.zeros((len(sentences), vectors.shape[1]), dtype=np.float32)
-        texts = [valid_text(sentence) for sentence in sentences]
+        texts = [replace_lone_surrogates(sentence) for sentence in sentences]
         if self.max_length is not None:
             # As model2vec does: a text is cut at so many characters before it is tokenised.
             token_length = int(np.median([len(token) for token in tokenizer.get_vocab()]))

@@ -32,10 +32,10 @@ from stsbench.core.errors import (
     look_up,
     translate_errors,
 )
-from stsbench.encoders.accelerator import pick_device
+from stsbench.encoders.accelerator import resolve_device_name
 from stsbench.encoders.backends import check_device
 from stsbench.encoders.base import FloatArray, IndexArray
-from stsbench.encoders.cached_files import cached_digest
+from stsbench.encoders.cached_files import cached_file_sha256
 from stsbench.encoders.tokens import TokenIds, plan_batches
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
 from stsbench.encoders.words.words import (
@@ -326,7 +326,7 @@ class RecurrentEncoder(SavedWordEncoder):
         """The network, with its layers on the device; word tables stay in main memory."""
         weights_path = self.folder / WEIGHTS_FILE
         network = fill_network(self.make_network, self.tensors(), where=weights_path)
-        device = pick_device(self.device)
+        device = resolve_device_name(self.device)
         for layer in _device_layers(network):
             layer.to(device)
         return network
@@ -551,7 +551,7 @@ class InferSentEncoder(RecurrentEncoder):
                 hint="name the file by `params=vectors=FILE`",
             )
         self.vectors_path = find_vectors(vectors or self.config.vectors)
-        self.vectors_sha256 = cached_digest(self.vectors_path)
+        self.vectors_sha256 = cached_file_sha256(self.vectors_path)
         is_expected = self.vectors_sha256 == expected_sha256
         # Vectors that the user names are not compared.
         if expected_sha256 and not vectors and not is_expected:

@@ -35,7 +35,7 @@ from stsbench.core.files import (
 from stsbench.core.provenance import fingerprint
 from stsbench.core.wording import as_one_line
 from stsbench.encoders.base import FloatArray, IndexArray, PositiveInt
-from stsbench.encoders.cached_files import cached_digest, decode_file
+from stsbench.encoders.cached_files import cached_file_sha256, decode_json_file
 from stsbench.encoders.checkpoint import locate_checkpoint
 from stsbench.encoders.described import SAVED_FILE, write_saved
 from stsbench.encoders.metadata import check_sentences
@@ -152,7 +152,7 @@ class SavedWordEncoder:
                 raise EncoderError(
                     f"{self.folder}: no {file}; is it the folder of a saved encoder?"
                 )
-        self.config = decode_file(
+        self.config = decode_json_file(
             self.folder / CONFIG_FILE, self.CONFIG_TYPE, problem="cannot be read"
         )
         self.tokens = tokens
@@ -353,7 +353,7 @@ class WordsEncoder(BagEncoder):
         self.tokens = tokens
         self.limit = limit
         self.path = find_vectors(file)
-        self.sha256 = cached_digest(self.path)
+        self.sha256 = cached_file_sha256(self.path)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.core.errors import TrainingError
-from stsbench.encoders.cached_files import cached_digest
+from stsbench.encoders.cached_files import cached_file_sha256
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.words.recurrent import (
     RELEASES,
@@ -128,7 +128,7 @@ class InferSentTraining(StandaloneMethod):
             seed: The seed of the order of pairs; torch's, of the weights, is set already.
         """
         path = find_vectors(self.vectors)
-        digest = cached_digest(path)
+        digest = cached_file_sha256(path)
         rng = np.random.default_rng(seed)
         vectors = open_vectors(path, sha256=digest)
         pairs, n_classes = self._read(columns, vectors)
