@@ -37,15 +37,15 @@ def analyze_command(
     tasks: opt.OneTask = "stsb",
     protocol: opt.Protocol = None,
     split: opt.Split = None,
-    assign: opt.SetAnalysis,
+    assign: opt.AnalysisParameters,
     out: opt.AnalysisFiles,
     width: opt.FigureWidth = None,
     results: opt.ResultsFolder = Path("results"),
-    data: opt.Data = None,
-    store: opt.Store = None,
+    data: opt.DataFolder = None,
+    store: opt.StoreFolder = None,
     no_store: opt.NoStore = False,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> None:
     """Make a figure as in the papers, as numbers and as a picture.
@@ -57,6 +57,7 @@ def analyze_command(
     """
     from stsbench.analysis.context import ANALYSES, WRITERS, analyse, findings_json, make_analysis
 
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     typed = TypedOptions.from_context(context)
     if ANALYSES.load(what).reads_results:

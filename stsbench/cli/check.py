@@ -57,8 +57,8 @@ def check_command(
     junit: opt.Junit = None,
     github: opt.Github = False,
     summary: opt.Summary = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Check new scores against old ones, for CI.
@@ -80,9 +80,13 @@ def check_command(
         typed.forbid("without --rule statistical", "--looks", "--seed-deviation", "--margin")
 
     def run_check() -> CheckReport:
-        """Compare the new scores with the old or published ones, by the command's options."""
+        """Compare the new scores with the old or published ones, by the command's options.
+
+        ``new`` and ``against`` are the results folders or lock files to compare.
+        """
         # Cards are read here, so that an error about their folder gets into the report files.
         catalogue = opt.make_catalogue(cards)
+        # How far scores may fall, by class of difference.
         tolerances = parse_tolerances(tolerance)
         new_side = read_cells(new, encoder, tasks, catalogue)
         if is_published:
@@ -311,8 +315,8 @@ def lock_command(
     encoder: opt.OnlyEncoders,
     tasks: opt.OnlyTasks = None,
     strict: opt.Strict = False,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> None:
     """Write scores to a lock file for 'stsbench check'.

@@ -43,8 +43,8 @@ def compare_command(
     out: opt.TableFile = None,
     plot: opt.Plot = None,
     width: opt.FigureWidth = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> None:
     """Test which differences between encoders are significant.
@@ -59,6 +59,7 @@ def compare_command(
     from stsbench.boards.render.figures import WRITERS, draw_comparison, render_comparison
     from stsbench.boards.render.formats import TERMINAL
 
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     typed = TypedOptions.from_context(context)
     typed.forbid_beside("--json", "--format")

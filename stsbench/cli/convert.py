@@ -25,7 +25,7 @@ def convert_command(
     vectors: opt.Vectors = "",
     limit: opt.VectorLimit = None,
     text: opt.ActivationText = "wiki1m_head",
-    corpora: opt.Corpora = None,
+    corpora: opt.TextFolder = None,
 ) -> None:
     """Convert an encoder into a folder.
 

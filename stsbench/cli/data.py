@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def fetch_command(
     names: opt.NamesToFetch,
     *,
-    data: opt.Data = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    data: opt.DataFolder = None,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
 ) -> None:
     """Fetch data from the Hub before a run.
 
@@ -35,6 +35,7 @@ def fetch_command(
     from stsbench.data.task import expand_names
     from stsbench.data.task_names import find_ids, known_names
 
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     corpora = catalogue.corpora()
     for name in names:
@@ -97,9 +98,9 @@ def _fetch(name: str, data: Path | None, catalogue: Catalogue) -> str:
 def verify_command(
     *,
     names: opt.NamesToVerify,
-    data: opt.Data = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    data: opt.DataFolder = None,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Check data against the cards.
@@ -110,6 +111,7 @@ def verify_command(
     """
     from stsbench.data.task import expand_names, load_task
 
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     folder = find_data_folder(data)
     task_names = expand_names(names, catalogue) if names else _find_local_tasks(catalogue, folder)
@@ -219,8 +221,8 @@ def make_command(
     name: opt.CorpusToMake,
     *,
     corpora: opt.CorporaToFill = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
 ) -> None:
     """Make training text from published data.
 
@@ -230,10 +232,11 @@ def make_command(
     """
     from stsbench.data.corpora.making import DocumentTokenizer, make_corpus
 
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
 
-    # Called only for a corpus whose documents are cut by tokens.
     def open_tokenizer(model: str, revision: str) -> DocumentTokenizer:
+        """Return the tokenizer by which a corpus of long documents counts their tokens."""
         # Imports torch, which few corpora need.
         from stsbench.encoders.transformer.backbone import TokenCounter
 
@@ -270,10 +273,10 @@ def back_translate_command(
     batch_size: opt.TranslatedAtOnce = 32,
     limit: opt.SentenceLimit = None,
     device: opt.Device = "auto",
-    corpora: opt.Corpora = None,
-    data: opt.Data = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    corpora: opt.TextFolder = None,
+    data: opt.DataFolder = None,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
 ) -> None:
     """Translate sentences there and back, to train on the pairs.
 
@@ -283,6 +286,7 @@ def back_translate_command(
     """
     from stsbench.data.corpora.corpus import load_corpus
 
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     typed = TypedOptions.from_context(context)
     if mode == "greedy":

@@ -37,9 +37,9 @@ def doctor_command(
     context: opt.Context,
     *,
     hub: opt.TryHub = False,
-    data: opt.Data = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    data: opt.DataFolder = None,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Show what works on this machine, and what is missing.
@@ -48,6 +48,7 @@ def doctor_command(
 
     Example: stsbench doctor --data DIR
     """
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     TypedOptions.from_context(context).forbid_beside("--hub", "--data")
     report: dict[str, Any] = {

@@ -48,8 +48,8 @@ def export_command(
     tasks: opt.OnlyTasks = None,
     protocol: opt.OnlyProtocol = None,
     out: opt.ExportFile = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> None:
     """Write results for other tools.
@@ -58,6 +58,7 @@ def export_command(
 
     Example: stsbench export --format mteb --out mteb-files
     """
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     # The function that writes or prints results in this format.
     write = look_up("format", fmt, FORMATS)
@@ -79,8 +80,8 @@ def cite_command(
     encoder: opt.OnlyEncoders,
     tasks: opt.OnlyTasks = None,
     out: opt.TableFile = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
 ) -> None:
     """Print BibTeX for all that results rest on.
 
@@ -91,6 +92,7 @@ def cite_command(
     """
     from stsbench.boards.exports.bibtex import cite_results
 
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     selected = _select_results(results, encoder, tasks, catalogue)
     if not selected:
@@ -250,9 +252,9 @@ def texts_command(
     split: opt.Split = None,
     pairs: opt.WritesPairs = False,
     out: opt.TextsFile = None,
-    data: opt.Data = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    data: opt.DataFolder = None,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
 ) -> None:
     """Write the sentences of tasks, for other toolkits to embed.
 

@@ -41,11 +41,11 @@ def leaderboard_command(
     context: opt.Context,
     *,
     results: opt.OptionalResultsFolder = None,
-    table: opt.Table = None,
-    suite: opt.Suite = None,
+    table: opt.TableName = None,
+    suite: opt.SuiteName = None,
     protocol: opt.OnlyProtocol = None,
     output: opt.BoardFormat = "terminal",
-    show: opt.Show = None,
+    show: opt.ShownNumbers = None,
     exact: opt.ExactAverages = False,
     encoder: opt.OnlyEncoders,
     add: opt.AddedRows,
@@ -66,8 +66,8 @@ def leaderboard_command(
     max_lines: opt.MaxLines = None,
     out: opt.TableFile = None,
     width: opt.FigureWidth = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> None:
     """Print a table of results, or a paper's table.
@@ -85,6 +85,7 @@ def leaderboard_command(
     from stsbench.boards.tables.request import TableRequest, needs_own_results
     from stsbench.boards.tables.table import check_show
 
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     fmt = check_format(choose_format(output, out, as_json=as_json))
     numbers = check_show(show)

@@ -38,9 +38,9 @@ def lint_command(
     drop_unscored: opt.DropUnscored = False,
     language: opt.DataLanguages = "",
     output: opt.PlainFormat = "terminal",
-    data: opt.Data = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    data: opt.DataFolder = None,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Check data for copies, leaks, contradictions, damaged text.

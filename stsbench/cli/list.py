@@ -20,16 +20,17 @@ MAX_LISTED_LANGUAGES = 3
 
 def list_command(
     *,
-    kind: opt.Kind = "",
+    kind: opt.KindName = "",
     language: opt.Language = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> None:
     """List tasks, encoders, recipes, tables and more.
 
     Example: stsbench list encoders --language de
     """
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     if language is not None and kind not in ("tasks", "encoders"):
         raise StsbenchError(

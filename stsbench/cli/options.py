@@ -48,9 +48,8 @@ def complete_names(*kinds: str) -> Callable[[str], Iterator[str]]:
 def list_names(kind: str) -> Iterable[str]:
     """Return the names of one kind.
 
-    Args:
-        kind: "suites", "tables" or "analyses", or the name of a folder of cards: "tasks",
-            "baselines" for encoders, "trainers" for recipes.
+    They are "suites", "tables", "analyses", and the folders of cards: "tasks", "baselines" of
+    encoders, "trainers" of recipes.
     """
     if kind == "tables":
         from stsbench.boards.published.rows import list_tables
@@ -61,7 +60,6 @@ def list_names(kind: str) -> Iterable[str]:
 
         return ANALYSES.names()
     catalogue = make_catalogue()
-    # Of cards only the names of their files are read.
     return catalogue.suites() if kind == "suites" else catalogue.paths(kind)
 
 
@@ -211,7 +209,7 @@ TasksToScore = Annotated[
 ]
 OnlyTasks = Annotated[str | None, _option("Only these tasks and suites.", "--tasks -t", task_names)]
 OneTask = Annotated[str, _option("The task whose sentences to use.", "--tasks -t", task_names)]
-Suite = Annotated[
+SuiteName = Annotated[
     str | None,
     _option(
         "The suite whose results to show; default one that there are results of.",
@@ -233,10 +231,10 @@ EvaluationSeeds = Annotated[str, _option("Evaluation seeds, comma list.")]
 ResultNames = Annotated[
     list[str], _names("The names of the encoders in results, one per encoder.", "--name")
 ]
-SetEncoder = Annotated[
+EncoderParameters = Annotated[
     list[str], _many("Replace a parameter of the encoder, e.g. dtype=bfloat16.", "--set")
 ]
-SetAnalysis = Annotated[
+AnalysisParameters = Annotated[
     list[str], _many("Replace a parameter of the analysis, e.g. k=10; may be repeated.", "--set")
 ]
 Variants = Annotated[
@@ -283,7 +281,7 @@ RecipeSeeds = Annotated[
 AblationSeeds = Annotated[
     str, _option("Training seeds, comma list; default each recipe's, with --small only its first.")
 ]
-SetRecipe = Annotated[
+RecipeValues = Annotated[
     list[str], _many("Replace a value of the recipe, e.g. temperature=0.1.", "--set")
 ]
 BaseModel = Annotated[str, _option("Start from this checkpoint (folder, Hub id or encoder).")]
@@ -300,8 +298,8 @@ TimedSteps = Annotated[
 ]
 
 # Folders.
-Data = Annotated[Path | None, _folder("Folder of evaluation data; default STSBENCH_DATA.")]
-Corpora = Annotated[Path | None, _folder("Folder of training text; default STSBENCH_CORPORA.")]
+DataFolder = Annotated[Path | None, _folder("Folder of evaluation data; default STSBENCH_DATA.")]
+TextFolder = Annotated[Path | None, _folder("Folder of training text; default STSBENCH_CORPORA.")]
 CorporaToFill = Annotated[Path | None, _folder("Folder to write into; default STSBENCH_CORPORA.")]
 ResultsFolder = Annotated[Path, _folder("Results folder.")]
 OptionalResultsFolder = Annotated[Path | None, _folder("Results folder; default 'results'.")]
@@ -312,12 +310,12 @@ PackedFolder = Annotated[Path, _output("Folder to write to.", "--out")]
 MtebFolder = Annotated[
     Path | None, _folder("Folder of MTEB's result files, to show as imported rows.")
 ]
-Store = Annotated[Path | None, _folder("Folder of stored embeddings.")]
+StoreFolder = Annotated[Path | None, _folder("Folder of stored embeddings.")]
 NoStore = Annotated[bool, _folder("Keep embeddings in memory only.", "--no-store")]
-Cards = Annotated[
+CardFolders = Annotated[
     list[Path], _many("Folder with your own cards; may be repeated.", "--cards", panel=FOLDERS)
 ]
-Config = Annotated[
+DefaultsFile = Annotated[
     Path | None,
     _folder(
         "Settings file; default stsbench.toml in the current folder or above.",
@@ -405,7 +403,7 @@ Independent = Annotated[
 ]
 
 # Boards.
-Table = Annotated[
+TableName = Annotated[
     str | None,
     _option(
         "A table of a paper or of stsbench, or your own TOML file.",
@@ -413,7 +411,7 @@ Table = Annotated[
         complete=complete_names("tables"),
     ),
 ]
-Show = Annotated[
+ShownNumbers = Annotated[
     str | None,
     _option("published, measured, difference, both, or merged (measured if it exists)."),
 ]
@@ -560,7 +558,9 @@ CurvePlot = Annotated[
 ]
 
 # Cards and data.
-Kind = Annotated[str, _argument("tasks, encoders, recipes, suites, corpora, tables or protocols")]
+KindName = Annotated[
+    str, _argument("tasks, encoders, recipes, suites, corpora, tables or protocols")
+]
 Language = Annotated[str | None, _option("Only what is in this language, by its code: en, de, zh.")]
 AnyName = Annotated[
     str, _argument("A task, suite, encoder, recipe, corpus, table, run or protocol.", all_names)

@@ -60,10 +60,10 @@ def overlap_command(
     tasks: opt.OnlyTasks = None,
     near: opt.MinSimilarity = None,
     out: opt.OverlapFile = None,
-    corpora: opt.Corpora = None,
-    data: opt.Data = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    corpora: opt.TextFolder = None,
+    data: opt.DataFolder = None,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> None:
     """Find test sentences in training text.
@@ -76,6 +76,7 @@ def overlap_command(
     """
     from stsbench.data.corpora.overlap import load_searched_text
 
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     if not corpora_named:
         TypedOptions.from_context(context).forbid("without a CORPUS", "--near", "--corpora")

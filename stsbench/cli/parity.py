@@ -39,11 +39,11 @@ def parity_command(
     protocol: opt.Protocols = None,
     split: opt.Split = None,
     margin: opt.Margin = 0.5,
-    data: opt.Data = None,
-    store: opt.Store = None,
+    data: opt.DataFolder = None,
+    store: opt.StoreFolder = None,
     no_store: opt.NoStore = False,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Test whether two encoders are the same.
@@ -56,6 +56,7 @@ def parity_command(
     from stsbench.bench.plan import RunPlan
     from stsbench.significance.parity import UNKNOWN
 
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     store_folder = resolve_store(store, no_store=no_store)
     specs = [resolve_spec(name, catalogue) for name in (first, second)]

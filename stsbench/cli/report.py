@@ -40,11 +40,11 @@ def report_command(
     title: opt.Title = "Sentence encoders",
     out: opt.ReportFile = Path("report.html"),
     results: opt.ResultsFolder = Path("results"),
-    data: opt.Data = None,
-    store: opt.Store = None,
+    data: opt.DataFolder = None,
+    store: opt.StoreFolder = None,
     no_store: opt.NoStore = False,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
 ) -> None:
     """Put results, comparisons and figures into one HTML page.
 
@@ -61,6 +61,7 @@ def report_command(
     from stsbench.analysis.report import ReportParts, report_html
     from stsbench.significance.comparison import TestSettings, compare
 
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     analyses = {name: make_analysis(name, parameters={}) for name in split_names(figures)}
     store_folder = resolve_store(store, no_store=no_store)

@@ -48,16 +48,16 @@ def reproduce_command(
     small: opt.SmallRecipes = False,
     base: opt.BaseModel = "",
     seeds: opt.AblationSeeds = "",
-    assign: opt.SetRecipe,
+    assign: opt.RecipeValues,
     results: opt.ResultsFolder = Path("results"),
-    corpora: opt.Corpora = None,
-    data: opt.Data = None,
+    corpora: opt.TextFolder = None,
+    data: opt.DataFolder = None,
     device: opt.Device = "auto",
     deterministic: opt.Deterministic = False,
     dry_run: opt.DryTraining = False,
     out: opt.TableFile = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Train the rows of a paper's table or figure.
@@ -70,6 +70,7 @@ def reproduce_command(
     from stsbench.studies.reproduction import Reproduction, load_ablation
     from stsbench.studies.trials import TrialEnvironment
 
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     TypedOptions.from_context(context).forbid_beside("--dry-run", "--out")
     ablation = load_ablation(table, catalogue, small=small)

@@ -21,8 +21,8 @@ def update_command(
     *,
     results: opt.VerifiedResults = Path("results"),
     lock: opt.LockToUpdate = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Compute the intervals of stored results anew.
@@ -34,6 +34,7 @@ def update_command(
     """
     from stsbench.check.update import update_intervals
 
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     with show_count("results done") as progress:
         update = update_intervals(results, catalogue, lock, progress)
@@ -120,7 +121,7 @@ def pack_command(
     *,
     results: opt.VerifiedResults = Path("results"),
     out: opt.PackedFolder,
-    _config: opt.Config = None,
+    _config: opt.DefaultsFile = None,
     as_json: opt.AsJson = False,
 ) -> int:
     """Write the per-item columns of results without gold scores.
@@ -141,9 +142,9 @@ def unpack_command(
     *,
     packed: opt.PackedArgument,
     results: opt.ResultsFolder = Path("results"),
-    data: opt.Data = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    data: opt.DataFolder = None,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Complete packed per-item columns by the data.
@@ -156,6 +157,7 @@ def unpack_command(
     from stsbench.check.sharing import unpack_columns
     from stsbench.cli.verify import make_data_reader
 
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     read_data = make_data_reader(catalogue, data)
     with show_count("results done") as progress:

@@ -47,17 +47,17 @@ def run_command(
     protocol: opt.Protocols = None,
     split: opt.Split = None,
     seeds: opt.EvaluationSeeds = "0",
-    assign: opt.SetEncoder,
+    assign: opt.EncoderParameters,
     names: opt.ResultNames,
     variants: opt.Variants,
     plot: opt.Plot = None,
     width: opt.FigureWidth = None,
     clean: opt.CleanScores,
     near: opt.MinSimilarity = None,
-    corpora: opt.Corpora = None,
-    data: opt.Data = None,
+    corpora: opt.TextFolder = None,
+    data: opt.DataFolder = None,
     results: opt.ResultsFolder = Path("results"),
-    store: opt.Store = None,
+    store: opt.StoreFolder = None,
     no_store: opt.NoStore = False,
     fresh: opt.Fresh = False,
     on: opt.ScoringExecutor = "local",
@@ -67,8 +67,8 @@ def run_command(
     dry_run: opt.DryRun = False,
     verbose: opt.Verbose = False,
     bare: opt.BareScore = False,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Score encoders on tasks.
@@ -89,6 +89,7 @@ def run_command(
     from stsbench.encoders.accelerator import resolve_devices
     from stsbench.encoders.backends import check_device
 
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     typed = TypedOptions.from_context(context)
     # A typed executor replaces the devices of the project's file.

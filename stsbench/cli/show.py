@@ -45,8 +45,8 @@ def show_command(
     *,
     curve: opt.CurvePlot = None,
     width: opt.FigureWidth = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> None:
     """Describe a task, an encoder, a recipe or another name.
@@ -55,6 +55,7 @@ def show_command(
 
     Example: stsbench show sup-simcse-bert-base
     """
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     typed = TypedOptions.from_context(context)
     typed.forbid_beside("--curve", "--json")

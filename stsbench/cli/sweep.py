@@ -42,8 +42,8 @@ def sweep_command(
     *,
     base: opt.BaseModel = "",
     text: opt.TrainingText = None,
-    corpora: opt.Corpora = None,
-    data: opt.Data = None,
+    corpora: opt.TextFolder = None,
+    data: opt.DataFolder = None,
     out: opt.SweepFolder = None,
     on: opt.TrainingLauncher = "local",
     cores: opt.Cores = 1,
@@ -52,8 +52,8 @@ def sweep_command(
     plot: opt.Plot = None,
     width: opt.FigureWidth = None,
     dry_run: opt.DryTraining = False,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Train with several values of a recipe and keep the best.
@@ -67,6 +67,7 @@ def sweep_command(
     from stsbench.studies.sweep import Sweep, SweepState
     from stsbench.studies.trials import TrialEnvironment
 
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     typed = TypedOptions.from_context(context)
     typed.forbid_beside("--dry-run", "--plot", "--checkpoint-seconds")

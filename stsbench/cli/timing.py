@@ -49,7 +49,7 @@ def timing_command(
     *,
     encoder: opt.Encoders,
     recipe: opt.TimedRecipes,
-    assign: opt.SetEncoder,
+    assign: opt.EncoderParameters,
     base: opt.BaseModel = "",
     task: opt.OneTask = "stsb",
     split: opt.TimedSplit = "test",
@@ -57,11 +57,11 @@ def timing_command(
     rounds: opt.Rounds = 3,
     steps: opt.TimedSteps = None,
     device: opt.Device = "auto",
-    data: opt.Data = None,
+    data: opt.DataFolder = None,
     output: opt.PlainFormat = "terminal",
     out: opt.TableFile = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
 ) -> None:
     """Time training and inference on this machine.
 
@@ -74,6 +74,7 @@ def timing_command(
     from stsbench.data.task import load_task
     from stsbench.encoders.metadata import read_metadata
 
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     _check_options(context, encoder, recipe, output)
     params = parse_assignments(assign)
@@ -321,8 +322,7 @@ def _time_training(plan: TrainPlan, max_steps: int | None) -> TimedTraining:
         seconds_per_call = sum(validation_seconds) / max(len(validation_seconds), 1)
         seconds_of_validations = seconds_per_call * len(encoders) * trainer.n_validations
         seconds = seconds_per_step * total_steps + seconds_of_validations
-    # The trained model may pool token embeddings in another way for validations, which select
-    # weights, than for tests. The time of embedding is measured with the latter.
+    # The trained model may pool token embeddings otherwise for validations than for tests.
     student = trainer.learner.student
     student.validation_pooling = student.test_pooling
     row = {

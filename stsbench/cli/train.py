@@ -52,11 +52,11 @@ def train_command(
     recipe: opt.Recipe,
     *,
     seeds: opt.RecipeSeeds = "",
-    assign: opt.SetRecipe,
+    assign: opt.RecipeValues,
     base: opt.BaseModel = "",
     text: opt.TrainingText = None,
-    corpora: opt.Corpora = None,
-    data: opt.Data = None,
+    corpora: opt.TextFolder = None,
+    data: opt.DataFolder = None,
     name: opt.RunName = "",
     out: opt.RunsFolder = None,
     fresh: opt.FreshTraining = False,
@@ -70,8 +70,8 @@ def train_command(
     on: opt.TrainingLauncher = "local",
     devices: opt.Devices = None,
     workers: opt.Workers = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Train an encoder by a recipe.
@@ -84,6 +84,7 @@ def train_command(
     """
     from stsbench.recipes.train_plan import plan_training
 
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     _check_options(context, on)
     if not dry_run:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def verify_command(
     *,
     results: opt.VerifiedResults = Path("results"),
-    data: opt.Data = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    data: opt.DataFolder = None,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Recompute every score from its items.
@@ -37,6 +37,7 @@ def verify_command(
     """
     from stsbench.check.verify import verify
 
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     read_data = make_data_reader(catalogue, data)
     with show_count("results verified") as progress:
