@@ -93,7 +93,7 @@ def read_results(
     # Raises an error that lists the two choices for any other value.
     look_up("on_error", on_error, {"raise": None, "skip": None})
     result_folder = read_folder(Path(folder))
-    # Recomputes each score from its per-item columns. ``results`` are those that agree.
+    # Recomputes each score from its per-item columns. ``results`` are all without a wrong score.
     believed = believe(result_folder.results, catalogue=catalogue or Catalogue())
     problems = [*result_folder.problems, *believed.problems]
     if problems and on_error == "raise":

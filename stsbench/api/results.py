@@ -176,6 +176,7 @@ def _mean_columns(parts: Sequence[ComparedPart], catalogue: Catalogue) -> Iterat
             if suite.average and len(suite.tasks) > 1:
                 suite_parts = [part_by_task[task] for task in suite.tasks]
                 yield GridColumn(f"mean of {suite.name}", suite_parts)
+        # Protocols of one name may differ in other fields.
         n_protocols = len({part.protocol for part in group})
         if not suites and len(group) > 1 and n_protocols == 1:
             # The name of the protocol distinguishes this mean from those over other tasks.
@@ -508,7 +509,6 @@ class Results(Sequence[Result]):
             notes = [repr(self)[1:-1], *map(str, self.failures)]
             return render_grid(columns=[], encoder_groups=[], notes=notes)
         notes = ["scores are times 100, with their 95% intervals below"]
-        # Only the first encoders have a row, because the intervals of more take long.
         n_hidden = len(self.runs) - MAX_ROWS
         if n_hidden > 0:
             notes.append(f"and {format_count(n_hidden, 'encoder')} more")
@@ -530,7 +530,6 @@ class Results(Sequence[Result]):
 
         rows = []
         for result in self:
-            # Fields of a Result; the columns that are none are filled below.
             row = {column: getattr(result, column, None) for column in FRAME_COLUMNS}
             row["protocol"] = result.protocol["name"]
             row["low"], row["high"] = result.interval
@@ -538,7 +537,7 @@ class Results(Sequence[Result]):
             if scores:
                 row |= result.scores
             rows.append(row)
-        # Without any row, the columns have to be named. Else the rows name them.
+        # Rows name their columns; without any row they have to be named.
         columns = None if self else FRAME_COLUMNS
         return pd.DataFrame(rows, columns=columns)
 

@@ -173,16 +173,16 @@ def make_requested_tables(
     shown_ids |= {id(result) for added_row in added for result in added_row.results}
     all_results = encoders_of_folder.result_folder.all_results
     results = [result for result in all_results if id(result) in shown_ids]
-    request = replace(request, results=results, added=added, reference=reference)
+    full_request = replace(request, results=results, added=added, reference=reference)
     further_suite = ""
     if table is not None:
-        table_set = request.make_table(table)
+        table_set = full_request.make_table(table)
     else:
-        shown_suite = suite or request.guess_suite() or DEFAULT_SUITE
-        table_set = request.make_boards(shown_suite)
+        shown_suite = suite or full_request.guess_suite() or DEFAULT_SUITE
+        table_set = full_request.make_boards(shown_suite)
         if suite is None:
             # A comma list of the tasks that are in no suite and not on these boards; else empty.
-            further_suite = request.own_tasks_beside(shown_suite)
+            further_suite = full_request.own_tasks_beside(shown_suite)
     tables = table_set.tables
     if rows_only and added:
         tables = list(map(_keep_added_rows, tables))
@@ -370,6 +370,7 @@ def _read_compared(
 
 def _check_has_results(folder: str) -> None:
     """Raise OutputError if a folder holds a trained encoder, not the results of one."""
+    # RUN_FILE is the record that training writes beside a trained encoder.
     if (Path(folder) / RUN_FILE).is_file() and not read_folder(Path(folder)).all_results:
         raise OutputError(
             f"'{folder}' holds a trained encoder and no results",

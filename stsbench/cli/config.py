@@ -157,6 +157,7 @@ def format_settings(plan: RunPlan) -> str:
     """
     folder = plan.results_folder.resolve()
     settings: Mapping[str, object] = {
+        # Paths relative to the folder, other names without secrets.
         "encoders": [_portable_spec(spec, folder) for spec in plan.encoders],
         "names": list(plan.names.values()),
         "tasks": split_names(str(plan.tasks)),

@@ -194,6 +194,7 @@ def _verify_split(task: Task, split: str) -> dict[str, Any]:
         return {**row, "verdict": describe_error_line(error)}
     items = loaded.split
     gold_mean = f"{np.mean(items.gold):.6f}" if isinstance(items, PairSplit) else ""
+    # Counts, characters, means or hashes that are not those of the card, one sentence each.
     differences_from_card = "; ".join(loaded.differences)
     return {
         **row,

@@ -75,7 +75,8 @@ Records = Iterator[dict[str, str]]
 
 
 def _list_tasks(catalogue: Catalogue) -> Records:
-    """Yield a record per task, with the number of items of its scored split if it is known."""
+    """Yield a record per task; ``n`` is the number of items that are scored, empty if unknown."""
+    # The file of each card, by its id.
     for name in catalogue.paths("tasks"):
         card = catalogue.task(name)
         # A card has a key for each source of its data.
@@ -91,7 +92,10 @@ def _list_tasks(catalogue: Catalogue) -> Records:
 
 
 def _list_encoders(catalogue: Catalogue) -> Records:
-    """Yield a record per encoder; its size is its number of parameters."""
+    """Yield a record per encoder; ``size`` is its number of parameters, such as 22M.
+
+    ``backbone`` is the model that it is built on.
+    """
     from stsbench.boards.published.encoder_facts import count_parameters, format_parameters
 
     for name in catalogue.paths("baselines"):

@@ -330,7 +330,10 @@ def _count_shared(task: str, keys: _TestKeys, other_task: str, other_keys: _Test
         other_keys: The keys of the other test's sentences.
 
     Returns:
-        The cells of a row, with the keys of ``SHARED_COLUMNS``. All counts are of the first test.
+        Counts of the first test by column: of its distinct ``sentences``, of those that the other
+        test (``in``) has too (``shared``, ``percent``), of its ``items`` (pairs or sentences), of
+        items with a shared sentence (``held``), and of pairs that are one item of the other test
+        too (``pairs``).
     """
     shared = keys.sentences & other_keys.sentences
     return {
@@ -340,8 +343,6 @@ def _count_shared(task: str, keys: _TestKeys, other_task: str, other_keys: _Test
         "shared": len(shared),
         "percent": round(100 * len(shared) / len(keys.sentences), 1),
         "items": len(keys.items),
-        # The items with at least one shared sentence.
         "held": sum(not shared.isdisjoint(item) for item in keys.items),
-        # The items whose two sentences are also one item of the other test.
         "pairs": sum(frozenset(item) in other_keys.pairs for item in keys.items),
     }

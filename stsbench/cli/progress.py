@@ -152,7 +152,9 @@ class RunProgress:
         """Show how far a run is: on a terminal by bars, elsewhere by a line from time to time.
 
         There is a bar for the whole run, and one for the current job of each worker. A worker is a
-        process that carries out jobs; a job embeds sentences or scores cells.
+        process that carries out jobs; a job embeds sentences or scores cells. A cell is one score:
+        an encoder on a task, by a protocol, with a seed. ``self.known_cells`` is the number of
+        those whose results existed before the run.
 
         Args:
             tracker: Measures the run: its scored, running and failed cells, its current jobs, its
@@ -297,7 +299,7 @@ class RunProgress:
     def report_tasks_without_data(self) -> None:
         """Print in one line all tasks without data but the first, and empty their list.
 
-        The first was printed when it failed.
+        ``self.tasks_without_data`` lists them. The first was printed when it failed.
         """
         if further_tasks := self.tasks_without_data[1:]:
             print_error(

@@ -305,7 +305,8 @@ def _trained_fields(run: TrainedRun) -> CardFields:
 
     Args:
         run: The run. ``overlap`` says for each test what the training text holds of it: "text" for
-            its sentences, "gold" for their gold scores too.
+            its sentences, "gold" for their gold scores too. ``chosen`` is the validation whose
+            weights were kept.
 
     Returns:
         ``folder``; ``score``, the development score times 100 of the kept weights, None if no

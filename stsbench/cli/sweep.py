@@ -169,7 +169,9 @@ def _print_sweep(state: SweepState) -> None:
     print_rows([*keys, *number_heads, ""], cells, number_columns=number_columns, omit_empty=True)
     for row in state.winners():
         setting = _describe_setting(row, state)
-        print_text(f"best of {row.setting.recipe}: {setting}; its card: {_card_path(state, row)}")
+        print_text(
+            f"best of {row.setting.recipe}: {setting}; its card: {_winner_card_path(state, row)}"
+        )
         print_text(f"score it: stsbench run {row.encoder}")
     _print_close_second(rows)
     print_text(f"all trials: {state.sweep.folder / 'trials.csv'}")
@@ -232,7 +234,7 @@ def _print_close_second(rows: Sequence[SweepRow]) -> None:
         )
 
 
-def _card_path(state: SweepState, row: SweepRow) -> Path:
+def _winner_card_path(state: SweepState, row: SweepRow) -> Path:
     """Return the path of a winner's card."""
     from stsbench.studies.sweep import winner_card
 
@@ -278,7 +280,7 @@ def _write_files(state: SweepState) -> None:
     write_records(state.sweep.folder / "trials.csv", records, heads)
     for row in state.winners():
         _, card_values = winner_card(state.sweep, row)
-        write_or_print(toml_tables(card_values), _card_path(state, row), silent=True)
+        write_or_print(toml_tables(card_values), _winner_card_path(state, row), silent=True)
 
 
 def _sweep_to_json(state: SweepState) -> dict[str, Any]:
@@ -307,7 +309,11 @@ def _sweep_to_json(state: SweepState) -> dict[str, Any]:
             }
         )
     winners = [
-        {"recipe": row.setting.recipe, "encoder": row.encoder, "card": str(_card_path(state, row))}
+        {
+            "recipe": row.setting.recipe,
+            "encoder": row.encoder,
+            "card": str(_winner_card_path(state, row)),
+        }
         for row in state.winners()
     ]
     return {"sweep": state.sweep.card.name, "trials": settings, "winners": winners}

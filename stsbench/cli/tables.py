@@ -297,6 +297,7 @@ def _widen_columns(
     spare = max_width - _min_table_width(columns, NARROW_GAP, break_words=break_words)
     while spare > 0:
         too_narrow = [index for index, column in enumerate(columns) if widths[index] < column.width]
+        # At most as many columns as there are spare characters.
         widened = too_narrow[:spare]
         if not widened:
             break

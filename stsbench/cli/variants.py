@@ -221,7 +221,8 @@ def _make_rows(results_by_variant: Mapping[str, Sequence[Sequence[Result]]]) -> 
     # compute_differences_from needs the variant to compare with as the first.
     largest_first = {largest: results_by_variant[largest], **results_by_variant}
     for variant, difference in compute_differences_from(largest, largest_first).items():
-        change = ScoreChange(difference.difference, *difference.interval())
+        low, high = difference.interval()
+        change = ScoreChange(difference.difference, low, high)
         rows[variant] = rows[variant]._replace(change=change)
     type_order = list(EMBEDDING_TYPES)
     return sorted(

@@ -134,6 +134,7 @@ def _column_to_numpy(column: pyarrow.Array) -> npt.NDArray[Any]:
     """
     from pyarrow import types
 
+    # Booleans are stored as bits, which NumPy cannot read.
     if types.is_boolean(column.type):
         return np.from_dlpack(column.cast("uint8")).astype(bool)
     if types.is_integer(column.type) or types.is_floating(column.type):
@@ -446,14 +447,11 @@ def _is_recorded_as_current(result: Result) -> bool:
 
 
 def _unclear_cell_problem(states: Sequence[Result]) -> Problem:
-    """Describe a cell with several results, none of which is recorded as the current one.
+    """Return the problem of a cell with several results, none of which is recorded as current.
 
     Args:
         states: The results of one encoder, task, protocol and seed, two or more. They differ in
             the state of the encoder: its weights, settings or package versions.
-
-    Returns:
-        The problem: the path of the first result, and a message that names all files.
     """
     first = states[0]
     first_path = first.path or Path()
