@@ -44,11 +44,11 @@ from stsbench.encoders.fitted import (
     FittedEncoder,
     PostProcessed,
     VariantEncoder,
-    digest_texts,
     find_variant,
-    read_fitting_texts_name,
+    name_of_fitting_texts,
+    texts_sha256,
 )
-from stsbench.encoders.metadata import check_encoder, is_computed_here, read_notes
+from stsbench.encoders.metadata import check_encoder, is_computed_on_this_machine, read_notes
 from stsbench.encoders.named import NamedEncoder
 from stsbench.encoders.pairs import PairScorer
 from stsbench.encoders.similarity_file import SimilarityFile
@@ -90,7 +90,9 @@ def open_store(
         encoder_folder = root / folder_name
     # The monitor checks. A server's embeddings do not depend on this machine, and are paid for:
     # they are never archived, so they have none.
-    monitor = DriftMonitor(encoder_folder, encoder) if is_computed_here(encoder) else None
+    monitor = (
+        DriftMonitor(encoder_folder, encoder) if is_computed_on_this_machine(encoder) else None
+    )
     if monitor is not None and not read_only and not checked:
         monitor.check()
     return EmbeddingStore(encoder_folder, monitor, read_only=read_only)
@@ -205,7 +207,7 @@ def load_fitting_texts(
                 on_failure(task.name, error)
                 continue
             sentence_keys = set(map(text_key, sentences))
-            digest = digest_texts(sentences)
+            digest = texts_sha256(sentences)
         has_task_sentences = not sentence_keys.isdisjoint(map(text_key, task.texts()))
         texts_by_task[task.name] = FittingTexts(
             sentences=sentences, digest=digest, has_task_sentences=has_task_sentences
@@ -378,7 +380,7 @@ class TaskEmbedder:
             encoder: The encoder, which names the texts.
             shared_state: Holds the texts that the last encoder was fitted on; it is updated.
         """
-        texts_name = read_fitting_texts_name(encoder)
+        texts_name = name_of_fitting_texts(encoder)
         texts_key = (texts_name, *self.tasks)
         if shared_state.fitting_texts_key != texts_key:
             shared_state.fitting_texts = load_fitting_texts(
@@ -661,7 +663,9 @@ class TaskEmbedder:
         encoder = self.encoder.encoder
         environment = read_environment(encoder)
         code = short_json_hash(environment["code"]) if "code" in environment else ""
-        environment_digest = short_json_hash(environment) if is_computed_here(encoder) else ""
+        environment_digest = (
+            short_json_hash(environment) if is_computed_on_this_machine(encoder) else ""
+        )
         return Origin(environment=environment_digest, code=code)
 
     def origin(self, task: PlannedTask) -> Origin | None:
@@ -737,7 +741,7 @@ class TaskEmbedder:
         if not self._texts_by_task:
             return read_notes(self.encoder.encoder)
         n_sentences = len(self._texts_by_task[task.name].sentences)
-        texts_name = strip_folders(read_fitting_texts_name(self.encoder.encoder))
+        texts_name = strip_folders(name_of_fitting_texts(self.encoder.encoder))
         fitted_note = f"fitted on {n_sentences} sentences ({texts_name})"
         return [fitted_note, *read_notes(self._fit(task))]
 

@@ -88,7 +88,7 @@ class FallTest(NamedTuple):
 
         Returns:
             The fall, on the scale of scores (not in points); None if there is no test, or if the
-            fall would be more than ``MAX_CORRELATION_DIFFERENCE``, by which no two scores can differ.
+            fall would be more than ``MAX_CORRELATION_DIFFERENCE``, by which no scores can differ.
         """
         if self.estimate is None:
             return None
