@@ -19,7 +19,7 @@ from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
 from stsbench.encoders.backends import Int8Backend
 from stsbench.encoders.base import Encoder
-from stsbench.encoders.cached_files import read_record
+from stsbench.encoders.cached_files import read_json_record
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.named import NamedEncoder
 from stsbench.encoders.transformer.encoder import TransformerEncoder
@@ -28,7 +28,8 @@ from stsbench.numbers.dependence import read_sentence_ids, sentence_columns
 from stsbench.numbers.similarity import paired_cosine
 from stsbench.numbers.statistics import Float64Array, weigh_subsets
 from stsbench.significance.differences import ScoreSample
-from stsbench.significance.items import TaskItems, estimate_mean_difference
+from stsbench.significance.items import TaskItems
+from stsbench.significance.means import estimate_mean_difference
 from stsbench.significance.paired import PairedCorrelation
 
 TASK = "stsb"
@@ -70,7 +71,7 @@ def report_int8_cost(
     # Poolings and prompts share the file of a model, not its cost.
     digest = hashlib.sha256((encoder_identity(base) or "").encode()).hexdigest()[:16]
     path = backend.exported / f"cost-{digest}.json"
-    cost = read_record(path, Int8Cost)
+    cost = read_json_record(path, Int8Cost)
     if cost is None:
         pairs = _load_pairs(plan)
         if pairs is None:

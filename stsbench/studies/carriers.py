@@ -16,7 +16,7 @@ from stsbench.bench.ray_cluster import (
     WAIT_SECONDS,
     Reference,
     WorkerLost,
-    catch_errors,
+    call_or_return_error,
     connect_ray,
     fetch_result,
     starts_own_ray,
@@ -292,7 +292,7 @@ def _score_on_worker(
     """
     with chdir(folder):
         (current_trial,) = plan_trials(trial.plans)
-        return catch_errors(
+        return call_or_return_error(
             partial(score_trial, sweep, current_trial, halving_study, TrialCallbacks())
         )
 

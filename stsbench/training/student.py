@@ -21,8 +21,8 @@ from stsbench.encoders.engine.embed import embed_all
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.transformer.backbone import Backbone, load_model, load_tokenizer
 from stsbench.encoders.transformer.flat import (
-    evaluating,
-    keep_host_masks,
+    attach_cpu_masks,
+    evaluation_mode,
     layout_of,
     omits_padding,
     padding_computed,
@@ -391,7 +391,7 @@ class Student(torch.nn.Module):
         """
 
         def embed_part(part: Tokens) -> torch.Tensor:
-            with nullcontext() if dropout else evaluating(self):
+            with nullcontext() if dropout else evaluation_mode(self):
                 states = self.hidden_states(part, self.layers(pooling), transform=transform)
                 return self.pool_states(states, part["attention_mask"], pooling)
 
@@ -482,7 +482,7 @@ class Student(torch.nn.Module):
                 return transform(output, mask)
             # Without padding the output is one row of all tokens; the transform needs a row per
             # sentence.
-            return layout.join(transform(layout.spread(output), mask))
+            return layout.remove_padding(transform(layout.restore_padding(output), mask))
 
         handle: RemovableHandle = embeddings.register_forward_hook(change_output)
         return handle
@@ -545,9 +545,9 @@ class StudentEncoder:
             rows: The sentences of the batch, (b,).
         """
         student = self.student
-        with evaluating(student), torch.inference_mode():
+        with evaluation_mode(student), torch.inference_mode():
             host_batch = student.collate(tokens, rows)
             batch = {name: values.to(student.device) for name, values in host_batch.items()}
-            keep_host_masks(batch, host_batch)
+            attach_cpu_masks(batch, host_batch)
             embeddings: FloatArray = self.embed_batch(batch).float().cpu().numpy()
         return embeddings

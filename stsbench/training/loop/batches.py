@@ -18,7 +18,7 @@ from accelerate.utils import send_to_device
 from stsbench.core import settings
 from stsbench.core.cards import TrainingSection
 from stsbench.core.errors import CardError, StsbenchError, TrainingError
-from stsbench.encoders.transformer.flat import keep_host_masks
+from stsbench.encoders.transformer.flat import attach_cpu_masks
 from stsbench.training.learner import Batch, Learner, Rows
 
 
@@ -199,5 +199,5 @@ def receive_batch(batch: Batch, device: torch.device) -> Batch:
     if _USER_ERROR_KEY in batch:
         raise batch[_USER_ERROR_KEY]
     moved: Batch = send_to_device(batch, device, non_blocking=True)
-    keep_host_masks(moved, batch)
+    attach_cpu_masks(moved, batch)
     return moved

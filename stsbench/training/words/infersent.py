@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.core.errors import TrainingError
-from stsbench.encoders.cached_files import cached_digest
+from stsbench.encoders.cached_files import cached_file_sha256
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.words.recurrent import (
-    RELEASES,
+    INFERSENT_RELEASES,
     BiLstm,
     InferSentConfig,
     Padding,
@@ -128,7 +128,7 @@ class InferSentTraining(StandaloneMethod):
             seed: The seed of the order of pairs; torch's, of the weights, is set already.
         """
         path = find_vectors(self.vectors)
-        digest = cached_digest(path)
+        digest = cached_file_sha256(path)
         rng = np.random.default_rng(seed)
         vectors = open_vectors(path, sha256=digest)
         pairs, n_classes = self._read(columns, vectors)
@@ -266,7 +266,7 @@ class InferSentTraining(StandaloneMethod):
             TrainingError: All labels are the same.
         """
         tokenize = make_tokeniser(self.tokens, lowercase=self.lowercase)
-        release = RELEASES[self.version]
+        release = INFERSENT_RELEASES[self.version]
         texts = [*columns["first"], *columns["second"]]
         ids_by_text, table = vectors.make_table(
             [[release.start_word, *tokenize(text), release.end_word] for text in texts]
