@@ -29,8 +29,8 @@ from stsbench.training.learner import (
     Rows,
     Size,
     language_model_head,
-    rows_of,
-    weighted_sum,
+    select_rows,
+    with_weighted_sum,
 )
 from stsbench.training.loop.gather import gather_over_ranks, mean_over_ranks, rows_of_this_rank
 from stsbench.training.loop.on_cpu import Tokens
@@ -98,7 +98,7 @@ class SimCSEPlusPlus(TwoViews):
         anchor, positive = self.embed_views(tokens)
         if self.off_dropout:
             # The first view alone: without dropout both would be the same.
-            sentence_tokens = rows_of(tokens, slice(len(tokens["input_ids"]) // 2))
+            sentence_tokens = select_rows(tokens, slice(len(tokens["input_ids"]) // 2))
             without_dropout = gather_over_ranks(self.student.embed(sentence_tokens, dropout=False))
             sentence_loss = objectives.off_dropout_info_nce(
                 anchor,
@@ -115,7 +115,7 @@ class SimCSEPlusPlus(TwoViews):
             anchor, positive, temperature=self.dimension_temperature
         )
         losses = {"sentences": sentence_loss, "dimensions": dimension_loss}
-        return weighted_sum(losses, {"dimensions": self.dimension_weight})
+        return with_weighted_sum(losses, {"dimensions": self.dimension_weight})
 
 
 class ESimCSE(ContrastiveLearner):
@@ -331,7 +331,7 @@ class RankCSE(TwoViews):
                 )
             else:
                 losses["ranking"] = objectives.list_net(student_rankings, teacher_rankings)
-        return weighted_sum(
+        return with_weighted_sum(
             losses, {"consistency": self.consistency_weight, "ranking": self.ranking_weight}
         )
 
@@ -432,7 +432,7 @@ class DiffCSE(TwoViews):
         own_embeddings = torch.cat([rows_of_this_rank(first), rows_of_this_rank(second)])
         detection = self.detect(tokens, edited_ids, own_embeddings)
         losses = {"contrastive": contrastive, "detection": detection}
-        return weighted_sum(losses, {"detection": self.detection_weight})
+        return with_weighted_sum(losses, {"detection": self.detection_weight})
 
     @torch.no_grad()
     def replace_hidden_tokens(self, tokens: Tokens, hidden: Tokens) -> torch.Tensor:

@@ -24,7 +24,7 @@ from stsbench.training.learner import (
     Rows,
     label_loss_sums,
     mean_label_loss,
-    weighted_sum,
+    with_weighted_sum,
 )
 from stsbench.training.loop.gather import gather_over_ranks
 from stsbench.training.loop.on_cpu import Tokens
@@ -237,6 +237,6 @@ class DeCLUTR(Learner):
         if self.mlm_weight:
             loss_sums = anchor_results[:, -1]
             losses["mlm"] = mean_label_loss(loss_sums, tokens["labels"])
-        return weighted_sum(
+        return with_weighted_sum(
             losses, {"contrastive": self.contrastive_weight, "mlm": self.mlm_weight}
         )

@@ -21,8 +21,8 @@ from stsbench.training.learner import (
     Learner,
     Losses,
     Rows,
-    rows_of,
-    weighted_sum,
+    select_rows,
+    with_weighted_sum,
 )
 from stsbench.training.loop.gather import gather_over_ranks, gather_pairs, has_many_ranks
 from stsbench.training.methods.simcse import COLUMNS_BY_VIEWS
@@ -327,7 +327,10 @@ class AnglE(ScoredPairs):
             raise CardError("doubled_texts 'drop': a batch has no pair of two texts; use 'keep'")
         # The second sentence of a pair is len(rows) rows below the first.
         view_rows = torch.cat([kept_pairs, kept_pairs + len(rows)])
-        return {"views": rows_of(batch["views"], view_rows), "scores": batch["scores"][kept_pairs]}
+        return {
+            "views": select_rows(batch["views"], view_rows),
+            "scores": batch["scores"][kept_pairs],
+        }
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """Return the weighted sum of the losses over the pairs of all ranks, and its parts.
@@ -347,7 +350,7 @@ class AnglE(ScoredPairs):
                 losses[name] = pairs_in_batch(
                     u, v, self.positive_mask(scores), temperature=self.temperature
                 )
-        return weighted_sum(losses, self.weights)
+        return with_weighted_sum(losses, self.weights)
 
     def positive_mask(self, scores: torch.Tensor) -> torch.Tensor:
         """Return which sentences are positives of which, bool (2b, 2b).

@@ -25,8 +25,8 @@ from stsbench.training.learner import (
     HiddenShare,
     Losses,
     Rows,
-    rows_of,
-    weighted_sum,
+    select_rows,
+    with_weighted_sum,
 )
 from stsbench.training.loop.gather import gather_over_ranks
 from stsbench.training.loop.on_cpu import Tokens
@@ -152,7 +152,7 @@ class SimCSE(ContrastiveLearner):
         if not self.mlm_weight:
             return {"loss": self.contrastive_weight * contrastive}
         losses = {"contrastive": contrastive, "mlm": self.hidden_token_loss(batch["hidden"])}
-        return weighted_sum(
+        return with_weighted_sum(
             losses, {"contrastive": self.contrastive_weight, "mlm": self.mlm_weight}
         )
 
@@ -290,7 +290,7 @@ class SimCSEPositives(ContrastiveLearner):
         """
         n_sentences = len(tokens["input_ids"]) // 2
         with fork_rng(self.student.device):
-            first_view = self.student.embed(rows_of(tokens, slice(n_sentences)))
+            first_view = self.student.embed(select_rows(tokens, slice(n_sentences)))
         # The state of the generator is restored, so this pass draws the same mask.
-        second_view = self.student.embed(rows_of(tokens, slice(n_sentences, None)))
+        second_view = self.student.embed(select_rows(tokens, slice(n_sentences, None)))
         return [gather_over_ranks(first_view), gather_over_ranks(second_view)]

@@ -28,7 +28,7 @@ from stsbench.training.learner import (
     Learner,
     Losses,
     Rows,
-    weighted_sum,
+    with_weighted_sum,
 )
 from stsbench.training.loop.gather import gather_over_ranks, gather_pairs
 from stsbench.training.loop.on_cpu import Tokens
@@ -309,7 +309,7 @@ class SelfGuided(ContrastiveLearner):
         if not self.regulariser:
             return {"loss": contrastive}
         losses = {"contrastive": contrastive, "distance": self.distance()}
-        return weighted_sum(losses, {"distance": self.regulariser})
+        return with_weighted_sum(losses, {"distance": self.regulariser})
 
     def pool_fixed_layers(self, tokens: Tokens) -> torch.Tensor:
         """Run the fixed copy and pool each of its layers, (b, depth + 1, h), without gradient.

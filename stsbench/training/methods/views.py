@@ -32,7 +32,7 @@ from stsbench.training.learner import (
     Learner,
     Losses,
     Rows,
-    weighted_sum,
+    with_weighted_sum,
 )
 from stsbench.training.loop.gather import gather_over_ranks, gather_pairs
 from stsbench.training.objectives import feature_names, nt_xent, pair_features
@@ -187,7 +187,7 @@ class ConSERT(Learner):
             if "adversarial" in self.kinds:
                 noisy_outputs = self._add_noise(losses["classification"], clean_outputs)
             losses["contrastive"] = self._contrast(batch, passes_by_name, noisy_outputs)
-        return weighted_sum(losses, {"contrastive": self.nt_xent_weight})
+        return with_weighted_sum(losses, {"contrastive": self.nt_xent_weight})
 
     def _classify(
         self, passes_by_name: Mapping[str, Sequence[torch.Tensor]], labels: torch.Tensor
@@ -396,4 +396,4 @@ class CLEAR(ContrastiveLearner):
         if not self.mlm_weight:
             return {"loss": contrastive}
         losses = {"contrastive": contrastive, "mlm": self.hidden_token_loss(batch["hidden"])}
-        return weighted_sum(losses, {"mlm": self.mlm_weight})
+        return with_weighted_sum(losses, {"mlm": self.mlm_weight})

@@ -33,8 +33,8 @@ from stsbench.training.learner import (
     TrainingOutcome,
     TrainingProgress,
     Validate,
+    extra_measures,
     open_curve,
-    read_measures,
     selection_key,
 )
 
@@ -222,7 +222,7 @@ class _CheckpointWriter:
             shutil.rmtree(checkpoint.parent, ignore_errors=True)
             score = prepared.write_and_score(self.trial_folder, validate)
             if score is not None:
-                self.curve.append({"step": 0, "score": float(score), **read_measures(score)})
+                self.curve.append({"step": 0, "score": float(score), **extra_measures(score)})
         shutil.rmtree(self.trial_folder, ignore_errors=True)
         self.write_point = open_curve(folder, self.curve)
         """A function that adds a point to the curve's file."""
@@ -308,7 +308,7 @@ class _CheckpointWriter:
         selection_score = score if own_score is None else own_score
         # A plain number, because a score with measures is not for JSON.
         plain_score = None if score is None else float(score)
-        score_measures = {} if score is None else read_measures(score)
+        score_measures = {} if score is None else extra_measures(score)
         point = {
             "step": step,
             "loss": loss / n_terms,
