@@ -40,7 +40,7 @@ from stsbench.training.loop.batches import (
 )
 from stsbench.training.loop.optimisers import OPTIMISERS, SCHEDULES
 from stsbench.training.loop.selection import LoopSettings, is_validation_due
-from stsbench.training.student import Student, dropouts
+from stsbench.training.student import Student, dropout_rates
 from stsbench.training.words.rounds import StandaloneMethod
 
 
@@ -211,7 +211,7 @@ def make_learner(
     )
     with catch_exit(f"recipe {plan.name}: [params]"):
         learner = method(**{**params, "student": student})
-    has_dropout = any(dropouts(student.model.config.to_dict()).values())
+    has_dropout = any(dropout_rates(student.model.config.to_dict()).values())
     if learner.views_by_dropout and card.student.dropout is None and not has_dropout:
         raise CardError(
             f"recipe {plan.name}: {checkpoint.folder} has no dropout, "
