@@ -100,9 +100,8 @@ def _save_modules(student: Student, folder: Path, middle_modules: Sequence[Any])
     """Write the files by which sentence-transformers runs a trained encoder.
 
     The library passes sentences through the modules that ``modules.json`` lists: the transformer,
-    then the ``middle_modules``, a pooling of its hidden states, and for pooling ``cls`` the head as
-    a dense layer. Each but the transformer gets a folder of its own; the transformer's
-    configuration is written too.
+    the ``middle_modules``, a pooling of hidden states, and for pooling ``cls`` the head as a dense
+    layer. Each but the transformer gets a folder; the transformer's configuration is written too.
 
     Args:
         student: The trained encoder; ``test_pooling`` says how its hidden states are pooled.

@@ -7,6 +7,7 @@ draws them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -43,58 +44,52 @@ def sample_spans(
 ) -> Spans:
     """Draw anchor spans and positive spans of one document, as DeCLUTR's official code does.
 
-    A span is consecutive tokens. The document is cut into blocks of ``max_len`` tokens. Each anchor
-    lies within one block, and neither that block nor its neighbours are used again, so two anchors
-    are at least ``max_len`` tokens apart. The paper's formula differs: there an anchor starts
-    anywhere in the document, and nothing keeps anchors apart. The draws are in the official code's
-    order.
+    The document is cut into blocks of ``max_len`` tokens. Each anchor lies within one block, and
+    neither that block nor its neighbours are used again, so two anchors are at least ``max_len``
+    tokens apart. The paper lets an anchor start anywhere, without saying what keeps them apart.
 
     Args:
         n_tokens: The number of tokens of the document.
         anchors: The number of anchors.
         positives: The number of positives per anchor.
         min_len: The length of the shortest span, in tokens.
-        max_len: The length of the longest span, in tokens.
-        strategy: ``both``: positives overlap their anchor, lie next to it or inside it;
+        max_len: That of the longest one.
+        strategy: Where positives lie. ``both``: overlapping their anchor, next to it or inside it;
             ``subsuming``: inside it; ``adjacent``: next to it.
         rng: The generator of all draws.
         label: The name of the document in an error.
 
     Returns:
-        The anchors, and for each anchor the list of its positives. A span is a pair: the index of
-        its first token, and the index behind its last.
+        The anchors, and the list of positives of each. A span is a pair of indices: that of its
+        first token, and the one behind its last.
 
     Raises:
         DataError: The document has fewer than ``2 * anchors * max_len`` tokens.
     """
     needed_tokens = 2 * anchors * max_len
     if n_tokens < needed_tokens:
-        message = (
-            f"{label}: {n_tokens:,} tokens; {format_count(anchors, 'anchor')} of up to "
-            f"{max_len} tokens need {needed_tokens:,}"
-        )
+        wanted = f"{format_count(anchors, 'anchor')} of up to {max_len} tokens"
+        message = f"{label}: {n_tokens:,} tokens; {wanted} need {needed_tokens:,}"
         raise DataError(f"{message}: leave short documents out, or take fewer or shorter anchors")
     # The first token of each block that may still be used.
     block_starts = list(range(0, n_tokens - max_len + 1, max_len))
     spans = Spans(anchors=[], positives=[])
     for n_remaining in range(anchors, 0, -1):
         length = _draw_length(rng, beta=ANCHOR_LENGTH_BETA, shortest=min_len, longest=max_len)
-        # If a block from the middle could leave too few blocks, choose the first or the last; the
-        # condition is the official code's.
-        if len(block_starts) // n_remaining < n_remaining:
-            block_index = int(rng.choice([0, len(block_starts) - 1]))
+        n_blocks = len(block_starts)
+        # If a block from the middle could leave too few blocks, choose the first or the last.
+        if n_blocks // n_remaining < n_remaining:
+            block_index = int(rng.choice([0, n_blocks - 1]))
         else:
-            block_index = int(rng.integers(len(block_starts)))
+            block_index = int(rng.integers(n_blocks))
         first_start = block_starts[block_index]
         start = int(rng.integers(first_start, first_start + max_len - length + 1))
         # The block and its neighbours are not used again.
         del block_starts[max(0, block_index - 1) : block_index + 2]
         anchor = (start, start + length)
         spans.anchors.append(anchor)
-        draw_positive = STRATEGIES[strategy]
-        spans.positives.append(
-            [draw_positive(anchor, n_tokens, min_len, max_len, rng) for _ in range(positives)]
-        )
+        draw_positive = partial(STRATEGIES[strategy], anchor, n_tokens, min_len, max_len, rng)
+        spans.positives.append([draw_positive() for _ in range(positives)])
     return spans
 
 

@@ -393,21 +393,17 @@ def write_back_translations(
 ) -> TranslationReport:
     """Translate a corpus into another language and back, and write pairs of sentences as CSV.
 
-    A pair is a row with the columns ``anchor``, the sentence, and ``positive``, its
-    back-translation. There is one for each text of the corpus's column ``text``, or without such a
-    column for each distinct sentence of all its columns. A record of how the file was made is
-    written beside it.
+    A pair has the columns ``anchor``, the sentence, and ``positive``, its back-translation. There
+    is one for each text of the column ``text``, or without that for each distinct sentence of all
+    columns. A record of how the file was made is written beside it.
 
     Args:
         corpus: The corpus.
-        output: The CSV file; the record has the name of the file with ``.json`` after it.
+        output: The CSV file; the record is the file with ``.json`` after this name.
         forward: The translator into the other language.
         backward: The translator back.
-        progress: Called with the direction (``there`` or ``back``), and the numbers of finished and
+        progress: Called with the direction (``there``, ``back``), and the numbers of finished and
             of all sentences; None to report nothing.
-
-    Returns:
-        The counts of pairs, and the path of the record.
 
     Raises:
         OutputError: The output exists, is no ``.csv``, or cannot be written.
