@@ -15,10 +15,15 @@ FOLDER = Path(__file__).parent / "draft"
 
 
 def draft_method(location: CardLocation) -> Draft:
-    """Draft a method's module and pairs, in the current folder, and its recipe.
+    """Draft a new training method: a Python module, a file of sentence pairs, and a recipe.
+
+    Module and pairs are for the current folder. Nothing is written here.
 
     Args:
-        location: The location of the recipe; the method and its module have the same name.
+        location: The name of the recipe, which the method and its module get too, and its path.
+
+    Returns:
+        The contents of the three files by path, and a line of explanation for each.
 
     Raises:
         StsbenchError: The name cannot be that of a module, or is that of another module.
@@ -26,6 +31,7 @@ def draft_method(location: CardLocation) -> Draft:
     name = location.name
     module_path = Path(f"{name}.py")
     _check_module_name(name, module_path)
+    # "my_method" becomes "MyMethod".
     class_name = "".join(word[:1].upper() + word[1:] for word in name.split("_"))
     names = {"name": name, "class_name": class_name or "Method"}
     pairs_path = Path(f"{name}.csv")
@@ -49,9 +55,13 @@ def _check_module_name(name: str, module_path: Path) -> None:
 
     Args:
         name: The name.
-        module_path: The path of the module, which may exist.
+        module_path: The path of the module, which may exist already.
+
+    Raises:
+        StsbenchError: The name is not that of a module, or another module has it.
     """
     if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii():
+        # A suggestion for the message: other characters than letters, digits, "_" replaced by "_".
         valid_name = "".join(
             character if character.isalnum() or character == "_" else "_" for character in name
         )

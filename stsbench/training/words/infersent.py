@@ -164,7 +164,7 @@ class InferSentTraining(StandaloneMethod):
             return self.step(model, optimiser, *pairs.batch(rows)), 1
 
         def examine_round(best_accuracy: float) -> tuple[float, dict[str, float]]:
-            """Return the accuracy on held-out pairs, and numbers to record; lower the rate if bad."""
+            """Return the accuracy on held-out pairs, and numbers to record; may lower the rate."""
             held_out_rows = np.arange(n_training, n_pairs)
             # Rounded to hundredths of a percent, which the authors' code compares.
             new_accuracy = round(accuracy(model, pairs, held_out_rows), 4)
