@@ -403,8 +403,8 @@ def _make_comparison_columns(
 ) -> list[TableColumn]:
     """Return the columns that compare the paper's numbers of one column with ours.
 
-    They are the paper's column, ours and the difference. Without published numbers there is only
-    ours. For small recipes there is no difference, which would mean nothing.
+    They are the paper's column, ours and the difference; without published numbers only ours. Small
+    recipes get no difference, which would mean nothing.
 
     Args:
         column: The column of the paper's table.
@@ -552,9 +552,6 @@ class Reproduction:
         """The plans of trainings for each line of the ablation, one per seed.
 
         A line says how a row of a paper's table is made; without a recipe it needs no training.
-
-        Raises:
-            StsbenchError: A recipe cannot have the values that replace its own.
         """
         return [self._plans_of(line) if line.recipe else [] for line in self.ablation.lines]
 

@@ -150,7 +150,7 @@ class Sweep:
                     plan = self._plan_checked(recipe, {**self.card.set, **first_values, key: value})
                     if uses_training_loop(plan.card):
                         # Raises CardError if no checkpoint to start from is named.
-                    check_start_is_named(plan)
+                        check_start_is_named(plan)
                     method = METHODS.load(plan.card.method)
                     trainer = TRAINERS.load_own(method.trainer)
                     trainer.check(plan, method)
