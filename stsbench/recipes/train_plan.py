@@ -375,6 +375,7 @@ def _draw_rows(corpus: Corpus, n_rows: int, *, seed: int, upsample: bool) -> Cor
     Raises:
         CardError: The corpus has fewer rows, or is ordered text that cannot be repeated.
     """
+    # A batch needs two rows; a single one can be repeated.
     min_rows = 1 if upsample else 2
     if not min_rows <= n_rows <= len(corpus):
         hint = "" if n_rows > 1 else ", and two are the fewest"
@@ -389,6 +390,7 @@ def _draw_rows(corpus: Corpus, n_rows: int, *, seed: int, upsample: bool) -> Cor
     selected = replace(corpus.take(rows.tolist()), drawn_from=corpus.sha256)
     if not upsample:
         return selected
+    # Raises CardError for ordered text, whose sentences are neighbours.
     check_unordered(corpus, key="upsample")
     return repeat_rows(selected, len(corpus))
 
@@ -451,6 +453,7 @@ def _find_user_start(plan: TrainPlan) -> Checkpoint:
     Raises:
         CardError: The card of the encoder names no checkpoint.
     """
+    # "baselines" are the cards of encoders, by name.
     if Path(plan.base).is_dir() or plan.base not in plan.catalogue.paths("baselines"):
         return find_checkpoint(plan.base)
     params = plan.catalogue.encoder(plan.base).params

@@ -412,8 +412,7 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> St
     """
     where = f"recipe {name}"
     tables = msgspec.to_builtins(card)
-    # Raises CardError for values that only the common training loop uses.
-    _check_rounds_keys(tables, where)
+    _check_no_loop_values(tables, where)
     # By table and key: the values outside ``[params]`` that may be parameters of such a method.
     values = {("training", key): tables["training"][key] for key in ROUNDS_KEYS["training"]}
     values["selection", "every"] = card.selection.every
@@ -442,7 +441,7 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> St
     return cast(StandaloneMethod, training)
 
 
-def _check_rounds_keys(tables: Mapping[str, Mapping[str, Any]], where: str) -> None:
+def _check_no_loop_values(tables: Mapping[str, Mapping[str, Any]], where: str) -> None:
     """Check that the recipe of a method that trains itself has no value for the common loop only.
 
     A value that equals the default counts as not set. ``ROUNDS_KEYS`` lists by table the keys that

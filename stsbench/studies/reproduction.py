@@ -228,12 +228,14 @@ def _fill_line(
 ) -> AblationLine:
     """Fill in how a row of a paper's table is made: a recipe, an encoder, or why it is not made.
 
+    A line is a row of the table that is made here, a row is that of the ablation's card.
+
     Args:
         card: The ablation's card, with the recipe of rows that name none.
         row: The row of the card. ``why`` and ``small_why`` are reasons why it is not made, by the
             paper's recipe and by a small one; ``set`` and ``small_set`` are values that replace
             those of the recipe.
-        empty_line: The line with label, published row and group only.
+        empty_line: The line with label, published row and group only; it is not changed.
         small: Make the row by a small recipe.
 
     Raises:
@@ -470,6 +472,7 @@ def _compute_measured(
     numbers = filler.measured_numbers(_group_results(results)) if results else {}
     suites = filler.catalogue.suites()
     for column in columns:
+        # Which scores fill the column; None if they are not defined by a task.
         spec = column.spec
         if spec is None:
             continue

@@ -100,6 +100,7 @@ def count_settings(card: SweepCard) -> int:
         if isinstance(axis, ValueRange) and axis.step is None
     ]
     budget = card.budget.settings
+    # Without a sampler the search is a grid: all settings in order.
     if not look_up("search", card.search, SEARCHES).sampler:
         if budget is not None:
             raise CardError(

@@ -281,6 +281,7 @@ def score_encoder(
             data=environment.data,
             catalogue=environment.catalogue,
         )
+        # Within the block user errors, and those of writing results, go to the callbacks.
         with report_errors(encoder, callbacks, is_only_encoder=False, expected=(OutputError,)):
             results += run(plan, callbacks)
     return results

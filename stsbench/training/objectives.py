@@ -299,6 +299,7 @@ def mixed_info_nce(
 
     # The columns of the logits: first all positives, then the mixed negatives.
     similarities = [cosines(anchor, positive)]
+    # True for ``released``, False for ``paper``.
     if look_up("variant", variant, IS_RELEASED_FORMULA):
         is_own = _diagonal_mask(anchor)
         # Rolled by one, the diagonal marks the cosines of mix i with sentence i + 1.
@@ -470,6 +471,7 @@ def ranking_consistency(
     similarities = rankings(view_a, view_b, temperature=temperature)  # (b, b), cosines
     # The logarithms of P and Q, (2, b, b), and that of M.
     log_rankings = torch.stack([similarities.log_softmax(dim=1), similarities.T.log_softmax(dim=1)])
+    # True for ``released``, False for ``paper``.
     if look_up("formulas", formulas, IS_RELEASED_FORMULA):
         log_rankings = log_rankings.exp().clamp(min=MIN_PROBABILITY).log()
         # Logarithms of probabilities are negative: clamped from below at a positive number, all
@@ -514,8 +516,8 @@ def list_mle(student: Tensor, teacher: Tensor, *, formulas: Formulas = "paper") 
     Liu et al. 2023, https://arxiv.org/abs/2305.16726.
 
     ``released`` is the code of a reproduction, perceptiveshawty/RankCSE. It divides the
-    exponentials by the largest and adds 1e-7 to each of their sums: so the order among similarities
-    far below the largest has no effect.
+    exponentials by the largest and adds 1e-7 (``MIN_PROBABILITY``) to each of their sums: so the
+    order among similarities far below the largest has no effect.
 
     Args:
         student: The student's similarities of all sentences with each other, (b, b), divided by a
@@ -527,6 +529,7 @@ def list_mle(student: Tensor, teacher: Tensor, *, formulas: Formulas = "paper") 
     # Column k of each row is s_k, (b, b).
     ranked_scores = student.gather(1, teacher.argsort(dim=1, descending=True, stable=True))
     # Column k: the logarithm of the sum over l >= k, by a cumulative sum of the flipped columns.
+    # The condition is true for ``released``, false for ``paper``.
     if look_up("formulas", formulas, IS_RELEASED_FORMULA):
         ranked_scores = ranked_scores - ranked_scores.amax(dim=1, keepdim=True)
         log_remainders = (ranked_scores.exp().flip(1).cumsum(dim=1) + MIN_PROBABILITY).log().flip(1)

@@ -64,8 +64,12 @@ def check_training_settings(learner: Learner, section: TrainingSection) -> None:
             "[training] batch_size 1: a sentence's negatives are the others of its batch; "
             "give 2 or more"
         )
-    problem = ""
     was_training = learner.training
+    # A method may keep its model in torch's evaluation mode even when it is itself trained.
+    keeps_evaluation_mode = not learner.train().student.model.training
+    # Undo the ``train()`` above; loaded models, in evaluation mode, get the method's mode too.
+    learner.train(was_training)
+    problem = ""
     # ``chunks``: whether the method's loss can be computed from parts of a batch.
     if section.chunk and not learner.chunks:
         problem = (
@@ -74,12 +78,9 @@ def check_training_settings(learner: Learner, section: TrainingSection) -> None:
         )
     elif section.checkpointing and not model.supports_gradient_checkpointing:
         problem = f"checkpointing: {type(model).__name__} has no layers to compute again"
-    # Layers in evaluation mode store their activations even with checkpointing. A method may keep
-    # its model in that mode while ``learner.train()`` sets the training mode.
-    elif section.checkpointing and not learner.train().student.model.training:
+    elif section.checkpointing and keeps_evaluation_mode:
+        # In evaluation mode layers store their activations even with checkpointing.
         problem = f"checkpointing: {method_name} runs its model as in tests, which keeps all"
-    # Undo the ``train()`` above; loaded models, in evaluation mode, get the method's mode too.
-    learner.train(was_training)
     if problem:
         raise CardError(f"[training] {problem}; leave it out")
 
@@ -211,13 +212,14 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
     """The library's loop with our batches, optimiser, checkpoints and a check of the loss."""
 
     def __init__(self, learner: Learner, settings: LoopSettings, selection: Selection) -> None:
-        """Configure the library's trainer with our batches, optimiser and schedule.
+        """Configure the trainer of the library transformers with our batches, optimiser, schedule.
 
         No step is taken yet.
 
         Args:
-            learner: The method to train.
-            settings: The settings of the loop.
+            learner: The method to train; its ``student`` is the encoder in training.
+            settings: The settings of the loop; ``batches`` is the plan of the batches, with the
+                recipe's section ``[training]``.
             selection: The callback that validates, records and saves.
 
         Raises:
@@ -345,7 +347,8 @@ def _make_training_arguments(settings: LoopSettings, *, on_cpu: bool) -> Any:  #
     """Translate the settings of the loop into ``TrainingArguments`` of the library transformers.
 
     Args:
-        settings: The settings of the loop.
+        settings: The settings of the loop; ``batches`` is the plan of the batches, with the
+            recipe's section ``[training]``.
         on_cpu: Whether training is on a CPU.
     """
     plan = settings.batches

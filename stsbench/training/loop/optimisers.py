@@ -58,7 +58,7 @@ class UncorrectedAdamW(torch.optim.Optimizer):
         Args:
             closure: Not used; all optimisers of torch have it.
         """
-        # The functions ``torch._foreach_...`` change a list of tensors in place.
+        # The functions ``torch._foreach_..._`` change a list of tensors in place.
         for group in self.param_groups:
             params = [param for param in group["params"] if param.grad is not None]
             if not params:
@@ -199,8 +199,9 @@ def _rise_then(
     def make_schedule_with_warmup(section: TrainingSection, steps: int) -> Schedule:
         """Make a schedule: a function from a step to the factor of the learning rate.
 
-        The factor rises linearly from 0 to 1 over the warm-up. Then ``factor_after``, an argument
-        of the outer function, computes it from the finished share of the other steps.
+        The factor rises linearly from 0 to 1 over the warm-up, the share ``section.warmup`` of all
+        ``steps``. Then ``factor_after``, an argument of the outer function, computes it from the
+        finished share of the other steps.
         """
         warmup_steps = math.ceil(section.warmup * steps)
 
@@ -265,8 +266,8 @@ def _piecewise(section: TrainingSection, steps: int) -> Schedule:
     starts_and_rates = list(zip(section.milestones, section.rates, strict=True))
 
     def factor(step: int) -> float:
+        """Return the rate in force at a step, as a factor of the recipe's ``learning_rate``."""
         rates_so_far = [rate for start, rate in starts_and_rates if start <= step]
-        # The last one is in force; the optimiser multiplies the factor by ``learning_rate``.
         return rates_so_far[-1] / section.learning_rate
 
     return factor

@@ -382,12 +382,14 @@ def is_validation_due(section: SelectionSection, plan: BatchPlan, step: int) -> 
     """Return whether a recipe validates the weights after this step of training.
 
     Args:
-        section: The recipe's section ``[selection]``.
+        section: The recipe's section ``[selection]``: validate every so many steps (``every``), and
+            at the start, at the end, or at the end of each epoch (``at_...``).
         plan: The batches of the run.
         step: The number of finished steps; 0 before the first.
     """
     if step == 0:
         return section.at_start
+    # A step of the optimiser accumulates the gradients of several batches.
     steps_per_epoch = max(1, plan.batches_per_epoch // plan.section.accumulate)
     # ``every`` counts steps from the start of the run, or from that of each epoch.
     n_counted = step % steps_per_epoch if section.restart_each_epoch else step
