@@ -66,6 +66,7 @@ def find_overlaps(
         }
     if base is None or plan.card.base.from_scratch:
         return overlaps
+    # With this file the base is itself the result of a training run.
     if (base.folder / RUN_FILE).is_file():
         base_run = TrainedRun.read(base.folder)
         base_overlaps = {task: base_run.overlap_with(task) for task in overlaps}
@@ -96,6 +97,7 @@ def _find_overlap_in_cards(plan: TrainPlan, checkpoint: Checkpoint) -> Overlap:
         same model or the same weights; ``unknown`` if there is no such card.
     """
     catalogue = plan.catalogue
+    # "baselines" are the cards of encoders, by name.
     if plan.base in catalogue.paths("baselines"):
         return catalogue.encoder(plan.base).overlap
     model = plan.base or plan.card.base.model

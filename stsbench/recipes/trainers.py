@@ -104,6 +104,7 @@ class LoopTrainer(Trainer):
         # ``needs`` are the columns that the method reads.
         if "document" in learner.needs:
             corpus = lines_as_documents(corpus)
+        # Raises an error if the corpus lacks a column.
         corpus.require(*learner.needs)
         teachers = TeacherEncoders.find(learner.teachers, plan.catalogue)
         learner.prepare(read_columns(corpus, learner.needs))
@@ -297,6 +298,7 @@ class RoundsTrainer(Trainer):
         # if it is not used, so that the error for a missing split does not depend on that.
         validate = load_validation(plan)
         corpus = load_text(plan)
+        # Raises an error if the corpus lacks a column that the method needs.
         corpus.require(*training.needs)
         # All columns: besides those it needs, a method may read optional ones if they are there.
         columns: dict[str, Sequence[Any]] = {}
@@ -411,6 +413,7 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> St
         CardError: A value has no effect on the method, or is not valid.
     """
     where = f"recipe {name}"
+    # The recipe as a dict of dicts, by table and key.
     tables = msgspec.to_builtins(card)
     _check_no_loop_values(tables, where)
     # By table and key: the values outside ``[params]`` that may be parameters of such a method.

@@ -319,6 +319,7 @@ def _score_on_worker(
         # The same trial planned anew, which looks up how much of its run exists: an earlier try in
         # a lost worker may have trained a part.
         (current_trial,) = plan_trials(trial.plans)
+        # Returns the score, or the error that computing it raised.
         return catch_errors(
             partial(score_trial, sweep, current_trial, halving_study, TrialCallbacks())
         )

@@ -580,11 +580,7 @@ class Reproduction:
 
     @cached_property
     def trials(self) -> list[Trial]:
-        """The training runs that the plans of all lines request, each run once.
-
-        Raises:
-            StsbenchError: A folder contains the finished run of another base or text.
-        """
+        """The training runs that the plans of all lines request, each run once."""
         return plan_trials([plan for plans in self.plans_by_line for plan in plans])
 
     def lines_of(self, trial: Trial) -> list[str]:
@@ -646,6 +642,7 @@ class Reproduction:
         if baseline in catalogue.paths("baselines"):
             card = catalogue.encoder(baseline)
         names_checkpoint = bool({"model", "package"} & card.params.keys())
+        # ``find_requirement`` returns what encoders of a kind need beside their card.
         needs_checkpoint = not names_checkpoint and find_requirement(card.kind) == "checkpoint"
         if self.base and needs_checkpoint:
             return {"model": self.base}

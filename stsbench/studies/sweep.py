@@ -151,6 +151,7 @@ class Sweep:
                     if uses_training_loop(plan.card):
                         # Raises CardError if no checkpoint to start from is named.
                         check_start_is_named(plan)
+                    # The method's class, and the class that trains it: the common loop, or rounds.
                     method = METHODS.load(plan.card.method)
                     trainer = TRAINERS.load_own(method.trainer)
                     trainer.check(plan, method)

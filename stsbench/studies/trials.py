@@ -168,7 +168,9 @@ def plan_trials(plans: Sequence[TrainPlan]) -> list[Trial]:
         StsbenchError: A folder contains the finished run of another base or text, or two
             different plans have one folder.
     """
+    # By a key for what decides the weights: the plans that train the same.
     plans_by_weights: dict[bytes, list[TrainPlan]] = {}
+    # By the folder of a run: this key, and how much of the run exists.
     keys_by_folder: dict[Path, bytes] = {}
     states: dict[Path, RunState] = {}
     for plan in plans:

@@ -56,6 +56,7 @@ class BatchPlan:
         # The loss of a sentence contrasts it with others.
         if self.n_rows < 2:
             raise TrainingError(f"the corpus has {self.n_rows} rows; there is nothing to contrast")
+        # ``joint_batch_size``: the rows of a batch of all training processes together.
         if self.batches_per_epoch == 0:
             raise TrainingError(
                 f"the corpus has {self.n_rows} rows, a batch takes {self.joint_batch_size}; "
