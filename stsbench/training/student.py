@@ -119,7 +119,8 @@ def fresh_layers(model: Any, *widths: int, bias: bool = True) -> list[torch.nn.L
 def _parse_poolings(section: StudentSection, validation_pooling: str) -> list[Pooling]:
     """Return the poolings for training, for tests and for validation, in this order.
 
-    A pooling makes an embedding of the hidden states of a sentence's tokens.
+    A pooling makes an embedding of the hidden states of a sentence's tokens. Tests score the
+    trained encoder; validation scores it during training.
 
     Args:
         section: The recipe's section about the encoder to train, with the names of the poolings;

@@ -445,11 +445,12 @@ def _pairs_with_new_texts(ids: torch.Tensor) -> list[int]:
     first_texts, second_texts = ids.chunk(2)
     pairs = zip(first_texts.tolist(), second_texts.tolist(), strict=True)
     for position, pair_texts in enumerate(pairs):
+        is_new = True
         for text in map(tuple, pair_texts):
             if text in batch_texts:
+                is_new = False
                 break
             batch_texts.add(text)
-        # Without a ``break``: both texts are new.
-        else:
+        if is_new:
             kept_pairs.append(position)
     return kept_pairs

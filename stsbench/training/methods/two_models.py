@@ -178,6 +178,7 @@ class ContrastiveTension(TwoStudents):
             batch: What :meth:`collate` made: ``first`` and ``second``, model inputs for each of two
                 encoders, and ``labels``, 1 for pairs of one sentence, else 0.
         """
+        # The second encoder began as a copy of the student.
         first = self.student.embed(batch["first"])
         second = self.second.embed(batch["second"])
         dot_products = (first * second).sum(dim=1).detach()
@@ -270,6 +271,7 @@ class SelfGuided(ContrastiveLearner):
         """
         student = self.student
         model = student.model
+        # The columns of the corpus that the method reads.
         self.needs = ("anchor", "positive") if self.variant == "translation" else ("text",)
         # How one vector is made of the tokens' states in a layer of the fixed copy.
         self.pooling = Pooling.parse(self.layer_pooling)
@@ -294,6 +296,7 @@ class SelfGuided(ContrastiveLearner):
             self.projector = torch.nn.Sequential(
                 first_layer, torch.nn.GELU(), last_layer, torch.nn.GELU()
             ).to(student.device)
+        # Whether the fixed copy has dropout while the student is trained.
         self.set_dropout(fixed, dropout=self.fixed_dropout)
 
     @property

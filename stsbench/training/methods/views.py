@@ -118,6 +118,7 @@ class ConSERT(Learner):
         # The columns of the corpus with sentences, and all that the method reads.
         self.names = ("first", "second") if self.classifies else ("text",)
         self.needs = (*self.names, "label") if self.classifies else self.names
+        # A function from a gradient to adversarial noise.
         self.noise_from_gradient = partial(
             fgv_noise, norm=self.noise_norm, normalise=self.noise_normalised
         )

@@ -136,6 +136,7 @@ class InferSentTraining(StandaloneMethod):
             seed: The seed of the order of pairs; torch's, of the weights, is set already.
         """
         path = find_vectors(self.vectors)
+        # SHA-256 of the file of word vectors.
         digest = cached_digest(path)
         rng = np.random.default_rng(seed)
         vectors = open_vectors(path, sha256=digest)

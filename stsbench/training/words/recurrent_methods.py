@@ -238,6 +238,7 @@ class SkipThoughtsTraining(NeighbourTraining):
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
 
         def learn_batch(rows: Rows, step: int) -> tuple[float, int]:
+            # A mean cost counts as one loss.
             return self._learn_batch(model, optimiser, tokens, rows, step), 1
 
         # The number of these sentences of each length: the sentences of a batch have one length.
@@ -416,6 +417,7 @@ class QuickThoughtsTraining(NeighbourTraining):
         )
 
         def learn_batch(rows: Rows, step: int) -> tuple[float, int]:
+            # A mean loss counts as one.
             return self._learn_batch(list(halves.values()), optimiser, tokens, rows, step), 1
 
         # A batch is consecutive sentences; those at the end that are too few are omitted.
