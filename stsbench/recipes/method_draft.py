@@ -10,7 +10,7 @@ from string import Template
 from stsbench.core.errors import StsbenchError
 from stsbench.data.card_draft import CardLocation, Draft
 
-FOLDER = Path(__file__).parent / "draft"
+TEMPLATES_FOLDER = Path(__file__).parent / "draft"
 """Templates of a module and a recipe, and pairs for a first run, which were written for it."""
 
 
@@ -38,7 +38,7 @@ def draft_method(location: CardLocation) -> Draft:
     return Draft(
         files={
             module_path: _fill_template("method.py.txt", names),
-            pairs_path: (FOLDER / "pairs.csv").read_text(encoding="utf-8"),
+            pairs_path: (TEMPLATES_FOLDER / "pairs.csv").read_text(encoding="utf-8"),
             location.path: _fill_template("recipe.toml", names),
         },
         findings=[
@@ -80,5 +80,5 @@ def _check_module_name(name: str, module_path: Path) -> None:
 
 def _fill_template(file_name: str, names: dict[str, str]) -> str:
     """Return a template of the folder with names filled in."""
-    template = Template((FOLDER / file_name).read_text(encoding="utf-8"))
+    template = Template((TEMPLATES_FOLDER / file_name).read_text(encoding="utf-8"))
     return template.substitute(names)

@@ -249,7 +249,7 @@ def _split_spec(spec: str, catalogue: Catalogue) -> tuple[str, Mapping[str, Any]
 
 RECIPE_TABLES = ("training", "student", "selection", "data", "base", "params")
 """The tables of a recipe whose values can be replaced."""
-SECTION_KEYS = [
+KEYS_OF_ALL_METHODS = [
     key
     for section in (TrainingSection, StudentSection, SelectionSection, CorpusSection, BaseSection)
     for key in section.__struct_fields__

@@ -18,7 +18,7 @@ from stsbench.core.parameters import call_with_params, check_params
 from stsbench.encoders.checkpoint import Checkpoint
 from stsbench.encoders.runs import DEFAULTS_BY_TABLE
 from stsbench.recipes.train_plan import (
-    SECTION_KEYS,
+    KEYS_OF_ALL_METHODS,
     TrainPlan,
     find_start,
     lines_as_documents,
@@ -77,7 +77,7 @@ class LoopTrainer(Trainer):
         # The student is a parameter of every method, but no recipe sets it.
         params = {"student": None, **plan.card.params}
         where = f"recipe {plan.name}: [params]"
-        return check_params(method, params, where=where, other_keys=SECTION_KEYS)
+        return check_params(method, params, where=where, other_keys=KEYS_OF_ALL_METHODS)
 
     @classmethod
     def prepare(cls, plan: TrainPlan, method: type[Learner]) -> Self:
@@ -255,7 +255,7 @@ def make_learner(
     return learner
 
 
-ROUNDS_KEYS: Mapping[str, Sequence[str]] = {
+KEYS_USED_IN_ROUNDS: Mapping[str, Sequence[str]] = {
     "base": ["note"],
     "student": [],
     "training": ["batch_size", "learning_rate", "epochs", "steps"],
@@ -417,7 +417,7 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> St
     tables = msgspec.to_builtins(card)
     _check_no_loop_values(tables, where)
     # By table and key: the values outside ``[params]`` that may be parameters of such a method.
-    values = {("training", key): tables["training"][key] for key in ROUNDS_KEYS["training"]}
+    values = {("training", key): tables["training"][key] for key in KEYS_USED_IN_ROUNDS["training"]}
     values["selection", "every"] = card.selection.every
     parameters = {parameter.name for parameter in fields(cast(Any, method))}
     arguments: dict[str, Any] = {}
@@ -439,7 +439,7 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> St
         method,
         {**arguments, **card.params},
         where=f"{where}: [params]",
-        other_keys=SECTION_KEYS,
+        other_keys=KEYS_OF_ALL_METHODS,
     )
     return cast(StandaloneMethod, training)
 
@@ -447,8 +447,8 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> St
 def _check_no_loop_values(tables: Mapping[str, Mapping[str, Any]], where: str) -> None:
     """Check that the recipe of a method that trains itself has no value for the common loop only.
 
-    A value that equals the default counts as not set. ``ROUNDS_KEYS`` lists by table the keys that
-    such a method uses.
+    A value that equals the default counts as not set. ``KEYS_USED_IN_ROUNDS`` lists by table the
+    keys that such a method uses.
 
     Args:
         tables: The recipe: for each table its values by key.
@@ -457,7 +457,7 @@ def _check_no_loop_values(tables: Mapping[str, Mapping[str, Any]], where: str) -
     Raises:
         CardError: A value is for the common training loop only.
     """
-    for table, used_keys in ROUNDS_KEYS.items():
+    for table, used_keys in KEYS_USED_IN_ROUNDS.items():
         for key, default in DEFAULTS_BY_TABLE[table].items():
             if key not in used_keys and tables[table][key] != default:
                 raise CardError(
@@ -491,11 +491,13 @@ def effective_values(name: str, card: RecipeCard, method: Callable[..., Any]) ->
     del tables["student"]
     tables["base"] = {"note": card.base.note}
     tables["selection"] = {}
-    for key in ROUNDS_KEYS["selection"]:
+    for key in KEYS_USED_IN_ROUNDS["selection"]:
         if key != "every":
             tables["selection"][key] = getattr(card.selection, key)
         elif key in params:
             tables["selection"][key] = params.pop(key)
-    tables["training"] = {key: params.pop(key) for key in ROUNDS_KEYS["training"] if key in params}
+    tables["training"] = {
+        key: params.pop(key) for key in KEYS_USED_IN_ROUNDS["training"] if key in params
+    }
     tables["params"] = params
     return tables

@@ -42,7 +42,7 @@ from stsbench.studies.trials import (
     score_encoder,
 )
 
-FOLDER = "trainers/tables"
+ABLATIONS_FOLDER = "trainers/tables"
 """The folder of the cards of ablations, in the project and in folders of a user's own."""
 
 
@@ -138,7 +138,7 @@ def load_ablation(name: str, catalogue: Catalogue, *, small: bool = False) -> Ab
         UnknownName: The ablation, or a recipe, encoder or published row of it, does not exist.
         CardError: The card is not valid.
     """
-    paths = catalogue.paths(FOLDER)
+    paths = catalogue.paths(ABLATIONS_FOLDER)
     if name not in paths:
         remedy = Remedy("list", {"kind": "ablations"})
         raise UnknownName("ablation", name, paths, remedy=remedy)

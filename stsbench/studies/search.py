@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 Axis = Sequence[Any] | ValueRange
-RECIPE = "recipe"
+RECIPE_AXIS = "recipe"
 MAX_DRAWS = 200
 """How often a setting is drawn that was tried already, until all settings count as tried."""
 
@@ -54,7 +54,7 @@ class SweepSetting(NamedTuple):
 
 def axes(card: SweepCard) -> dict[str, Axis]:
     """Return the axes of a sweep's space: the recipes, and the values of each key."""
-    return {RECIPE: card.recipes, **card.values}
+    return {RECIPE_AXIS: card.recipes, **card.values}
 
 
 def setting_at(card: SweepCard, coordinates: Mapping[str, Any]) -> SweepSetting:
@@ -75,7 +75,7 @@ def setting_at(card: SweepCard, coordinates: Mapping[str, Any]) -> SweepSetting:
         else:
             values[key] = axis[coordinates[key]]
     # The axis of recipes gives no value of the recipe, but its name.
-    recipe = str(values.pop(RECIPE))
+    recipe = str(values.pop(RECIPE_AXIS))
     return SweepSetting(recipe, values)
 
 

@@ -30,7 +30,7 @@ from stsbench.encoders.backends import open_device
 from stsbench.encoders.checkpoint import Checkpoint, find_checkpoint
 from stsbench.encoders.transformer.backbone import load_model, load_tokenizer
 
-DELETED = "[DEL]"
+DELETION_MARKER = "[DEL]"
 """The special token that CLEAR puts in place of words; the tokenizer must have it added."""
 Augment = Callable[..., list[str]]
 """A function of words and a generator ``rng`` that returns new words."""
@@ -165,7 +165,11 @@ def replace_masked(
 
 
 def clear_delete_words(
-    words: Sequence[str], *, rng: np.random.Generator, rate: float = 0.7, marker: str = DELETED
+    words: Sequence[str],
+    *,
+    rng: np.random.Generator,
+    rate: float = 0.7,
+    marker: str = DELETION_MARKER,
 ) -> list[str]:
     """Return a sentence with a share of its words deleted, each run of them marked by one word.
 
@@ -197,7 +201,7 @@ def clear_delete_spans(
     rng: np.random.Generator,
     spans: int = 5,
     rate: float = 0.05,
-    marker: str = DELETED,
+    marker: str = DELETION_MARKER,
 ) -> list[str]:
     """Return a sentence with random spans of words deleted, each marked by one word.
 

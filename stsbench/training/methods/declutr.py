@@ -33,7 +33,7 @@ from stsbench.training.spans import Span, Spans, Strategy, sample_spans
 
 N_CHECKED_DOCUMENTS = 2000
 """The number of documents, the shortest, whose length in tokens is checked before training."""
-TOKENIZE_AT_ONCE = 64
+N_DOCUMENTS_AT_ONCE = 64
 """The number of documents that are tokenised in one call."""
 
 
@@ -110,8 +110,8 @@ class DeCLUTR(Learner):
         lengths = np.fromiter(map(len, columns["document"]), dtype=np.int64)
         # In the order of the corpus, so that an error names the first one.
         shortest_rows = np.sort(np.argsort(lengths, kind="stable")[:N_CHECKED_DOCUMENTS])
-        for start in range(0, len(shortest_rows), TOKENIZE_AT_ONCE):
-            rows = shortest_rows[start : start + TOKENIZE_AT_ONCE]
+        for start in range(0, len(shortest_rows), N_DOCUMENTS_AT_ONCE):
+            rows = shortest_rows[start : start + N_DOCUMENTS_AT_ONCE]
             # The spans themselves are not used: drawing them raises the error.
             self._draw_spans(rows, self._tokenize_documents(rows), np.random.default_rng(0))
 

@@ -406,7 +406,7 @@ class CLEAR(ContrastiveLearner):
         self.made_ahead = "substitute" not in operator_names
         if any(name.startswith("delete") for name in operator_names):
             student.backbone.tokenizer.add_tokens(
-                [AddedToken(texts.DELETED, special=True)], special_tokens=True
+                [AddedToken(texts.DELETION_MARKER, special=True)], special_tokens=True
             )
             model = student.language_model if student.language_model is not None else student.model
             if len(student.backbone.tokenizer) > model.get_input_embeddings().num_embeddings:

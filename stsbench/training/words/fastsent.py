@@ -100,7 +100,7 @@ MAX_LEARNED_PRODUCT = 6.0
 """The absolute product from which a node is not learned from."""
 _steps = np.arange(SIGMOID_VALUES, dtype=np.float32) / np.float32(SIGMOID_VALUES)
 _exponentials = np.exp((_steps * 2 - 1) * MAX_LEARNED_PRODUCT)
-SIGMOID = (_exponentials / (_exponentials + 1)).astype(np.float32)
+SIGMOID_TABLE = (_exponentials / (_exponentials + 1)).astype(np.float32)
 """The released sigmoid: its value at the left end of each of a thousand steps from -6 to 6."""
 
 
@@ -161,7 +161,7 @@ def _learn_word(
         # The table's steps per unit, rounded down as in the authors' code: indices are a bit low.
         steps_per_unit = np.float32(SIGMOID_VALUES // 6 // 2)
         index = int((product + np.float32(MAX_LEARNED_PRODUCT)) * steps_per_unit)
-        probability = SIGMOID[index]
+        probability = SIGMOID_TABLE[index]
         step = (np.float32(1 - codes[depth]) - probability) * rate
         for dimension in range(len(state)):
             error[dimension] += step * node[dimension]
