@@ -219,8 +219,8 @@ def carry_out_trial(
     """Carry out a trial: train a recipe with one seed, and score its encoder.
 
     A finished training is not repeated, a stopped one resumes, and results that the folder of
-    results contains are not computed again. User errors are not raised: they are part of the
-    outcome, and the scoring callbacks are called with them.
+    results contains are not computed again. Errors are not raised: they are part of the outcome,
+    and the scoring callbacks are called with them.
 
     Args:
         trial: The trial.
@@ -244,7 +244,7 @@ def carry_out_trial(
         callbacks.scoring.on_failure(name, error)
 
     scoring = replace(callbacks.scoring, on_failure=record_failure)
-    # Within the block user errors are passed to ``record_failure``.
+    # Errors within the block are passed to ``record_failure``; only an interruption is raised.
     with report_errors(trial.encoder, scoring, is_only_encoder=False, expected=(OutputError,)):
         # A complete run has no progress: ``run_training`` only reads its record.
         progress = WITHOUT_PROGRESS if trial.state == "complete" else callbacks.training(trial)
@@ -264,7 +264,7 @@ def score_encoder(
 ) -> list[Result]:
     """Score an encoder on the tasks of several plans, and return the results.
 
-    User errors are not raised: the callbacks are called with them, and the next plan follows.
+    Errors are not raised: the callbacks are called with them, and the next plan follows.
 
     Args:
         encoder: The encoder's name.
@@ -283,7 +283,7 @@ def score_encoder(
             data=environment.data,
             catalogue=environment.catalogue,
         )
-        # Within the block user errors, and those of writing results, go to the callbacks.
+        # Errors within the block go to the callbacks; only an interruption is raised.
         with report_errors(encoder, callbacks, is_only_encoder=False, expected=(OutputError,)):
             results += run(plan, callbacks)
     return results
