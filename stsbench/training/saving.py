@@ -56,12 +56,11 @@ def save_student(
     except OSError as error:
         raise OutputError(f"{folder}: cannot be written: {error.strerror or error}") from error
     weights = _distinct_weights(saved_model)
-    saves_head = student.head is not None and not language_model
-    if saves_head and student.test_pooling.through_head:
+    head = None if language_model else student.head
+    if head is not None and student.test_pooling.through_head:
         # The head is saved under the names of the transformer's pooler, which loaded encoders use.
         weights |= {
-            f"pooler.dense.{name}": tensor
-            for name, tensor in student.head.linear.state_dict().items()
+            f"pooler.dense.{name}": tensor for name, tensor in head.linear.state_dict().items()
         }
     cpu_weights = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     write_atomically(folder / "model.safetensors", save(cpu_weights, {"format": "pt"}))
