@@ -121,7 +121,7 @@ class DomainShift(EncoderAnalysis):
             tables: ``encoders``, the first encoder in the first row.
             title: The title of the picture.
         """
-        from stsbench.plots.labels import drawn_name
+        from stsbench.plots.labels import printable_name
 
         first, *further = tables["encoders"]
         dots = []
@@ -131,7 +131,7 @@ class DomainShift(EncoderAnalysis):
             dots.append(DotPoint.difference(label, "", *numbers))
         training_text = f", trained on {first['text']}," if first["text"] else ""
         x_label = (
-            f"score × 100 less that of {drawn_name(first['encoder'])}{training_text}\n"
+            f"score × 100 less that of {printable_name(first['encoder'])}{training_text}\n"
             "with its 95% interval; ○ it may be 0"
         )
         return draw_dots(dots, x_label=x_label, title=title, has_zero_line=True)

@@ -102,7 +102,7 @@ def _find_overlap_in_cards(plan: TrainPlan, checkpoint: Checkpoint) -> Overlap:
         return catalogue.encoder(plan.base).overlap
     model = plan.base or plan.card.base.model
     # SHA-256 of the file of weights; empty if it has another name.
-    weights_hash = checkpoint.digests().get("weights/model.safetensors", "")
+    weights_hash = checkpoint.file_hashes().get("weights/model.safetensors", "")
     overlaps: list[Overlap] = []
     for card in map(catalogue.encoder, catalogue.paths("baselines")):
         # The cards of other kinds do not name a checkpoint that training could start from.

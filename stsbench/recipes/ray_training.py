@@ -16,7 +16,7 @@ from stsbench.bench.ray_cluster import (
     MAX_TRIES,
     Ray,
     connect_ray,
-    is_everywhere,
+    exists_on_every_machine,
     is_shared_folder,
     starts_own_ray,
 )
@@ -283,7 +283,7 @@ def check_shared(ray: Ray, read_paths: Iterable[Path | None], written_folder: Pa
     """
     paths = [Path.cwd()]
     paths += [path.absolute() for path in read_paths if path is not None and path.exists()]
-    unshared = [path for path in paths if not is_everywhere(ray, path)]
+    unshared = [path for path in paths if not exists_on_every_machine(ray, path)]
     if not is_shared_folder(ray, written_folder.absolute()):
         unshared.append(written_folder)
     if unshared:

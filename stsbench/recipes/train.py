@@ -269,7 +269,7 @@ def _describe_other_base(plan: TrainPlan, finished: TrainedRun) -> str:
             return ""
         return f"base ({finished.user_base}, now {plan.base})"
     # By file name.
-    hashes = find_checkpoint(str(folder)).digests()
+    hashes = find_checkpoint(str(folder)).file_hashes()
     old_hashes = finished.base_files
     common_names = hashes.keys() & old_hashes.keys()
     is_changed = any(hashes[name] != old_hashes[name] for name in common_names)
@@ -321,7 +321,7 @@ def _write_start(plan: TrainPlan, trainer: Trainer) -> None:
     start = TrainingStart(
         recipe=deciding_tables(plan.card),
         seed=plan.seed,
-        base=dict(trainer.base.digests()) if trainer.base else {},
+        base=dict(trainer.base.file_hashes()) if trainer.base else {},
         corpus=trainer.corpus.sha256,
         teachers=trainer.teachers.fingerprints(),
         devices=plan.processes.ranks,
@@ -400,7 +400,7 @@ def _write_record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -
         "seed": plan.seed,
         "card": msgspec.to_builtins(plan.card),
         "given_base": plan.base,
-        **({"base_files": trainer.base.digests()} if trainer.base else {}),
+        **({"base_files": trainer.base.file_hashes()} if trainer.base else {}),
         **({"teachers": teachers.fingerprints()} if teachers.encoders else {}),
         "corpus": {
             "name": corpus.name,

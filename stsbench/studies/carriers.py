@@ -16,7 +16,7 @@ from stsbench.bench.ray_cluster import (
     WAIT_SECONDS,
     Reference,
     WorkerLost,
-    catch_errors,
+    call_or_return_error,
     connect_ray,
     fetch_result,
     starts_own_ray,
@@ -320,7 +320,7 @@ def _score_on_worker(
         # a lost worker may have trained a part.
         (current_trial,) = plan_trials(trial.plans)
         # Returns the score, or the error that computing it raised.
-        return catch_errors(
+        return call_or_return_error(
             partial(score_trial, sweep, current_trial, halving_study, TrialCallbacks())
         )
 

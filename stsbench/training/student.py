@@ -21,8 +21,8 @@ from stsbench.encoders.engine.embed import embed_all
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.transformer.backbone import Backbone, load_model, load_tokenizer
 from stsbench.encoders.transformer.flat import (
-    evaluating,
-    keep_host_masks,
+    attach_cpu_masks,
+    evaluation_mode,
     layout_of,
     omits_padding,
     padding_computed,
@@ -432,8 +432,8 @@ class Student(torch.nn.Module):
         """
 
         def embed_part(part: Tokens) -> torch.Tensor:
-            # ``evaluating`` sets the evaluation mode, without dropout, for the block.
-            with nullcontext() if dropout else evaluating(self):
+            # ``evaluation_mode`` is torch's evaluation mode, without dropout, for the block.
+            with nullcontext() if dropout else evaluation_mode(self):
                 states = self.hidden_states(part, self.layers(pooling), transform=transform)
                 return self.pool_states(states, part["attention_mask"], pooling)
 
@@ -539,7 +539,7 @@ class Student(torch.nn.Module):
                 return transform(output, mask)
             # Without padding the output is one row of all tokens, but the transform needs a row
             # per sentence (b, t, h): so it is spread into rows, and then joined again.
-            return layout.join(transform(layout.spread(output), mask))
+            return layout.remove_padding(transform(layout.restore_padding(output), mask))
 
         handle: RemovableHandle = embeddings.register_forward_hook(change_output)
         return handle
@@ -606,12 +606,12 @@ class StudentEncoder:
             The embeddings (b, d).
         """
         student = self.student
-        # ``evaluating`` switches dropout off for the block.
-        with evaluating(student), torch.inference_mode():
+        # ``evaluation_mode`` switches dropout off for the block.
+        with evaluation_mode(student), torch.inference_mode():
             host_batch = student.collate(tokens, rows)
             batch = {name: values.to(student.device) for name, values in host_batch.items()}
             # The model reads the lengths of sentences from the mask in the CPU's memory, instead of
             # waiting for a GPU.
-            keep_host_masks(batch, host_batch)
+            attach_cpu_masks(batch, host_batch)
             embeddings: FloatArray = self.embed_batch(batch).float().cpu().numpy()
         return embeddings

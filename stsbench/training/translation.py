@@ -27,7 +27,7 @@ from stsbench.core.errors import CardError, EncoderError, OutputError, StsbenchE
 from stsbench.core.files import append_line, file_sha256, write_atomically
 from stsbench.core.provenance import versions
 from stsbench.data.corpora.corpus import Corpus
-from stsbench.encoders.accelerator import pick_device
+from stsbench.encoders.accelerator import resolve_device_name
 from stsbench.encoders.backends import open_device
 from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.encoders.engine.embed import ProgressCallback
@@ -131,7 +131,7 @@ class Translator:
         self.model = model
         self.decoding = decoding or Decoding()
         self.batch_size = batch_size
-        self.device = pick_device(device)
+        self.device = resolve_device_name(device)
         self.checkpoint = find_checkpoint(model, revision=revision, extra_names=VOCABULARY_FILES)
         folder = self.checkpoint.folder
         missing_files = [name for name in VOCABULARY_FILES if not (folder / name).is_file()]

@@ -26,7 +26,7 @@ from stsbench.check.verdicts import (
     TOLERANCES,
     CheckReport,
     Verdict,
-    classify,
+    difference_class,
     parse_tolerances,
 )
 from stsbench.core.cards import Suite
@@ -89,7 +89,7 @@ def outcomes(report: CheckReport) -> list[tuple[str, str]]:
     ],
 )
 def test_the_class_is_chosen_by_what_the_results_tell(new, old, name, points):
-    assert classify(lock_cell(made(**new)), lock_cell(made(**old))) == name
+    assert difference_class(lock_cell(made(**new)), lock_cell(made(**old))) == name
     assert TOLERANCES[name].points == points
 
 

@@ -34,7 +34,7 @@ from stsbench.core.errors import (
     suggest,
     translate_errors,
 )
-from stsbench.core.files import chunks, limit_bytes, refuse_special_file
+from stsbench.core.files import iter_chunks, limit_bytes, refuse_special_file
 from stsbench.core.wording import format_count
 from stsbench.data.readers.files import read_json_lines, read_parquet
 from stsbench.data.readers.table import column_position, format_names
@@ -385,7 +385,7 @@ def _read_content(path: Path, max_lines: int | None) -> bytes:
     content = bytearray()
     try:
         with OPENERS.get(path.suffix, open)(path, "rb") as stream:
-            for chunk in limit_bytes(chunks(stream), path, where=str(path)):
+            for chunk in limit_bytes(iter_chunks(stream), path, where=str(path)):
                 content += chunk
                 # All of the content is counted again only if this chunk can have changed the count.
                 has_line_end = chunk.count(b"\n") > 0

@@ -18,7 +18,7 @@ from accelerate.utils import send_to_device
 from stsbench.core import settings
 from stsbench.core.cards import TrainingSection
 from stsbench.core.errors import CardError, StsbenchError, TrainingError
-from stsbench.encoders.transformer.flat import keep_host_masks
+from stsbench.encoders.transformer.flat import attach_cpu_masks
 from stsbench.training.learner import Batch, Learner, Rows
 
 
@@ -231,5 +231,5 @@ def receive_batch(batch: Batch, device: torch.device) -> Batch:
     moved: Batch = send_to_device(batch, device, non_blocking=True)
     # Attaches the attention masks in the CPU's memory to those on the device: models read the
     # lengths of sentences from them without waiting for a GPU.
-    keep_host_masks(moved, batch)
+    attach_cpu_masks(moved, batch)
     return moved

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.nn.functional import all_gather
 
-from stsbench.encoders.accelerator import pick_device
+from stsbench.encoders.accelerator import resolve_device_name
 
 
 def gather_over_ranks(local: torch.Tensor) -> torch.Tensor:
@@ -107,7 +107,7 @@ class ProcessGroup:
         from accelerate import PartialState
 
         # On CPUs the library connects processes only on request.
-        is_on_cpu = device == "cpu" or pick_device("auto") == "cpu"
+        is_on_cpu = device == "cpu" or resolve_device_name("auto") == "cpu"
         state = PartialState(cpu=is_on_cpu)
         process_device = str(state.device) if device == "auto" else device
         return cls(

@@ -27,8 +27,8 @@ from stsbench.encoders.transformer.cpu_kernels import choose_products
 from stsbench.encoders.transformer.flat import (
     TokenLayout,
     find_attention,
-    leave_out_padding,
-    round_up,
+    round_up_for_reuse,
+    try_omitting_padding,
 )
 
 _RANDOM_BITS = 16
@@ -176,7 +176,9 @@ class LengthGroups:
         row_of_head[head_of_row[is_token_row]] = np.flatnonzero(is_token_row)
         self._n_token_rows = int(is_token_row.sum())
         # Filled up to a size that recurs, so that memory is reused.
-        self._head_of_row = torch.from_numpy(np.pad(head_of_row, (0, round_up(n_rows) - n_rows)))
+        self._head_of_row = torch.from_numpy(
+            np.pad(head_of_row, (0, round_up_for_reuse(n_rows) - n_rows))
+        )
         self._row_of_head = torch.from_numpy(row_of_head)
 
     def to_group_order(self, values: torch.Tensor, *, zeros: bool = False) -> torch.Tensor:
@@ -402,9 +404,9 @@ def _speed_up_model(model: PreTrainedModel, precision: torch.dtype | None) -> No
     """Let a transformer compute no padding in a precision, in place, if that can be done."""
     if model.device.type == "cpu":
         # Attention is in float32 here, whatever the precision is.
-        leave_out_padding(model, attend_in_groups)
+        try_omitting_padding(model, attend_in_groups)
     elif (attention := find_attention(model.device)) is not None:
-        leave_out_padding(model, attention, precision=precision, for_training=True)
+        try_omitting_padding(model, attention, precision=precision, for_training=True)
 
 
 Tokens = Mapping[str, torch.Tensor]

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.core.errors import TrainingError
-from stsbench.encoders.cached_files import cached_digest
+from stsbench.encoders.cached_files import cached_file_sha256
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.words.recurrent import (
-    RELEASES,
+    INFERSENT_RELEASES,
     BiLstm,
     InferSentConfig,
     Padding,
@@ -137,7 +137,7 @@ class InferSentTraining(StandaloneMethod):
         """
         path = find_vectors(self.vectors)
         # SHA-256 of the file of word vectors.
-        digest = cached_digest(path)
+        digest = cached_file_sha256(path)
         rng = np.random.default_rng(seed)
         vectors = open_vectors(path, sha256=digest)
         pairs, n_classes = self._read(columns, vectors)
@@ -281,7 +281,7 @@ class InferSentTraining(StandaloneMethod):
         """
         tokenize = make_tokeniser(self.tokens, lowercase=self.lowercase)
         # The words that the authors' version puts before and after each sentence.
-        release = RELEASES[self.version]
+        release = INFERSENT_RELEASES[self.version]
         texts = [*columns["first"], *columns["second"]]
         # The rows of each text's words in ``table``, a matrix of the word vectors.
         ids_by_text, table = vectors.make_table(
